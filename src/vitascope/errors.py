@@ -1,0 +1,116 @@
+"""Every error that Vitascope raises on purpose.
+
+::
+
+    Exception
+    └── VitascopeError                 exit code 1
+        ├── UsageError                 2   the command line contradicts itself
+        │   └── ConfigError            2   a setting that is unknown, malformed or out of range
+        ├── InputError                 3   a file that cannot be read, or holds no video
+        │   └── CorruptInputError      3   a video that stops being decodable
+        ├── OutputError                4   a file that cannot be written
+        ├── ModelError                 5   a network that cannot be had, verified or used
+        │   ├── ModelUnavailableError  5   not on this machine, and it could not be fetched
+        │   └── ModelChecksumError     5   the bytes are not those the catalogue names
+        ├── EngineError                5   an inference engine that failed
+        ├── MissingDependencyError     5   an optional package that is not installed
+        └── PipelineError              the code of its first cause; also an ExceptionGroup
+
+A message says what failed, what was met, what was expected and what to do; it names the file it is about and
+fits on one line, because the command line prints it as it is. Errors of other libraries are wrapped where they
+enter (media, engines, store) and are kept as ``__cause__``; ``--debug`` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "ConfigError",
+    "CorruptInputError",
+    "EngineError",
+    "InputError",
+    "MissingDependencyError",
+    "ModelChecksumError",
+    "ModelError",
+    "ModelUnavailableError",
+    "OutputError",
+    "PipelineError",
+    "UsageError",
+    "VitascopeError",
+]
+
+
+class VitascopeError(Exception):
+    """Base of all errors that Vitascope raises on purpose."""
+
+    exit_code: int = 1
+
+
+class UsageError(VitascopeError, ValueError):
+    """The request contradicts itself, for example an output that is also the input."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting that is unknown, malformed or out of range; the message names its key and its source."""
+
+
+class InputError(VitascopeError):
+    """A file that cannot be opened, is not a video, or holds no video stream."""
+
+    exit_code = 3
+
+
+class CorruptInputError(InputError):
+    """A video that opened, but whose packets stopped being decodable (truncated, or past the damage limit)."""
+
+
+class OutputError(VitascopeError):
+    """A file that cannot be written: no permission, no space, or a codec the container does not take."""
+
+    exit_code = 4
+
+
+class ModelError(VitascopeError):
+    """A network that cannot be found, verified, understood or run."""
+
+    exit_code = 5
+
+
+class ModelUnavailableError(ModelError):
+    """A network that is not on this machine and could not be fetched; the message names the command that would."""
+
+
+class ModelChecksumError(ModelError):
+    """A file whose sha256 is not the one that the catalogue names; it is never loaded."""
+
+
+class EngineError(VitascopeError):
+    """An inference engine that could not be opened, or failed while running."""
+
+    exit_code = 5
+
+
+class MissingDependencyError(VitascopeError, ImportError):
+    """An optional package is needed and not installed; the message names the extra that brings it."""
+
+    exit_code = 5
+
+
+class PipelineError(ExceptionGroup[Exception], VitascopeError):
+    """One or more stages of a running pipeline failed; each cause carries a note with its stage and frame.
+
+    Attributes:
+        exceptions: The causes, first failure first.
+    """
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        """The exit code of the first cause, or 1 when that is not one of ours."""
+        return getattr(self.exceptions[0], "exit_code", 1)
+
+    def derive(self, excs: Sequence[Exception]) -> PipelineError:  # type: ignore[override]
+        """Build a group of the same kind; ``ExceptionGroup.split`` calls this."""
+        return PipelineError(self.message, list(excs))

@@ -1,0 +1,232 @@
+"""What flows through every stage: a frame in its native YUV planes, its colour, and its place in time.
+
+A frame is never converted to full-resolution RGB. Kernels read the planes as the decoder wrote them and write the
+same kind of planes for the encoder, so colour, bit depth and timing come out as they went in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "PIXEL_FORMATS",
+    "ChromaLocation",
+    "ColorSpec",
+    "Frame",
+    "Plane",
+    "Projection",
+    "StereoLayout",
+    "VideoInfo",
+    "YuvFormat",
+]
+
+Plane = npt.NDArray[Any]
+"""One plane of samples: uint8 or uint16 ``[H, W]``, or ``[H, W, 2]`` for the interleaved chroma of NV12 and P010.
+
+A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row stride), samples of a row are dense.
+"""
+
+Matrix = Literal["bt601", "bt709", "bt2020"]
+ChromaLocation = Literal["left", "center", "topleft"]
+
+
+class StereoLayout(StrEnum):
+    """How the two eyes share a frame; ``MONO`` is one eye."""
+
+    MONO = "mono"
+    SIDE_BY_SIDE = "side-by-side"
+    TOP_BOTTOM = "top-bottom"
+
+
+class Projection(StrEnum):
+    """What surface the picture is painted on."""
+
+    FLAT = "flat"
+    EQUIRECTANGULAR = "equirectangular"
+    HALF_EQUIRECTANGULAR = "half-equirectangular"
+    FISHEYE = "fisheye"
+
+
+@dataclass(frozen=True, slots=True)
+class YuvFormat:
+    """Layout of a frame's planes, named as FFmpeg names it."""
+
+    name: str
+    """FFmpeg's pixel format, for example ``yuv420p10le``."""
+    chroma_shift_x: int
+    """log2 of the horizontal chroma subsampling: 1 for 4:2:0 and 4:2:2, 0 for 4:4:4."""
+    chroma_shift_y: int
+    """log2 of the vertical chroma subsampling: 1 for 4:2:0, else 0."""
+    bit_depth: int
+    """Significant bits of a sample: 8, 10 or 12."""
+    sample_shift: int = 0
+    """Bits a sample is shifted up inside its word: 6 for P010, else 0."""
+    semi_planar: bool = False
+    """True when U and V share one interleaved plane (NV12, P010)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8 for 8 bits, else uint16."""
+        return np.dtype(np.uint8 if self.bit_depth == 8 else np.uint16)
+
+    def chroma_size(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height of the chroma planes of a picture; odd sizes round up."""
+        return -(-width >> self.chroma_shift_x), -(-height >> self.chroma_shift_y)
+
+
+PIXEL_FORMATS: dict[str, YuvFormat] = {
+    fmt.name: fmt
+    for fmt in (
+        YuvFormat("yuv420p", 1, 1, 8),
+        YuvFormat("yuv422p", 1, 0, 8),
+        YuvFormat("yuv444p", 0, 0, 8),
+        YuvFormat("yuv420p10le", 1, 1, 10),
+        YuvFormat("yuv422p10le", 1, 0, 10),
+        YuvFormat("yuv444p10le", 0, 0, 10),
+        YuvFormat("yuv420p12le", 1, 1, 12),
+        YuvFormat("yuv422p12le", 1, 0, 12),
+        YuvFormat("yuv444p12le", 0, 0, 12),
+        YuvFormat("nv12", 1, 1, 8, semi_planar=True),
+        YuvFormat("p010le", 1, 1, 10, sample_shift=6, semi_planar=True),
+    )
+}
+"""The layouts that kernels read and write. A reader converts anything else to the nearest of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColorSpec:
+    """How code values become colour (ITU-T H.273), and where chroma is sampled."""
+
+    matrix: Matrix = "bt709"
+    """Luma coefficients. BT.2020 means the non-constant-luminance matrix."""
+    full_range: bool = False
+    """True when black is code 0 and white the largest code; False for 16..235 (scaled to the bit depth)."""
+    chroma_location: ChromaLocation = "left"
+    """Where the chroma sample of 4:2:0 sits in its 2x2 block."""
+    primaries: int = 2
+    """H.273 ColourPrimaries code point, carried through untouched; 2 is unspecified."""
+    transfer: int = 2
+    """H.273 TransferCharacteristics code point, carried through untouched; 2 is unspecified."""
+    matrix_code: int = 2
+    """H.273 MatrixCoefficients code point as the file had it; 2 when ``matrix`` was assumed from the size."""
+    range_tagged: bool = True
+    """False when the file did not say and limited range was assumed."""
+
+    @staticmethod
+    def assumed_matrix(width: int, height: int) -> Matrix:
+        """The matrix of an untagged video: BT.709 from 1280x577 up, else BT.601, as players assume."""
+        return "bt709" if width >= 1280 or height > 576 else "bt601"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One picture in its native planes, and its place in time.
+
+    Raises:
+        ValueError: The planes do not have the shapes that the format and size demand.
+    """
+
+    planes: tuple[Plane, ...]
+    """(Y, U, V), or (Y, UV) for semi-planar formats."""
+    format: YuvFormat
+    color: ColorSpec
+    index: int
+    """Position in presentation order, from 0, without gaps."""
+    pts: int
+    """Presentation time in ticks of ``time_base``."""
+    time_base: Fraction
+    """Seconds a tick."""
+    duration: int = 0
+    """Ticks this picture is shown; 0 when the container does not say."""
+    keyframe: bool = False
+    """True when the decoder could start here."""
+
+    def __post_init__(self) -> None:
+        """Check the planes against the format."""
+        chroma_width, chroma_height = self.format.chroma_size(self.width, self.height)
+        chroma: tuple[int, ...] = (chroma_height, chroma_width)
+        expected: tuple[tuple[int, ...], ...] = (chroma, chroma)
+        if self.format.semi_planar:
+            expected = ((*chroma, 2),)
+        if tuple(plane.shape for plane in self.planes[1:]) != expected:
+            shapes = [plane.shape for plane in self.planes]
+            raise ValueError(f"planes {shapes} do not fit {self.format.name} at {self.width}x{self.height}")
+
+    @property
+    def width(self) -> int:
+        """Luma samples a row."""
+        return int(self.planes[0].shape[1])
+
+    @property
+    def height(self) -> int:
+        """Luma rows."""
+        return int(self.planes[0].shape[0])
+
+    @property
+    def pts_seconds(self) -> float:
+        """Presentation time in seconds."""
+        return float(self.pts * self.time_base)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all planes."""
+        return sum(int(plane.nbytes) for plane in self.planes)
+
+    def with_planes(
+        self, planes: tuple[Plane, ...], *, format: YuvFormat | None = None, color: ColorSpec | None = None
+    ) -> Frame:
+        """The same moment with other pixels: index, pts, time base and duration stay."""
+        return replace(self, planes=planes, format=format or self.format, color=color or self.color)
+
+    def __repr__(self) -> str:
+        """Shape and time, not pixels."""
+        return (
+            f"Frame({self.width}x{self.height} {self.format.name}, index={self.index}, "
+            f"pts={self.pts}, t={self.pts_seconds:.3f}s)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VideoInfo:
+    """What a video says of itself, read before the first frame is decoded."""
+
+    path: Path
+    width: int
+    """Luma samples a row, as coded (before ``rotation_degrees``)."""
+    height: int
+    format: YuvFormat
+    """The layout that the reader's frames have."""
+    source_format: str
+    """FFmpeg's name of the layout in the file; differs from ``format.name`` when the reader converts."""
+    color: ColorSpec
+    codec: str
+    """FFmpeg's decoder name, for example ``h264``."""
+    container: str
+    """FFmpeg's demuxer name, for example ``mov,mp4,m4a,3gp,3g2,mj2``; ``images`` for image sequences."""
+    time_base: Fraction
+    average_frame_rate: Fraction
+    """Frames a second; an average when the frame rate varies."""
+    frame_count_estimate: int | None
+    """Frames that the header promises, or duration times rate; None when neither is known."""
+    duration_seconds: float | None
+    rotation_degrees: int = 0
+    """Clockwise turn in {0, 90, 180, 270} that makes the picture upright, from the display matrix."""
+    sample_aspect_ratio: Fraction = Fraction(1)
+    interlaced: bool = False
+    stereo: StereoLayout | None = None
+    """From the container's stereo box; None when it does not say."""
+    projection: Projection | None = None
+    """From the container's spherical box; None when it does not say."""
+    audio_stream_count: int = 0
+    subtitle_stream_count: int = 0
+    has_hdr_side_data: bool = False
+    """True when mastering display or content light levels are present."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Container tags."""

@@ -1,0 +1,98 @@
+"""Tiny videos that the tests synthesise: moving shapes on a gradient, a sine tone, subtitles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+RgbPainter = Callable[[int], npt.NDArray[np.uint8]]
+
+
+def moving_disc(width: int, height: int) -> RgbPainter:
+    """A disc that drifts over a colour gradient; frame n is a function of n alone."""
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+
+    def paint(n: int) -> npt.NDArray[np.uint8]:
+        rgb = np.empty((height, width, 3), np.uint8)
+        rgb[..., 0] = x * 255 // max(width - 1, 1)
+        rgb[..., 1] = y * 255 // max(height - 1, 1)
+        rgb[..., 2] = 96
+        radius = max(min(width, height) // 4, 1)
+        inside = (x - (width // 4 + 2 * n) % width) ** 2 + (y - height // 2) ** 2 <= radius**2
+        rgb[inside] = (230, 180, 150)
+        return rgb
+
+    return paint
+
+
+def write_clip(
+    path: Path,
+    *,
+    width: int = 96,
+    height: int = 64,
+    frame_count: int = 12,
+    frame_rate: Fraction = Fraction(24),
+    codec: str = "libx264",
+    pixel_format: str = "yuv420p",
+    paint: RgbPainter | None = None,
+    pts: Sequence[int] | None = None,
+    time_base: Fraction | None = None,
+    audio: str | None = None,
+    color_tags: tuple[int, int, int, int] | None = None,
+    codec_options: dict[str, str] | None = None,
+    metadata: dict[str, str] | None = None,
+) -> Path:
+    """Encode a synthetic clip with PyAV.
+
+    Args:
+        path: Where to write; the suffix chooses the container.
+        width: Luma samples a row.
+        height: Luma rows.
+        frame_count: Pictures.
+        frame_rate: Nominal pictures a second.
+        codec: FFmpeg encoder.
+        pixel_format: FFmpeg pixel format to encode.
+        paint: RGB picture of frame n; a moving disc when omitted.
+        pts: Presentation times in ``time_base`` ticks, for variable frame rate.
+        time_base: Seconds a tick; ``1 / frame_rate`` when omitted.
+        audio: FFmpeg audio encoder of a 440 Hz tone as long as the video, for example ``aac``.
+        color_tags: H.273 (primaries, transfer, matrix) and FFmpeg's range (1 limited, 2 full).
+        codec_options: Encoder options.
+        metadata: Container tags.
+    """
+    paint = paint or moving_disc(width, height)
+    time_base = time_base or 1 / frame_rate
+    times = list(pts) if pts is not None else list(range(frame_count))
+    with av.open(str(path), "w") as container:
+        container.metadata.update(metadata or {})
+        stream = container.add_stream(codec, rate=frame_rate, options=codec_options or {})
+        stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+        stream.time_base = stream.codec_context.time_base = time_base
+        if color_tags:
+            context = stream.codec_context
+            context.color_primaries, context.color_trc, context.colorspace, context.color_range = color_tags
+        tone = container.add_stream(audio, rate=48000) if audio else None
+        for n, when in enumerate(times):
+            frame = av.VideoFrame.from_ndarray(paint(n), format="rgb24")
+            frame = frame.reformat(format=pixel_format, dst_colorspace=5 if not color_tags else None)
+            frame.pts, frame.time_base = when, time_base
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+        if tone is not None:
+            _write_tone(container, tone, seconds=float((times[-1] + 1) * time_base))
+    return path
+
+
+def _write_tone(container: av.container.OutputContainer, tone: av.AudioStream, *, seconds: float) -> None:
+    count = 1024
+    for start in range(0, int(seconds * 48000), count):
+        samples = np.sin(2 * np.pi * 440 * (start + np.arange(count)) / 48000).astype(np.float32)
+        frame = av.AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = 48000, start, Fraction(1, 48000)
+        container.mux(tone.encode(frame))
+    container.mux(tone.encode(None))
