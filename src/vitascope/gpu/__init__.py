@@ -1,0 +1,1 @@
+"""The runtime under both applications: kernels, engines, pipeline; knows nothing of people, faces or files."""

@@ -1,0 +1,1 @@
+"""The segmentation application: matting, refinement, temporal state, outputs."""

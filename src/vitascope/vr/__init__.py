@@ -1,0 +1,1 @@
+"""Stereo layouts and projections: pure geometry on frames."""

@@ -1,0 +1,206 @@
+"""Person over background, in the frame's own YUV planes: ``out = person * alpha + background * (1 - alpha)``.
+
+The YUV matrix is linear, so blending code values is blending gamma-encoded RGB, which is what players, keyers and
+RobustVideoMatting's own scripts do. Chroma is weighted with alpha at the chroma site (``downsample_to_chroma``).
+Where alpha is full the codes come back unchanged; elsewhere the result is within one code of exact arithmetic,
+because the two products are rounded before they are added.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
+from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.guided import alpha_peak
+from vitascope.gpu.kernels.resample import downsample_to_chroma
+
+__all__ = ["blur_background", "matte_frame", "over_color", "over_frame", "tint"]
+
+Rgb = tuple[int, int, int]
+Codes = tuple[int, ...]
+
+
+def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
+    """The person on one colour.
+
+    Args:
+        frame: The picture.
+        alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
+        rgb: Background in 0..255, gamma-encoded.
+
+    Returns:
+        A frame of the same format and moment.
+    """
+    codes = _codes(rgb, frame.color, frame.format)
+    return frame.with_planes(
+        tuple(
+            _over_constant(plane, weight, codes[slot])
+            for plane, weight, slot in zip(frame.planes, _weights(frame, alpha), _slots(frame), strict=True)
+        )
+    )
+
+
+def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
+    """The person on another picture of the same size, format and colour.
+
+    Raises:
+        ValueError: The background has another size or format.
+    """
+    if background.format != frame.format or background.planes[0].shape != frame.planes[0].shape:
+        raise ValueError(f"background is {background!r}, expected the size and format of {frame!r}")
+    weights = _weights(frame, alpha)
+    return frame.with_planes(
+        tuple(
+            _over_plane(plane, weight, behind)
+            for plane, weight, behind in zip(frame.planes, weights, background.planes, strict=True)
+        )
+    )
+
+
+def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
+    """The picture with the person tinted: for judging a matte by eye.
+
+    Args:
+        frame: The picture.
+        alpha: uint8 or uint16 [H, W].
+        rgb: Tint in 0..255.
+        opacity: 0 leaves the picture alone, 1 paints the person over.
+    """
+    peak = alpha_peak(alpha)
+    depth = cv2.CV_8U if peak == 255 else cv2.CV_16U
+    keep = cv2.addWeighted(alpha, -opacity, alpha, 0.0, float(peak), dtype=depth)
+    return over_color(frame, keep, rgb)
+
+
+def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
+    """The person sharp on the blurred picture.
+
+    The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it.
+
+    Args:
+        frame: The picture.
+        alpha: uint8 or uint16 [H, W].
+        sigma: Standard deviation of the Gaussian, in luma samples.
+    """
+    weights = _weights(frame, alpha)
+    behind = []
+    for plane, weight in zip(frame.planes, weights, strict=True):
+        shrunk = plane.shape[0] / frame.height
+        behind.append(_blur_without(plane, weight, sigma * shrunk))
+    return over_frame(frame, alpha, frame.with_planes(tuple(behind)))
+
+
+def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int | None = None) -> Frame:
+    """Alpha as a grey video frame: black is background, white is person.
+
+    Args:
+        frame: Gives the moment and the primaries.
+        alpha: uint8 or uint16 [H, W].
+        full_range: True writes codes 0..peak (lossless files), False 16..235 and their 10-bit equals (players).
+        bit_depth: 8 or 10; the frame's own when None.
+
+    Returns:
+        A yuv420p or yuv420p10le frame with neutral chroma.
+    """
+    depth = bit_depth or min(frame.format.bit_depth, 10)
+    fmt = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
+    color = ColorSpec(
+        "bt709", full_range, frame.color.chroma_location, frame.color.primaries, frame.color.transfer, 1
+    )
+    black, neutral = (round(code) for code in yuv_from_rgb(color, fmt)[1][:2])
+    white = round(float(yuv_from_rgb(color, fmt)[0][0].sum())) + black
+    luma = cv2.addWeighted(
+        alpha,
+        (white - black) / alpha_peak(alpha),
+        alpha,
+        0.0,
+        float(black),
+        dtype=cv2.CV_8U if depth == 8 else cv2.CV_16U,
+    )
+    chroma_width, chroma_height = fmt.chroma_size(frame.width, frame.height)
+    chroma = np.full((chroma_height, chroma_width), neutral, fmt.dtype)
+    return frame.with_planes((luma, chroma, chroma), format=fmt, color=color)
+
+
+@cache
+def _codes(rgb: Rgb, color: ColorSpec, fmt: YuvFormat) -> Codes:
+    """The code values of an 8-bit RGB colour."""
+    matrix, offset = yuv_from_rgb(color, fmt)
+    step = 1 << fmt.sample_shift
+    exact = (matrix @ (np.array(rgb) / 255.0) + offset) / step
+    return tuple(int(code) * step for code in np.clip(np.rint(exact), 0, 2**fmt.bit_depth - 1))
+
+
+def _slots(frame: Frame) -> tuple[slice, ...]:
+    """Which of (Y, U, V) each plane holds."""
+    return (slice(0, 1), slice(1, 3)) if frame.format.semi_planar else (slice(0, 1), slice(1, 2), slice(2, 3))
+
+
+def _weights(frame: Frame, alpha: Plane) -> tuple[Plane, ...]:
+    """Alpha at the samples of each plane; for an interleaved plane once for U and once for V."""
+    chroma = downsample_to_chroma(alpha, frame.format, frame.color)
+    if frame.format.semi_planar:
+        return alpha, cv2.merge([chroma, chroma])
+    return alpha, chroma, chroma
+
+
+def _depth(plane: Plane) -> int:
+    return int(cv2.CV_8U if plane.dtype == np.uint8 else cv2.CV_16U)
+
+
+def _scaled(plane: Plane, weight: Plane) -> Plane:
+    """``plane * weight`` with the weight's full scale as one, rounded to the plane's dtype."""
+    if plane.dtype == weight.dtype:
+        return cv2.multiply(plane, weight, scale=1.0 / alpha_peak(weight))
+    return cv2.multiply(plane, weight, scale=1.0 / alpha_peak(weight), dtype=_depth(plane))
+
+
+def _over_constant(plane: Plane, weight: Plane, codes: Codes) -> Plane:
+    behind = np.empty_like(weight, dtype=plane.dtype)
+    channels = behind[..., None] if behind.ndim == 2 else behind
+    weights = weight[..., None] if weight.ndim == 2 else weight
+    for channel, code in enumerate(codes):
+        channels[..., channel] = _constant_behind(weights[..., channel], code, plane.dtype)
+    return cv2.add(_scaled(plane, weight), behind)
+
+
+def _constant_behind(weight: Plane, code: int, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) -> Plane:
+    """``code * (1 - weight)``, rounded."""
+    if weight.dtype == np.uint8:
+        return np.take(_behind_table(code, dtype), weight)
+    remaining: npt.NDArray[np.float32] = weight.astype(np.float32) * np.float32(-code / 65535.0) + np.float32(
+        code
+    )
+    return np.rint(remaining).astype(dtype)
+
+
+@cache
+def _behind_table(code: int, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) -> Plane:
+    return np.rint(code * (1.0 - np.arange(256) / 255.0)).astype(dtype)
+
+
+def _over_plane(plane: Plane, weight: Plane, behind: Plane) -> Plane:
+    remaining = cv2.bitwise_not(weight)  # full scale minus weight
+    return cv2.add(_scaled(plane, weight), _scaled(behind, remaining))
+
+
+def _blur_without(plane: Plane, weight: Plane, sigma: float) -> Plane:
+    """Normalised convolution (Knutsson and Westin, 1993): the blur of what is background, weighted by how much."""
+    remaining = cv2.bitwise_not(weight).astype(np.float32)
+    # A wide Gaussian is the same at a quarter of the size, for a sixteenth of the work.
+    factor = max(int(sigma / 4), 1)
+    height, width = plane.shape[:2]
+    small = (max(width // factor, 1), max(height // factor, 1))
+    mass = cv2.resize(plane.astype(np.float32) * remaining, small, interpolation=cv2.INTER_AREA)
+    share = cv2.resize(remaining, small, interpolation=cv2.INTER_AREA)
+    mass = cv2.GaussianBlur(mass, (0, 0), sigma / factor, borderType=cv2.BORDER_REPLICATE)
+    share = cv2.GaussianBlur(share, (0, 0), sigma / factor, borderType=cv2.BORDER_REPLICATE)
+    # Deep inside a person nothing is left to average; there alpha hides whatever stands here.
+    blurred: Plane = mass / np.maximum(share, np.float32(1e-3))
+    blurred = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_LINEAR)
+    return np.clip(np.rint(blurred), 0, np.iinfo(plane.dtype).max).astype(plane.dtype)
