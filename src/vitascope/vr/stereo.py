@@ -14,11 +14,11 @@ __all__ = ["DetectedLayout", "detect_layout", "eye_regions"]
 # Tokens that studios and players put between separators in file names. A bare "180" or "VR180" is side by side by
 # convention (both eyes of a VR180 camera), as are the fisheye lens names.
 _SIDE_BY_SIDE = frozenset(
-    "sbs hsbs fsbs halfsbs fullsbs lr rl lrf 3dh 180x180 vr180 fisheye fisheye180 fisheye190 fisheye200 "
-    "mkx200 mkx220 rf52 vrca220".split()
+    {"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180", "vr180"}
+    | {"fisheye", "fisheye180", "fisheye190", "fisheye200", "mkx200", "mkx220", "rf52", "vrca220"}
 )
-_TOP_BOTTOM = frozenset("tb bt htb ftb ou hou fou overunder topbottom 3dv".split())
-_MONO = frozenset("mono 2d flat".split())
+_TOP_BOTTOM = frozenset({"tb", "bt", "htb", "ftb", "ou", "hou", "fou", "overunder", "topbottom", "3dv"})
+_MONO = frozenset({"mono", "2d", "flat"})
 
 
 @dataclass(frozen=True, slots=True)

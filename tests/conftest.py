@@ -1,0 +1,89 @@
+"""Fixtures and rules that every room's tests share.
+
+pytest puts this directory on the module path, so ``from clips import write_clip`` works everywhere.
+
+A test that needs what this machine lacks is skipped, with the reason; where that must not happen, in CI, the variable
+``VITASCOPE_REQUIRE_MODELS=1`` (fetched models) or ``VITASCOPE_REQUIRE_CUDA=1`` (a GPU) turns the skip into a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from vitascope.errors import ModelUnavailableError
+from vitascope.models.store import ModelStore
+
+FETCHED_MODEL_FIXTURES = {"pull_or_skip", "rvm_model_path"}
+"""Fixtures that fetch; a test that uses one carries the marker ``fetched_model`` by itself."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FETCHED_MODEL_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.fetched_model)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cuda") and (reason := missing_gpu()):
+        skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_CUDA")
+
+
+def skip_or_fail(reason: str, *, unless_required_by: str) -> NoReturn:
+    """Skip the running test, or fail it when the environment says that it must run."""
+    if os.environ.get(unless_required_by) == "1":
+        pytest.fail(f"{reason} (and {unless_required_by}=1)", pytrace=False)
+    pytest.skip(reason)
+
+
+@cache
+def missing_gpu() -> str | None:
+    """Why CUDA cannot be used here; None when it can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # CuPy warns about toolkits that it does not find; that is our answer, not a fault
+        try:
+            import cupy
+        except ImportError as error:
+            return f"needs CuPy ({error})"
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            return f"needs an NVIDIA GPU ({error})"
+    return None if count else "needs an NVIDIA GPU (none found)"
+
+
+@pytest.fixture(scope="session")
+def model_store() -> ModelStore:
+    """The store that real models are fetched into, once: below VITASCOPE_TEST_HOME, else where users keep theirs."""
+    from vitascope.config.environment import vitascope_home
+
+    home = os.environ.get("VITASCOPE_TEST_HOME")
+    return ModelStore(Path(home) if home else vitascope_home())
+
+
+@pytest.fixture(scope="session")
+def pull_or_skip() -> Callable[[ModelStore, str], Path]:
+    """Fetch a model, or skip the test with the reason when that cannot be done here."""
+
+    def pull(store: ModelStore, name: str) -> Path:
+        try:
+            return store.pull(name)
+        except ModelUnavailableError as error:
+            reason = str(error)
+        skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_MODELS")
+
+    return pull
+
+
+@pytest.fixture(scope="session")
+def rvm_model_path(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
+    """The official RobustVideoMatting network (MobileNetV3, FP32 ONNX), fetched on first use."""
+    return pull_or_skip(model_store, "rvm")

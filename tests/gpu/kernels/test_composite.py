@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pictures import FORMATS, ODD_SIZES, random_frame, solid_frame, strided
+from vitascope.frames import PIXEL_FORMATS, ColorSpec
+from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.composite import blur_background, matte_frame, over_color, over_frame, tint
+from vitascope.gpu.kernels.guided import alpha_dtype
+from vitascope.gpu.kernels.resample import downsample_to_chroma
+
+KEY = (120, 255, 155)
+
+
+def random_alpha(frame, seed=1):
+    dtype = alpha_dtype(frame)
+    return np.random.default_rng(seed).integers(
+        0, np.iinfo(dtype).max + 1, (frame.height, frame.width), dtype=dtype
+    )
+
+
+def weights(frame, alpha):
+    """Alpha 0..1 at the samples of each plane, broadcast to its shape."""
+    peak = np.iinfo(alpha.dtype).max
+    chroma = downsample_to_chroma(alpha, frame.format, frame.color) / peak
+    if frame.format.semi_planar:
+        return [alpha / peak, chroma[..., None]]
+    return [alpha / peak, chroma, chroma]
+
+
+def key_codes(frame, rgb):
+    matrix, offset = yuv_from_rgb(frame.color, frame.format)
+    step = 1 << frame.format.sample_shift
+    codes = np.rint((matrix @ (np.array(rgb) / 255) + offset) / step) * step
+    return [codes[0], codes[1:]] if frame.format.semi_planar else list(codes)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("size", ODD_SIZES)
+def test_over_color_is_within_one_code_of_exact(name, size):
+    frame = strided(random_frame(PIXEL_FORMATS[name], size))
+    alpha = random_alpha(frame)
+    out = over_color(frame, alpha, KEY)
+    step = 1 << frame.format.sample_shift
+    for plane, result, weight, code in zip(
+        frame.planes, out.planes, weights(frame, alpha), key_codes(frame, KEY), strict=True
+    ):
+        assert result.dtype == plane.dtype
+        exact = plane * weight + code * (1 - weight)
+        assert np.abs(result - exact).max() <= 1.0 * step + 0.01
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_full_alpha_returns_the_very_codes_and_zero_alpha_the_key(name):
+    frame = random_frame(PIXEL_FORMATS[name], (17, 31))
+    dtype = alpha_dtype(frame)
+    kept = over_color(frame, np.full((17, 31), np.iinfo(dtype).max, dtype), KEY)
+    gone = over_color(frame, np.zeros((17, 31), dtype), KEY)
+    for source, keep, drop, code in zip(
+        frame.planes, kept.planes, gone.planes, key_codes(frame, KEY), strict=True
+    ):
+        np.testing.assert_array_equal(keep, source)
+        np.testing.assert_array_equal(drop, np.broadcast_to(code, drop.shape))
+
+
+@given(
+    seed=st.integers(0, 10_000), alpha_code=st.integers(254, 255), name=st.sampled_from(["yuv420p", "nv12"])
+)
+@settings(max_examples=40, deadline=None)
+def test_kept_samples_stay_within_one_code(seed, alpha_code, name):
+    """Alpha of 254/255 and more, in legal video codes, keeps luma and chroma within one code of the input."""
+    frame = random_frame(PIXEL_FORMATS[name], (8, 12), seed=seed)
+    legal = frame.with_planes(tuple(np.clip(plane, 16, 240) for plane in frame.planes))
+    out = over_color(legal, np.full((8, 12), alpha_code, np.uint8), KEY)
+    for source, result in zip(legal.planes, out.planes, strict=True):
+        assert np.abs(result.astype(int) - source).max() <= 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_over_frame_is_within_one_code_of_exact(name):
+    frame = random_frame(PIXEL_FORMATS[name], (18, 22))
+    behind = random_frame(PIXEL_FORMATS[name], (18, 22), seed=9)
+    alpha = random_alpha(frame)
+    out = over_frame(frame, alpha, behind)
+    step = 1 << frame.format.sample_shift
+    for plane, background, result, weight in zip(
+        frame.planes, behind.planes, out.planes, weights(frame, alpha), strict=True
+    ):
+        exact = plane * weight + background.astype(float) * (1 - weight)
+        assert np.abs(result - exact).max() <= 1.0 * step + 0.01
+
+
+def test_over_frame_refuses_another_size():
+    frame = random_frame(PIXEL_FORMATS["yuv420p"], (18, 22))
+    with pytest.raises(ValueError, match="expected the size and format"):
+        over_frame(frame, random_alpha(frame), random_frame(PIXEL_FORMATS["yuv420p"], (18, 24)))
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "yuv420p10le", "nv12"])
+@pytest.mark.parametrize(("full_range", "black", "white"), [(False, 16, 235), (True, 0, 255)])
+def test_matte_levels(name, full_range, black, white):
+    frame = random_frame(PIXEL_FORMATS[name], (5, 7))
+    dtype = alpha_dtype(frame)
+    alpha = np.zeros((5, 7), dtype)
+    alpha[:, 3:] = np.iinfo(dtype).max
+    grey = matte_frame(frame, alpha, full_range=full_range, bit_depth=8)
+    assert grey.format.name == "yuv420p"
+    assert (grey.planes[0][:, :3] == black).all()
+    assert (grey.planes[0][:, 3:] == white).all()
+    assert (grey.planes[1] == 128).all()
+
+
+def test_a_ten_bit_matte_keeps_ten_bits():
+    frame = random_frame(PIXEL_FORMATS["yuv420p10le"], (1, 1024))
+    alpha = (np.arange(1024)[None] * 65535 // 1023).astype(np.uint16)
+    grey = matte_frame(frame, alpha, full_range=True)
+    np.testing.assert_array_equal(grey.planes[0][0], np.arange(1024))
+
+
+def test_tint_leaves_the_background_alone_and_paints_the_person():
+    frame = random_frame(PIXEL_FORMATS["yuv444p"], (10, 10))
+    alpha = np.zeros((10, 10), np.uint8)
+    alpha[:, 5:] = 255
+    half = tint(frame, alpha, (255, 0, 0), opacity=0.5)
+    full = tint(frame, alpha, (255, 0, 0), opacity=1.0)
+    red = key_codes(frame, (255, 0, 0))
+    for plane, a, b, code in zip(frame.planes, half.planes, full.planes, red, strict=True):
+        np.testing.assert_array_equal(a[:, :5], plane[:, :5])
+        np.testing.assert_array_equal(b[:, 5:], code)
+        assert np.abs(a[:, 5:] - (plane[:, 5:] * 0.5 + code * 0.5)).max() <= 1.5
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_blurring_one_colour_changes_nothing(name):
+    frame = solid_frame(PIXEL_FORMATS[name], (33, 66), (0.3, 0.6, 0.2))
+    out = blur_background(frame, random_alpha(frame), sigma=6)
+    for source, result in zip(frame.planes, out.planes, strict=True):
+        assert np.abs(result.astype(int) - source).max() <= 1 << frame.format.sample_shift
+
+
+def test_the_person_does_not_bleed_into_the_blur():
+    frame = solid_frame(
+        PIXEL_FORMATS["yuv420p"], (64, 64), (0, 0, 0), color=ColorSpec(chroma_location="center")
+    )
+    luma = frame.planes[0].copy()
+    luma[:, 40:] = 235
+    frame = frame.with_planes((luma, *frame.planes[1:]))
+    alpha = np.zeros((64, 64), np.uint8)
+    alpha[:, 40:] = 255
+    out = blur_background(frame, alpha, sigma=8)
+    assert (out.planes[0][:, :40] <= 17).all()
+    assert (out.planes[0][:, 40:] == 235).all()
+
+
+def test_the_background_really_is_blurred():
+    frame = random_frame(PIXEL_FORMATS["yuv420p"], (64, 64))
+    out = blur_background(frame, np.zeros((64, 64), np.uint8), sigma=5)
+    assert out.planes[0].std() < frame.planes[0].std() / 5
+    assert abs(float(out.planes[0].mean()) - float(frame.planes[0].mean())) < 2

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from vitascope import errors
+
+CODES = {
+    "VitascopeError": 1,
+    "UsageError": 2,
+    "ConfigError": 2,
+    "InputError": 3,
+    "CorruptInputError": 3,
+    "OutputError": 4,
+    "ModelError": 5,
+    "ModelUnavailableError": 5,
+    "ModelChecksumError": 5,
+    "EngineError": 5,
+    "MissingDependencyError": 5,
+}
+
+
+def test_every_error_has_its_documented_exit_code():
+    classes = {
+        name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and name in errors.__all__
+    }
+    assert set(classes) == set(CODES) | {"PipelineError"}
+    for name, code in CODES.items():
+        assert issubclass(classes[name], errors.VitascopeError)
+        assert classes[name]("message").exit_code == code
+        assert name in errors.__doc__
+
+
+def test_a_pipeline_error_has_the_code_of_its_first_cause_and_splits_into_its_kind():
+    group = errors.PipelineError("run failed", [errors.OutputError("disk full"), ValueError("later")])
+    assert group.exit_code == 4
+    assert errors.PipelineError("run failed", [ValueError("ours")]).exit_code == 1
+    match, rest = group.split(errors.OutputError)
+    assert isinstance(match, errors.PipelineError)
+    assert isinstance(rest, errors.PipelineError)
+    with pytest.raises(errors.VitascopeError):
+        raise group

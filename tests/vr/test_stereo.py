@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, StereoLayout, VideoInfo
+from vitascope.vr.stereo import detect_layout, eye_regions
+
+
+def video(name: str, stereo: StereoLayout | None = None) -> VideoInfo:
+    return VideoInfo(
+        path=Path(name),
+        width=64,
+        height=32,
+        format=PIXEL_FORMATS["yuv420p"],
+        source_format="yuv420p",
+        color=ColorSpec(),
+        codec="h264",
+        container="mp4",
+        time_base=Fraction(1, 25),
+        average_frame_rate=Fraction(25),
+        frame_count_estimate=None,
+        duration_seconds=None,
+        stereo=stereo,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("wedding_SBS.mp4", "side-by-side"),
+        ("wedding_LR_180.mp4", "side-by-side"),
+        ("clip-180_180x180_3dh_LR.mp4", "side-by-side"),
+        ("beach_MKX200_alpha.mp4", "side-by-side"),
+        ("Trip [VR180].mp4", "side-by-side"),
+        ("beach.fisheye190.mp4", "side-by-side"),
+        ("concert_TB.mkv", "top-bottom"),
+        ("concert 360 OU.mp4", "top-bottom"),
+        ("concert_2D_180.mp4", "mono"),
+        ("slr.mp4", "mono"),  # not a whole token
+        ("ours_180.mp4", "mono"),
+        ("holiday.mp4", "mono"),
+    ],
+)
+def test_file_names(name, layout):
+    assert detect_layout(video(name)).layout == layout
+
+
+def test_what_the_user_declares_beats_the_box_and_the_box_beats_the_name():
+    named = video("a_SBS.mp4", stereo=StereoLayout.TOP_BOTTOM)
+    assert detect_layout(named).layout is StereoLayout.TOP_BOTTOM
+    assert detect_layout(named).reason == "stereo box"
+    declared = detect_layout(named, StereoLayout.MONO)
+    assert (declared.layout, declared.reason) == (StereoLayout.MONO, "declared")
+
+
+@given(width=st.integers(1, 99), height=st.integers(1, 99), layout=st.sampled_from(list(StereoLayout)))
+def test_eyes_cover_every_sample_once(width, height, layout):
+    covered = np.zeros((height, width), int)
+    for region in eye_regions(width, height, layout):
+        covered[region.rows, region.columns] += 1
+    assert (covered == 1).all()
+
+
+def test_eyes_are_halves():
+    left, right = eye_regions(100, 40, StereoLayout.SIDE_BY_SIDE)
+    assert (left.x, left.width, right.x, right.width) == (0, 50, 50, 50)
+    top, bottom = eye_regions(100, 40, StereoLayout.TOP_BOTTOM)
+    assert (top.y, top.height, bottom.y, bottom.height) == (0, 20, 20, 20)
