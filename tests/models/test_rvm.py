@@ -111,7 +111,7 @@ def test_another_network_is_refused(tmp_path):
     graph = helper.make_graph([node], "other", tensor[:1], tensor[1:])
     path = tmp_path / "other.onnx"
     path.write_bytes(helper.make_model(graph).SerializeToString())
-    with pytest.raises(ModelError, match="not the official"):
+    with pytest.raises(ModelError, match="not an official"):
         RvmNetwork(path)
 
 

@@ -8,7 +8,7 @@ picture::
                  batched over frames     frame by frame
 
 The shrinking belongs to the ``preprocess`` kernel and the last multiply-add to ``composite``; the result is the
-same within rounding. The cut points are tensor names of one exact file, which is why the store's checksum comes first.
+same within rounding.
 
 The weights are GPL-3.0 and are fetched, never shipped.
 """
@@ -30,13 +30,11 @@ from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, Ne
 
 __all__ = ["RvmNetwork", "RvmState", "body_downsample_ratio", "cut_official_graph"]
 
-# Tensor names of the official rvm_mobilenetv3_fp32.onnx (sha256 88d45312…).
-_SMALL_RGB: Final = "389"
-_GAIN: Final = "777"
-_OFFSET: Final = "779"
+_SMALL_RGB: Final = "small_rgb"
+_GAIN: Final = "gain"
+_OFFSET: Final = "offset"
 _STATES_IN: Final = ("r1i", "r2i", "r3i", "r4i")
 _STATES_OUT: Final = ("r1o", "r2o", "r3o", "r4o")
-_BOTTLENECK: Final = "601"  # features at 1/16 after LR-ASPP, the last tensor that needs no recurrent state
 _DEEPEST_STRIDE: Final = 16
 
 
@@ -67,16 +65,16 @@ class RvmState:
 
 
 class RvmNetwork:
-    """RobustVideoMatting with MobileNetV3, on ONNX Runtime.
+    """RobustVideoMatting (MobileNetV3 or ResNet50) on ONNX Runtime.
 
     Args:
-        path: The official ``rvm_mobilenetv3_fp32.onnx``, already verified.
+        path: An official ``rvm_*_fp32.onnx``, already verified.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         threads: CPU threads; 0 uses every core.
 
     Raises:
-        ModelError: The file is not the network whose cut points are known.
+        ModelError: The file is not an official RVM network.
         EngineError: ONNX Runtime cannot load it.
     """
 
@@ -157,39 +155,78 @@ class RvmNetwork:
 
 
 def cut_official_graph(path: Path) -> tuple[bytes, bytes]:
-    """Cut the official file into encoder and decoder.
+    """Cut an official RVM file into encoder and decoder.
+
+    The cut points are found by what they are: the small picture is what the resize of ``src`` gives, gain and offset
+    are what the last two resizes before ``pha`` take, and the encoder is whatever depends on no recurrent state.
 
     Returns:
-        Two serialised ONNX networks. Encoder: ``389`` (small RGB [N, 3, h, w]) to features. Decoder: features,
-        ``389`` and ``r1i``..``r4i`` to ``777`` (gain), ``779`` (offset) and ``r1o``..``r4o``.
+        Two serialised ONNX networks. Encoder: ``small_rgb`` [N, 3, h, w] to features. Decoder: features, ``small_rgb``
+        and ``r1i``..``r4i`` to ``gain``, ``offset`` [N, 4, h, w] and ``r1o``..``r4o``.
 
     Raises:
-        ModelError: A cut point is missing: this is another network, or another export of it.
+        ModelError: The cut points are not there: this is another network.
     """
     try:
         model = onnx.load(path)
     except Exception as error:  # protobuf's DecodeError shares no public base with OSError
         raise ModelError(f"{path}: not an ONNX file") from error
     graph = model.graph
-    produced = {name for node in graph.node for name in node.output}
-    missing = [
-        name for name in (_SMALL_RGB, _BOTTLENECK, _GAIN, _OFFSET, *_STATES_OUT) if name not in produced
-    ]
-    if missing:
+    try:
+        _name_cut_points(graph)
+    except LookupError as error:
         raise ModelError(
-            f"{path}: not the official rvm_mobilenetv3_fp32.onnx (no tensor {missing[0]}); "
-            "for another network use --model FILE --kind matte"
-        )
+            f"{path}: not an official RobustVideoMatting network; for another network name its --kind"
+        ) from error
     _align_decoder_channels(graph)
-    encoder_nodes = _ancestors(graph, [_BOTTLENECK], stop={_SMALL_RGB})
-    encoded = {name for node in encoder_nodes for name in node.output}
     decoder_outputs = [_GAIN, _OFFSET, *_STATES_OUT]
-    decoder_nodes = _ancestors(graph, decoder_outputs, stop={_SMALL_RGB, *_STATES_IN, *encoded})
-    features = sorted({name for node in decoder_nodes for name in node.input} & encoded)
+    needed = _ancestors(graph, decoder_outputs, stop={_SMALL_RGB})
+    recurrent: set[str] = set(_STATES_IN)
+    for node in needed:
+        if recurrent.intersection(node.input):
+            recurrent.update(node.output)
+    # Constants and shapes are recomputed rather than handed over: they have no batch axis to cut frames from.
+    weights = {tensor.name for tensor in graph.initializer}
+    light: set[str] = set()
+    for node in needed:
+        if node.op_type in ("Constant", "Shape") or light.union(weights).issuperset(node.input):
+            light.update(node.output)
+    heavy = {name for node in needed for name in node.output} - light - recurrent
+    decoder_nodes = _ancestors(graph, decoder_outputs, stop={_SMALL_RGB, *_STATES_IN, *heavy})
+    features = sorted({name for node in decoder_nodes for name in node.input} & heavy)
+    encoder_nodes = _ancestors(graph, features, stop={_SMALL_RGB})
     return (
         _network(model, encoder_nodes, [_SMALL_RGB], features),
         _network(model, decoder_nodes, [_SMALL_RGB, *features, *_STATES_IN], decoder_outputs),
     )
+
+
+def _name_cut_points(graph: onnx.GraphProto) -> None:
+    """Rename the small picture, gain and offset, whatever the exporter numbered them.
+
+    Raises:
+        LookupError: The graph is not built like this.
+    """
+    producer = {name: node for node in graph.node for name in node.output}
+
+    def made_by(name: str, operator: str) -> onnx.NodeProto:
+        node: onnx.NodeProto = producer[name]
+        if node.op_type != operator:
+            raise LookupError(f"{name} is made by {node.op_type}, expected {operator}")
+        return node
+
+    if not {"src", *_STATES_IN} <= {tensor.name for tensor in graph.input} or "r4o" not in producer:
+        raise LookupError("inputs and outputs are not RVM's")
+    shrink = [node for node in graph.node if node.op_type == "Resize" and node.input[0] == "src"]
+    split = made_by(made_by("pha", "Clip").input[0], "Split")
+    total = made_by(split.input[0], "Add")
+    grown_gain = made_by(made_by(total.input[0], "Mul").input[0], "Resize")
+    grown_offset = made_by(total.input[1], "Resize")
+    names = {shrink[0].output[0]: _SMALL_RGB, grown_gain.input[0]: _GAIN, grown_offset.input[0]: _OFFSET}
+    for node in graph.node:
+        for fields in (node.input, node.output):
+            for slot, name in enumerate(fields):
+                fields[slot] = names.get(name, name)
 
 
 def _align_decoder_channels(graph: onnx.GraphProto) -> None:
