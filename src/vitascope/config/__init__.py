@@ -1,0 +1,47 @@
+"""Settings: typed, immutable, and each with a memory of where its value came from.
+
+::
+
+    loaded = load_settings(profile="fast", files=[Path("my.yaml")], assignments=["model.batch_size=4"])
+    loaded.settings.model.batch_size      BatchRange(low=4, high=4)
+    loaded.origin("model.batch_size")     Origin(kind=SET, label="--set")
+"""
+
+from vitascope.config.environment import vitascope_home
+from vitascope.config.loading import FlagValue, LoadedSettings, load_settings
+from vitascope.config.origins import Origin, OriginKind, SettingRow
+from vitascope.config.profiles import DEFAULT_PROFILE, available_profiles
+from vitascope.config.result import (
+    Codec,
+    EdgeSettings,
+    EncoderSpeed,
+    OutputKind,
+    OutputSettings,
+    VideoSettings,
+)
+from vitascope.config.section import Arrival
+from vitascope.config.settings import Settings
+from vitascope.config.values import BatchRange, RgbColor, parse_seconds
+
+__all__ = [
+    "DEFAULT_PROFILE",
+    "Arrival",
+    "BatchRange",
+    "Codec",
+    "EdgeSettings",
+    "EncoderSpeed",
+    "FlagValue",
+    "LoadedSettings",
+    "Origin",
+    "OriginKind",
+    "OutputKind",
+    "OutputSettings",
+    "RgbColor",
+    "SettingRow",
+    "Settings",
+    "VideoSettings",
+    "available_profiles",
+    "load_settings",
+    "parse_seconds",
+    "vitascope_home",
+]

@@ -1,0 +1,191 @@
+"""Settings of what computes: the GPU, the network, the threads and queues around it, and the speed to reach."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+
+from vitascope.config.section import Arrival, Section, setting
+from vitascope.config.values import BatchRange, InputSize, ThreadCount
+
+__all__ = ["GpuSettings", "ModelSettings", "PerformanceSettings", "ProcessingSettings"]
+
+
+class GpuSettings(Section):
+    """``gpu``: which device computes, how precisely, and how much of its memory may be used."""
+
+    device: Literal["auto", "cuda", "cpu"] = setting(
+        "auto",
+        "Device that computes: auto takes the best that works; one that is asked for and missing is an error.",
+    )
+    device_id: int = setting(
+        0,
+        "Number of the GPU, counted from 0 as nvidia-smi does.",
+        arrives_with=Arrival.GPU_PATH,
+        ge=0,
+        le=255,
+    )
+    precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
+        "fp16",
+        "Arithmetic of networks on the GPU; mixed lets each layer choose between fp16 and fp32, int8 is calibrated.",
+        arrives_with=Arrival.GPU_PATH,
+    )
+    max_vram_usage: float = setting(
+        0.9,
+        "Share of the GPU's memory that may be in use, 0 to 1.",
+        arrives_with=Arrival.GPU_PATH,
+        gt=0,
+        le=1,
+    )
+    memory_fraction: float | None = setting(
+        None,
+        "Exact share of the GPU's memory to reserve at the start, 0 to 1; null reserves as needed.",
+        arrives_with=Arrival.GPU_PATH,
+        gt=0,
+        le=1,
+    )
+    cudnn_benchmark: bool = setting(
+        True,
+        "Time cuDNN's convolution algorithms at the start and keep the fastest.",
+        arrives_with=Arrival.GPU_PATH,
+    )
+    cudnn_deterministic: bool = setting(
+        False, "Use only algorithms that repeat bit for bit; slower.", arrives_with=Arrival.GPU_PATH
+    )
+    allow_tf32: bool = setting(
+        True,
+        "Let fp32 matrix products use TF32 (10-bit mantissa) on Ampere and newer.",
+        arrives_with=Arrival.GPU_PATH,
+    )
+
+
+class ModelSettings(Section):
+    """``model``: the matting network and what it is fed."""
+
+    name: str = setting(
+        "auto",
+        "Network: a name of `vitascope models list`, the path of an ONNX file, or auto (rvm, else selfie).",
+        min_length=1,
+    )
+    kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = setting(
+        None,
+        "What the output of your own ONNX file is; null for networks of the catalogue, which say it themselves.",
+    )
+    person_class: int | None = setting(
+        None,
+        "Class index of people in your own semantic or yolo-seg network; null means 15 (Pascal VOC) or 0 (COCO).",
+        ge=0,
+        le=65535,
+    )
+    batch_size: BatchRange = setting(
+        BatchRange(1, 1),
+        "Consecutive frames for each call of the network; of a range the tuner picks, without it the lower end acts.",
+    )
+    input_size: InputSize | None = setting(
+        None,
+        "Bound on the longest side of the network's input, in pixels: one side or [width, height]; "
+        "null suits whole bodies.",
+    )
+    downsample_ratio: Literal["auto"] | Annotated[float, Gt(0), Le(1)] = setting(
+        "auto",
+        "Scale of the network's input against the picture, for networks that take one; overrides input_size.",
+    )
+    num_workers: int = setting(
+        4, "Worker threads that prepare batches.", arrives_with=Arrival.GPU_TOOLKIT, ge=0, le=1024
+    )
+    prefetch_factor: int = setting(
+        2, "Batches that each worker prepares ahead.", arrives_with=Arrival.GPU_TOOLKIT, ge=1, le=1024
+    )
+    backend: Literal["auto", "onnxruntime", "inductor", "tensorrt"] = setting(
+        "auto",
+        "Engine that runs the network; auto takes the best that works.",
+        arrives_with=Arrival.GPU_TOOLKIT,
+    )
+
+    @property
+    def longest_side(self) -> int | None:
+        """The bound that ``input_size`` sets on the longest side, in pixels; None without one."""
+        return max(self.input_size) if isinstance(self.input_size, tuple) else self.input_size
+
+
+class ProcessingSettings(Section):
+    """``processing``: threads and queues on the CPU."""
+
+    num_threads: ThreadCount = setting(
+        0, "Threads of the network and the kernels on the CPU; 0 or null uses all cores.", ge=0, le=4096
+    )
+    use_multiprocessing: bool = setting(
+        False, "Run CPU stages in processes of their own.", arrives_with=Arrival.GPU_TOOLKIT
+    )
+    max_queue_size: int = setting(
+        32,
+        "Most frames that wait between two stages; the smaller of this and max_queue_mb wins.",
+        ge=1,
+        le=100_000,
+    )
+    max_queue_mb: float = setting(
+        256.0, "Most megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
+    )
+    chunk_size: int = setting(
+        100,
+        "Frames that are handed to a process at a time.",
+        arrives_with=Arrival.GPU_TOOLKIT,
+        ge=1,
+        le=100_000,
+    )
+    enable_caching: bool = setting(
+        False, "Keep results of repeated work on disk.", arrives_with=Arrival.GPU_TOOLKIT
+    )
+    cache_size_gb: float = setting(
+        4.0, "Most gigabytes (10^9 bytes) of that cache.", arrives_with=Arrival.GPU_TOOLKIT, gt=0, le=100_000
+    )
+
+
+class PerformanceSettings(Section):
+    """``performance``: the speed to reach, and what a live run may give up for it."""
+
+    target_fps: float = setting(90.0, "Frames a second to reach.", arrives_with=Arrival.TUNING, gt=0, le=1000)
+    max_latency_ms: float = setting(
+        50.0,
+        "Longest way of a frame from input to output, in milliseconds.",
+        arrives_with=Arrival.TUNING,
+        gt=0,
+        le=60_000,
+    )
+    auto_tune: bool = setting(
+        False, "Measure at the start and choose batch size and queues.", arrives_with=Arrival.TUNING
+    )
+    frame_skip_enabled: bool = setting(
+        False, "Let a live run skip driving frames when it falls behind.", arrives_with=Arrival.ANIMATOR
+    )
+    frame_skip_threshold: float = setting(
+        0.92,
+        "Share of target_fps, 0 to 1, below which a live run skips driving frames.",
+        arrives_with=Arrival.ANIMATOR,
+        gt=0,
+        le=1,
+    )
+    prefetch_frames: int = setting(
+        3, "Driving frames that are read ahead.", arrives_with=Arrival.ANIMATOR, ge=0, le=1000
+    )
+    gpu_memory_fraction: float = setting(
+        0.85,
+        "Share of the GPU's memory that the animator may use, 0 to 1.",
+        arrives_with=Arrival.ANIMATOR,
+        gt=0,
+        le=1,
+    )
+    clear_cache_interval: int = setting(
+        200,
+        "Frames between releases of unused GPU memory; 0 never releases.",
+        arrives_with=Arrival.ANIMATOR,
+        ge=0,
+        le=1_000_000_000,
+    )
+    use_async_capture: bool = setting(
+        True, "Read the camera in a thread of its own.", arrives_with=Arrival.ANIMATOR
+    )
+    use_async_output: bool = setting(
+        True, "Write to display, file or network in a thread of its own.", arrives_with=Arrival.ANIMATOR
+    )

@@ -1,0 +1,243 @@
+"""From profile, files, ``--set`` and flags to one ``Settings``, remembering where each value came from.
+
+::
+
+    default  <  profile  <  file(s), in order  <  --set key=value, in order  <  flags
+
+Each layer is read into (dotted key, plain value, origin), the last one wins, and the result is validated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from vitascope.config.catalogue import section_keys, setting_fields, value_of
+from vitascope.config.origins import DEFAULT_ORIGIN, Origin, OriginKind, SettingRow, display
+from vitascope.config.profiles import DEFAULT_PROFILE, profile_path
+from vitascope.config.section import CONFLICT
+from vitascope.config.settings import Settings
+from vitascope.config.yaml_file import dump_yaml, parse_value, read_settings_file, unknown_setting
+from vitascope.errors import ConfigError
+
+__all__ = ["FlagValue", "LoadedSettings", "load_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagValue:
+    """The value of a flag, with the name the user typed."""
+
+    value: Any
+    name: str
+    """For example ``--crf``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A value before validation."""
+
+    value: Any
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and where each value came from."""
+
+    settings: Settings
+    profile: str
+    """Name of the profile that lies beneath."""
+    _origins: Mapping[str, Origin] = field(repr=False)
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of a dotted key came from.
+
+        Raises:
+            ConfigError: No setting has the key.
+        """
+        if key not in setting_fields():
+            raise unknown_setting(key, source="origin")
+        return self._origins.get(key, DEFAULT_ORIGIN)
+
+    def rows(self) -> list[SettingRow]:
+        """Every setting with value and origin, in the order of the sections; what ``config show`` prints."""
+        return [
+            SettingRow(
+                key=key,
+                value=value_of(self.settings, key),
+                origin=self.origin(key),
+                description=entry.description,
+                arrives_with=entry.arrives_with,
+            )
+            for key, entry in setting_fields().items()
+        ]
+
+    def inactive(self) -> list[SettingRow]:
+        """The settings that the user set explicitly, and whose work arrives later; worth a warning."""
+        return [row for row in self.rows() if row.arrives_with is not None and row.origin.explicit]
+
+    def to_yaml(self) -> str:
+        """A settings file that loads to the same settings: the profile, and what was set explicitly over it."""
+        plain = self.settings.model_dump(mode="json")
+        tree: dict[str, Any] = {"profile": self.profile}
+        for row in self.rows():
+            if not row.origin.explicit:
+                continue
+            source, target = plain, tree
+            *sections, name = row.key.split(".")
+            for section in sections:
+                source, target = source[section], target.setdefault(section, {})
+            target[name] = source[name]
+        return dump_yaml(tree)
+
+
+def load_settings(
+    *,
+    profile: str | None = None,
+    files: Sequence[Path] = (),
+    assignments: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> LoadedSettings:
+    """Load settings; each source overrides those before it.
+
+    Args:
+        profile: Name of a profile. None takes the one that the files name (the last of them), else ``balanced``.
+        files: YAML settings files, in order. Relative paths in a file are relative to its folder.
+        assignments: ``key=value`` texts of ``--set``, in order; values are spelled as in YAML.
+        flags: Values of other flags by dotted key, only of flags that were given; None as a value means null.
+            A ``FlagValue`` carries the flag's name for messages; a bare value is called after its key.
+
+    Raises:
+        ConfigError: Unknown setting or profile, malformed or contradicting value, unreadable file. One line that
+            names key, value, expectation and source.
+    """
+    over_profile: dict[str, _Entry] = {}
+    named = None if profile is None else _Entry(profile, Origin(OriginKind.FLAG))
+    for path in files:
+        entries = _file_entries(path, label=str(path), kind=OriginKind.FILE)
+        from_file = entries.pop("profile", None)
+        if profile is None and from_file is not None:
+            named = from_file
+        over_profile |= entries
+    for assignment in assignments:
+        over_profile |= _assignment(assignment)
+    for key, value in (flags or {}).items():
+        over_profile |= _flag(key, value)
+
+    name, merged = _profile_entries(named)
+    merged |= over_profile
+    settings = _validate(merged)
+    origins = MappingProxyType({key: entry.origin for key, entry in merged.items()})
+    return LoadedSettings(settings=settings, profile=name, _origins=origins)
+
+
+def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
+    if named is None:
+        named = _Entry(DEFAULT_PROFILE, DEFAULT_ORIGIN)
+    if not isinstance(named.value, str):
+        raise ConfigError(
+            f"{named.origin.label}: profile is {_show(named.value)}, expected the name of a profile"
+        )
+    path = profile_path(named.value, source=named.origin.label)
+    entries = _file_entries(path, label=f"profiles/{path.name}", kind=OriginKind.PROFILE)
+    if "profile" in entries:
+        raise ConfigError(f"profiles/{path.name}: a profile cannot build on another one")
+    return named.value, entries
+
+
+def _file_entries(path: Path, *, label: str, kind: OriginKind) -> dict[str, _Entry]:
+    entries = {}
+    for item in read_settings_file(path, label=label):
+        text = path.stem if kind is OriginKind.PROFILE else f"{label}:{item.line}"
+        value = _anchor(item.key, item.value, folder=path.parent)
+        entries[item.key] = _Entry(value, Origin(kind, text))
+    return entries
+
+
+def _assignment(text: str) -> dict[str, _Entry]:
+    key, separator, value_text = text.partition("=")
+    key = key.strip()
+    if not separator:
+        raise ConfigError(f"--set {_show(text)}: expected key=value, such as model.batch_size=4")
+    if key == "profile":
+        raise ConfigError("--set: a profile is chosen with --profile, or with `profile:` in a settings file")
+    if key not in setting_fields():
+        raise unknown_setting(key, source="--set")
+    try:
+        value = parse_value(value_text)
+    except ValueError:
+        # Not YAML, so a text: `model.name=[x].onnx` is a legal file name. Types decide what becomes of it.
+        value = value_text
+    return {key: _Entry(_anchor(key, value, folder=Path()), Origin(OriginKind.SET, "--set"))}
+
+
+def _flag(key: str, given: Any) -> dict[str, _Entry]:
+    value, name = (
+        (given.value, given.name)
+        if isinstance(given, FlagValue)
+        else (given, f"--{key.rpartition('.')[2].replace('_', '-')}")
+    )
+    if key not in setting_fields():
+        raise unknown_setting(key, source=name)
+    return {key: _Entry(_anchor(key, value, folder=Path()), Origin(OriginKind.FLAG, name))}
+
+
+def _anchor(key: str, value: Any, *, folder: Path) -> Any:
+    """Make the path of a file absolute, so that it means the same whoever reads it later, and from where."""
+    if not isinstance(value, str | Path) or not str(value):
+        return value
+    if key == "model.name":
+        # A name of the catalogue has no suffix; anything that ends like a network is a file.
+        if not str(value).lower().endswith(".onnx"):
+            return value
+        return str(_absolute(value, folder=folder))
+    entry = setting_fields().get(key)
+    return _absolute(value, folder=folder) if entry is not None and entry.holds_path else value
+
+
+def _absolute(path: str | Path, *, folder: Path) -> Path:
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError:  # "~nobody/x": no such user, so the name is meant as it stands
+        expanded = Path(path)
+    return (folder / expanded).absolute()
+
+
+def _validate(entries: Mapping[str, _Entry]) -> Settings:
+    tree: dict[str, Any] = {}
+    for key, entry in entries.items():
+        *sections, name = key.split(".")
+        target = tree
+        for section in sections:
+            target = target.setdefault(section, {})
+        target[name] = entry.value
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        raise _explain(error.errors(include_url=False)[0], entries) from error
+
+
+def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigError:
+    """Turn pydantic's first complaint into one line with key, value, expectation and source."""
+    if problem["type"] == CONFLICT:
+        context = problem["ctx"]
+        sources = {str(entries[key].origin) for key in context["keys"] if key in entries}
+        return ConfigError(f"{', '.join(sorted(sources)) or 'defaults'}: {context['message']}")
+    # The location goes on inside a setting (position in a list, member of a union); its key is the longest
+    # beginning that is one.
+    parts = [str(part) for part in problem["loc"]]
+    keys = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    key = next(key for key in keys if key in entries and key not in section_keys())
+    entry, expected = entries[key], setting_fields()[key].expected
+    return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {expected}")
+
+
+def _show(value: object, *, limit: int = 60) -> str:
+    text = repr(value) if isinstance(value, str) else display(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

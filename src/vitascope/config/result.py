@@ -1,0 +1,142 @@
+"""Settings of what goes in and comes out: the video, the output and the edges of the matte."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from vitascope.config.section import Section, conflict, setting
+from vitascope.config.values import (
+    AlphaLevels,
+    Expected,
+    FilePath,
+    PresetName,
+    RgbColor,
+    Seconds,
+    StereoChoice,
+    unique_list,
+)
+
+__all__ = ["Codec", "EdgeSettings", "EncoderSpeed", "OutputKind", "OutputSettings", "VideoSettings"]
+
+Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
+EncoderSpeed = Literal["fast", "balanced", "quality"]
+OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay"]
+
+OutputKinds = Annotated[
+    tuple[OutputKind, ...],
+    BeforeValidator(unique_list),
+    Expected("one or more of mask, key, cutout, alpha, blur, replace, overlay"),
+]
+
+
+class VideoSettings(Section):
+    """``video``: how the input is read."""
+
+    stereo: StereoChoice = setting(
+        "auto",
+        "How two eyes share a frame: auto (from metadata, else the file name), mono, "
+        "side-by-side (sbs, lr) or top-bottom (tb, ou).",
+    )
+    start_seconds: Seconds = setting(
+        0.0, "Where to begin, in seconds from the start of the video; also as 1:30 or 0:01:30.5."
+    )
+    end_seconds: Seconds | None = setting(
+        None, "Where to stop, in seconds from the start of the video; null runs to the end."
+    )
+    max_corrupt_frames: int = setting(
+        25, "Most damaged packets that are skipped before the video counts as broken.", ge=0, le=1_000_000_000
+    )
+    scene_cut_threshold: float = setting(
+        0.35,
+        "Change of picture, 0 to 1, from which a frame counts as a cut and the network forgets the past; 0 disables.",
+        ge=0,
+        le=1,
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.end_seconds is not None and self.end_seconds <= self.start_seconds:
+            raise conflict(
+                f"video.end_seconds {self.end_seconds:g} does not lie after video.start_seconds "
+                f"{self.start_seconds:g}",
+                ("video.start_seconds", "video.end_seconds"),
+            )
+        return self
+
+
+class OutputSettings(Section):
+    """``output``: what is written, and how it is encoded."""
+
+    kinds: OutputKinds = setting(
+        ("key",), "What to write, one file each: mask, key, cutout, alpha, blur, replace, overlay."
+    )
+    key_color: RgbColor = setting(
+        RgbColor(120, 255, 155),
+        'Colour behind people in key: "#78FF9B", 120,255,155 or a CSS name (a green screen is lime).',
+    )
+    background: FilePath | None = setting(
+        None,
+        "Image or video behind people in replace; a relative path in a settings file is relative to that file.",
+    )
+    blur_radius: float = setting(
+        24.0, "Strength of blur in pixels of a picture of 1080 lines; scales with the height.", gt=0, le=512
+    )
+    overlay_color: RgbColor = setting(
+        RgbColor(255, 51, 102), "Tint over people in overlay; spelled as key_color."
+    )
+    overlay_opacity: float = setting(0.5, "Opacity of that tint, 0 to 1.", ge=0, le=1)
+    codec: Literal["auto"] | Codec = setting(
+        "auto",
+        "Video codec; auto follows the output's file name and kind (alpha needs prores, vp9, ffv1 or png).",
+    )
+    speed: EncoderSpeed = setting(
+        "balanced",
+        "What the encoder trades for time: fast, balanced or quality; sets each codec's CRF and preset.",
+    )
+    crf: int | None = setting(
+        None,
+        "Constant rate factor on the codec's scale, lower is better (to 51 for h264 and h265, 63 for av1 and vp9); "
+        "null follows speed.",
+        ge=0,
+        le=63,
+    )
+    preset: PresetName | None = setting(
+        None,
+        "Preset by the encoder's own name or number, such as veryfast or 8; null follows speed.",
+        min_length=1,
+    )
+    bit_depth: Literal["auto", 8, 10] = setting(
+        "auto", "Bits a sample; auto keeps the input's as far as the codec can."
+    )
+    keep_partial: bool = setting(
+        False, "Keep what was written, as a .part file, when a video stops being decodable."
+    )
+
+    @model_validator(mode="after")
+    def _check_background(self) -> Self:
+        if "replace" in self.kinds and self.background is None:
+            raise conflict(
+                "output.kinds has replace, which needs output.background, the path of an image or a video",
+                ("output.kinds", "output.background"),
+            )
+        return self
+
+
+class EdgeSettings(Section):
+    """``edges``: what is done to the matte before it is used, in this order: threshold, grow, feather."""
+
+    threshold: AlphaLevels | None = setting(
+        None, "Alpha levels [low, high] that become 0 and 1, linear between; null leaves alpha as it is."
+    )
+    grow_px: float = setting(
+        0.0, "Pixels of the output by which people grow; negative shrinks them.", ge=-256, le=256
+    )
+    feather_px: float = setting(0.0, "Pixels of the output over which the edge is softened.", ge=0, le=256)
+    decontaminate: bool = setting(
+        False, "Take the old background's colour out of soft edges, where the network estimates it."
+    )
+    temporal_smoothing: float = setting(
+        0.0, "Weight of the past in the matte, 0 to below 1; steadies edges and lets motion lag.", ge=0, lt=1
+    )

@@ -1,0 +1,217 @@
+"""Reading a YAML settings file into (key, value, line), and refusing what YAML would let pass.
+
+Only plain data is read: PyYAML's ``SafeLoader``, with nothing constructed from tags, duplicate keys refused, and
+numbers such as ``1e-3`` read as numbers (YAML 1.2) rather than as texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vitascope.config.catalogue import section_keys, setting_fields, suggestion
+from vitascope.config.origins import display
+from vitascope.errors import ConfigError
+
+__all__ = ["FileEntry", "dump_yaml", "parse_value", "read_settings_file", "unknown_setting"]
+
+MAX_FILE_BYTES = 1 << 20
+"""All settings with comments take some 10 kB; a larger file is something else (a video passed as -c, say)."""
+
+_FLOAT_TAG = "tag:yaml.org,2002:float"
+_FLOAT_WITH_EXPONENT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader whose float syntax includes ``1e-3``, and that refuses aliases.
+
+    Aliases can make a list contain itself, and a short text unfold to gigabytes.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Build the node that the next event begins."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.current_event.start_mark
+            raise yaml.composer.ComposerError(None, None, "aliases have no place in a settings file", mark)
+        return super().compose_node(parent, index)
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes what ``_Loader`` would read as a number, and writes lists on one line."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """Write equal values out each time, because ``_Loader`` refuses aliases."""
+        return True
+
+    def represent_list(self, data: Iterable[Any]) -> yaml.SequenceNode:
+        """Write ``[mask, key]``."""
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+_Dumper.add_representer(list, _Dumper.represent_list)
+for _dialect in (_Loader, _Dumper):
+    _dialect.add_implicit_resolver(_FLOAT_TAG, _FLOAT_WITH_EXPONENT, list("-+0123456789"))
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One setting as a file has it, not validated yet."""
+
+    key: str
+    """Dotted key of a setting, or ``profile``."""
+    value: Any
+    """Plain data: None, bool, int, float, str, list, dict."""
+    line: int
+    """Line of the key, from 1."""
+
+
+def read_settings_file(path: Path, *, label: str) -> list[FileEntry]:
+    """Read a settings file.
+
+    Sections may be nested (``model:`` over ``batch_size:``) or dotted (``model.batch_size:``); an empty section
+    and an empty file set nothing.
+
+    Args:
+        path: The file, UTF-8 or UTF-16 with byte order mark.
+        label: How messages name it.
+
+    Returns:
+        Its entries in the order of the file; every key exists, no key comes twice.
+
+    Raises:
+        ConfigError: Missing or unreadable file, YAML syntax, unknown or repeated key; names the line.
+    """
+    content = _read(path, label=label)
+    loader = None
+    try:
+        loader = _Loader(content)
+        root = loader.get_single_node()
+        entries = [] if root is None or _is_null(root) else list(_entries(loader, root, "", label=label))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f":{mark.line + 1}"
+        raise ConfigError(
+            f"{label}{line}: not valid YAML: {_one_line(error.problem or error.context)}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{label}: not a YAML text file: {_one_line(str(error))}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{label}: nested too deeply for a settings file") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    lines: dict[str, int] = {}
+    for entry in entries:
+        if entry.key in lines:
+            raise _duplicate(entry.key, entry.line, lines[entry.key], label=label)
+        lines[entry.key] = entry.line
+    return entries
+
+
+def parse_value(text: str) -> Any:
+    """Read the value of ``--set key=value`` as YAML would.
+
+    A text with a ``#`` stays a text: on the command line it starts a colour, not a comment.
+
+    Raises:
+        ValueError: Not a YAML value.
+    """
+    if "#" in text:
+        return text
+    try:
+        return yaml.load(text, Loader=_Loader)  # _Loader is a SafeLoader
+    except yaml.YAMLError as error:
+        raise ValueError("not a YAML value") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """Write plain data as YAML that ``read_settings_file`` reads back, each setting on its own line."""
+    return yaml.dump(
+        dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000
+    )
+
+
+def unknown_setting(key: str, *, source: str) -> ConfigError:
+    """The error for a key that no setting has, with what was most likely meant."""
+    if key in section_keys():
+        members = [name for name in setting_fields() if name.startswith(f"{key}.")]
+        return ConfigError(
+            f"{source}: {key!r} is a section of settings; set one of its own, such as {members[0]!r}"
+        )
+    near = suggestion(key)
+    hint = f"did you mean {near!r}?" if near else "`vitascope config show` lists all settings"
+    return ConfigError(f"{source}: unknown setting {_shorten(key)!r}; {hint}")
+
+
+def _read(path: Path, *, label: str) -> bytes:
+    try:
+        is_folder, size = path.is_dir(), path.stat().st_size
+        content = b"" if is_folder or size > MAX_FILE_BYTES else path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{label}: no such settings file") from error
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{label}: the settings file could not be read: {reason}") from error
+    if is_folder:
+        raise ConfigError(f"{label}: a folder, expected a YAML settings file")
+    if size > MAX_FILE_BYTES:
+        raise ConfigError(
+            f"{label}: {size} bytes are too many for a settings file; is it another kind of file?"
+        )
+    return content
+
+
+def _entries(loader: _Loader, node: yaml.Node, prefix: str, *, label: str) -> Iterator[FileEntry]:
+    """Walk the mapping of a section; what lies under the key of a setting is its value, whatever it is."""
+    if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
+        what = f"{prefix[:-1]!r} is a section and" if prefix else "a settings file"
+        raise ConfigError(f"{label}:{node.start_mark.line + 1}: {what} holds settings as `name: value` lines")
+    seen: dict[str, int] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigError(f"{label}:{line}: a list or mapping stands where the name of a setting should")
+        key = prefix + key_node.value
+        if key in seen:
+            raise _duplicate(key, line, seen[key], label=label)
+        seen[key] = line
+        if key in section_keys():
+            if not _is_null(value_node):
+                yield from _entries(loader, value_node, f"{key}.", label=label)
+        elif key in setting_fields() or key == "profile":
+            yield FileEntry(key, _construct(loader, value_node, key, label=label), line)
+        else:
+            raise unknown_setting(key, source=f"{label}:{line}")
+
+
+def _construct(loader: _Loader, node: yaml.Node, key: str, *, label: str) -> Any:
+    try:
+        return loader.construct_object(node, deep=True)
+    except (ValueError, TypeError) as error:  # the 40th of May, an unhashable key, an integer of 5000 digits
+        line = node.start_mark.line + 1
+        raise ConfigError(
+            f"{label}:{line}: {key} has a value that YAML cannot read: {_one_line(str(error))}"
+        ) from error
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _duplicate(key: str, line: int, first_line: int, *, label: str) -> ConfigError:
+    return ConfigError(f"{label}:{line}: {_shorten(key)!r} is set twice; the first is on line {first_line}")
+
+
+def _shorten(text: str, *, limit: int = 80) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _one_line(text: str | None) -> str:
+    return _shorten(display(" ".join((text or "unknown reason").split())), limit=200)
