@@ -22,6 +22,7 @@ __all__ = [
     "Frame",
     "Plane",
     "Projection",
+    "Rotation",
     "StereoLayout",
     "VideoInfo",
     "YuvFormat",
@@ -35,6 +36,8 @@ A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row s
 
 Matrix = Literal["bt601", "bt709", "bt2020"]
 ChromaLocation = Literal["left", "center", "topleft"]
+Rotation = Literal[0, 90, 180, 270]
+"""Clockwise turn in degrees that makes a coded picture upright."""
 
 
 class StereoLayout(StrEnum):
@@ -216,8 +219,8 @@ class VideoInfo:
     frame_count_estimate: int | None
     """Frames that the header promises, or duration times rate; None when neither is known."""
     duration_seconds: float | None
-    rotation_degrees: int = 0
-    """Clockwise turn in {0, 90, 180, 270} that makes the picture upright, from the display matrix."""
+    rotation_degrees: Rotation = 0
+    """From the display matrix."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
     stereo: StereoLayout | None = None

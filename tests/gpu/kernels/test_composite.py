@@ -10,9 +10,14 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.composite import blur_background, matte_frame, over_color, over_frame, tint
 from vitascope.gpu.kernels.guided import alpha_dtype
+from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
 KEY = (120, 255, 155)
+
+
+def whole(frame):
+    return [Region(0, 0, frame.width, frame.height)]
 
 
 def random_alpha(frame, seed=1):
@@ -136,7 +141,7 @@ def test_tint_leaves_the_background_alone_and_paints_the_person():
 @pytest.mark.parametrize("name", FORMATS)
 def test_blurring_one_colour_changes_nothing(name):
     frame = solid_frame(PIXEL_FORMATS[name], (33, 66), (0.3, 0.6, 0.2))
-    out = blur_background(frame, random_alpha(frame), sigma=6)
+    out = blur_background(frame, random_alpha(frame), sigma=6, regions=whole(frame))
     for source, result in zip(frame.planes, out.planes, strict=True):
         assert np.abs(result.astype(int) - source).max() <= 1 << frame.format.sample_shift
 
@@ -150,13 +155,24 @@ def test_the_person_does_not_bleed_into_the_blur():
     frame = frame.with_planes((luma, *frame.planes[1:]))
     alpha = np.zeros((64, 64), np.uint8)
     alpha[:, 40:] = 255
-    out = blur_background(frame, alpha, sigma=8)
+    out = blur_background(frame, alpha, sigma=8, regions=whole(frame))
     assert (out.planes[0][:, :40] <= 17).all()
     assert (out.planes[0][:, 40:] == 235).all()
 
 
 def test_the_background_really_is_blurred():
     frame = random_frame(PIXEL_FORMATS["yuv420p"], (64, 64))
-    out = blur_background(frame, np.zeros((64, 64), np.uint8), sigma=5)
+    out = blur_background(frame, np.zeros((64, 64), np.uint8), sigma=5, regions=whole(frame))
     assert out.planes[0].std() < frame.planes[0].std() / 5
     assert abs(float(out.planes[0].mean()) - float(frame.planes[0].mean())) < 2
+
+
+def test_eyes_are_blurred_apart():
+    frame = solid_frame(PIXEL_FORMATS["yuv420p"], (16, 64), (0, 0, 0))
+    luma = frame.planes[0].copy()
+    luma[:, 32:] = 235
+    frame = frame.with_planes((luma, *frame.planes[1:]))
+    eyes = [Region(0, 0, 32, 16), Region(32, 0, 32, 16)]
+    out = blur_background(frame, np.zeros((16, 64), np.uint8), sigma=6, regions=eyes)
+    assert (out.planes[0][:, :32] == 16).all()
+    assert (out.planes[0][:, 32:] == 235).all()

@@ -8,6 +8,7 @@ because the two products are rounded before they are added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import cv2
@@ -17,9 +18,10 @@ import numpy.typing as npt
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.guided import alpha_peak
+from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = ["blur_background", "matte_frame", "over_color", "over_frame", "tint"]
+__all__ = ["blur_background", "matte_color", "matte_frame", "over_color", "over_frame", "tint"]
 
 Rgb = tuple[int, int, int]
 Codes = tuple[int, ...]
@@ -77,21 +79,29 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
     return over_color(frame, keep, rgb)
 
 
-def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
+def blur_background(frame: Frame, alpha: Plane, *, sigma: float, regions: Sequence[Region]) -> Frame:
     """The person sharp on the blurred picture.
 
-    The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it.
+    The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it, and
+    each eye is blurred by itself.
 
     Args:
         frame: The picture.
         alpha: uint8 or uint16 [H, W].
         sigma: Standard deviation of the Gaussian, in luma samples.
+        regions: Where each eye lies.
     """
-    weights = _weights(frame, alpha)
     behind = []
-    for plane, weight in zip(frame.planes, weights, strict=True):
-        shrunk = plane.shape[0] / frame.height
-        behind.append(_blur_without(plane, weight, sigma * shrunk))
+    for plane, weight in zip(frame.planes, _weights(frame, alpha), strict=True):
+        scale_x, scale_y = plane.shape[1] / frame.width, plane.shape[0] / frame.height
+        blurred = np.empty_like(plane)
+        for region in regions:
+            rows = slice(round(region.y * scale_y), round((region.y + region.height) * scale_y))
+            columns = slice(round(region.x * scale_x), round((region.x + region.width) * scale_x))
+            if rows.start < rows.stop and columns.start < columns.stop:
+                eye, share = plane[rows, columns], weight[rows, columns]
+                blurred[rows, columns] = _blur_without(eye, share, sigma * scale_y)
+        behind.append(blurred)
     return over_frame(frame, alpha, frame.with_planes(tuple(behind)))
 
 
@@ -109,9 +119,7 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     """
     depth = bit_depth or min(frame.format.bit_depth, 10)
     fmt = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
-    color = ColorSpec(
-        "bt709", full_range, frame.color.chroma_location, frame.color.primaries, frame.color.transfer, 1
-    )
+    color = matte_color(frame.color, full_range=full_range)
     black, neutral = (round(code) for code in yuv_from_rgb(color, fmt)[1][:2])
     white = round(float(yuv_from_rgb(color, fmt)[0][0].sum())) + black
     luma = cv2.addWeighted(
@@ -125,6 +133,11 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     chroma_width, chroma_height = fmt.chroma_size(frame.width, frame.height)
     chroma = np.full((chroma_height, chroma_width), neutral, fmt.dtype)
     return frame.with_planes((luma, chroma, chroma), format=fmt, color=color)
+
+
+def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
+    """The colour description of a matte made from a frame of ``color``: BT.709 in the range asked for."""
+    return ColorSpec("bt709", full_range, color.chroma_location, color.primaries, color.transfer, 1)
 
 
 @cache

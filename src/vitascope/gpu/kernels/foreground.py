@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Frame, Plane
+from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.guided import alpha_peak, upright_to_coded
-from vitascope.gpu.kernels.region import Region, Rotation
+from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma, read_bilinear, upsample_to_luma
 
 __all__ = ["decontaminate"]

@@ -14,9 +14,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Frame, Plane
+from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.region import Region, Rotation
+from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import upsample_to_luma
 
 __all__ = [

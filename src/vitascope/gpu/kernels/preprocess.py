@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Frame, Plane
+from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.region import Region, Rotation
+from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, resample_window
 
 __all__ = ["preprocess"]

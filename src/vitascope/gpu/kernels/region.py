@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-__all__ = ["Region", "Rotation"]
-
-Rotation = Literal[0, 90, 180, 270]
-"""Clockwise turn in degrees that makes a picture upright."""
+__all__ = ["Region"]
 
 
 @dataclass(frozen=True, slots=True)

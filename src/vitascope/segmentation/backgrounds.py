@@ -1,0 +1,89 @@
+"""The picture or video that stands behind people in ``replace``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from vitascope.errors import InputError
+from vitascope.frames import Frame
+from vitascope.gpu.kernels.fit import fit_frame
+from vitascope.gpu.kernels.region import Region
+from vitascope.media.reader import VideoReader, open_video
+
+__all__ = ["Background"]
+
+
+class Background:
+    """A still picture, or a video that runs along in real time and starts over at its end.
+
+    It fills each eye's view (scaled to cover, cropped in the middle), so it stands infinitely far away in stereo.
+    A context manager; used by one thread.
+
+    Args:
+        path: An image or a video.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: VideoReader | None = None
+        self._frames: Iterator[Frame] = self._play()
+        self._current = next(self._frames)
+        self._next: Frame | None = next(self._frames, None)
+        self._is_still = self._next is None
+        self._loop_start_seconds: float | None = None
+        self._fitted: Frame | None = None
+
+    def __enter__(self) -> Background:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def behind(self, frame: Frame, regions: list[Region]) -> Frame:
+        """The background for a frame: same size, format and moment.
+
+        Args:
+            frame: The frame that will stand before it; frames come in order.
+            regions: Each eye's view.
+        """
+        if self._fitted is None or not self._is_still:
+            self._advance(frame.pts_seconds)
+            self._fitted = fit_frame(self._current, like=frame, regions=regions)
+        return frame.with_planes(self._fitted.planes)
+
+    def _advance(self, now_seconds: float) -> None:
+        if self._loop_start_seconds is None:
+            self._loop_start_seconds = now_seconds - self._current.pts_seconds
+        while self._next is not None and self._next.pts_seconds + self._loop_start_seconds <= now_seconds:
+            self._current = self._next
+            self._next = next(self._frames, None)
+            if self._next is None:
+                length = self._current.pts_seconds + float(self._current.duration * self._current.time_base)
+                self._frames = self._play()
+                self._next = next(self._frames)
+                self._loop_start_seconds += length - self._next.pts_seconds
+
+    def _play(self) -> Iterator[Frame]:
+        self.close()
+        self._reader = open_video(self._path)
+        count = 0
+        for frame in self._reader:
+            count += 1
+            yield frame
+        if count == 0:
+            raise InputError(f"{self._path}: no picture to put behind people")

@@ -1,0 +1,97 @@
+"""A page of stills that shows at a glance whether a matte is good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import OutputError
+from vitascope.frames import Frame, Plane, VideoInfo
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.media.partial_file import PartialFile
+from vitascope.segmentation.rendering import Rendered
+
+__all__ = ["ContactSheet"]
+
+_MAX_STILLS = 12
+_STILL_WIDTH = 320
+_GAP = 6
+_COLUMNS = 3
+
+Rgb8 = npt.NDArray[np.uint8]
+
+
+class ContactSheet:
+    """Collects stills spread evenly over a video of unknown length, and draws source, matte and result of each.
+
+    Keeps every 1st, then every 2nd, 4th ... frame as the video goes on, so memory stays bounded.
+
+    Args:
+        path: The PNG to write.
+        info: The video.
+    """
+
+    def __init__(self, path: Path, info: VideoInfo) -> None:
+        self._path = path
+        height = max(round(_STILL_WIDTH * info.height / info.width), 1)
+        self._size = (height, _STILL_WIDTH)
+        self._stride = 1
+        self._stills: list[tuple[int, Rgb8]] = []
+
+    def add(self, rendered: Rendered) -> None:
+        """Look at the next frame."""
+        index = rendered.matte.frame.index
+        if index % self._stride:
+            return
+        self._stills.append((index, self._still(rendered)))
+        if len(self._stills) > _MAX_STILLS:
+            self._stride *= 2
+            self._stills = [still for still in self._stills if still[0] % self._stride == 0]
+
+    def save(self) -> None:
+        """Write the page.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        if not self._stills:
+            raise OutputError(f"{self._path}: no frame to show")
+        rows = []
+        blank = np.full_like(self._stills[0][1], 24)
+        for start in range(0, len(self._stills), _COLUMNS):
+            row = [still for _, still in self._stills[start : start + _COLUMNS]]
+            row += [blank] * (min(_COLUMNS, len(self._stills)) - len(row))
+            rows.append(np.concatenate(row, axis=1))
+        page = np.concatenate(rows, axis=0)
+        encoded, data = cv2.imencode(".png", cv2.cvtColor(page, cv2.COLOR_RGB2BGR))
+        if not encoded:
+            raise OutputError(f"{self._path}: OpenCV could not encode the contact sheet")
+        partial = PartialFile(self._path)
+        try:
+            partial.path.write_bytes(data.tobytes())
+            partial.commit()
+        except OSError as error:
+            partial.discard()
+            raise OutputError(f"{self._path}: cannot write the contact sheet: {error.strerror}") from error
+
+    def _still(self, rendered: Rendered) -> Rgb8:
+        height, width = self._size
+        alpha: Plane = cv2.resize(rendered.matte.alpha, (width, height), interpolation=cv2.INTER_AREA)
+        grey: Rgb8 = (alpha if alpha.dtype == np.uint8 else alpha >> 8).astype(np.uint8)
+        pictures = [
+            self._small(rendered.matte.frame),
+            np.repeat(grey[..., None], 3, axis=-1),
+            self._small(rendered.pictures[0]),
+        ]
+        framed = [np.pad(picture, ((0, _GAP), (0, _GAP), (0, 0)), constant_values=24) for picture in pictures]
+        return np.concatenate(framed, axis=0)
+
+    def _small(self, frame: Frame) -> Rgb8:
+        whole = [Region(0, 0, frame.width, frame.height)]
+        rgb = preprocess(frame, regions=whole, size=self._size, layout="NHWC")[0]
+        small: Rgb8 = np.rint(rgb * 255).astype(np.uint8)
+        return small

@@ -1,0 +1,69 @@
+"""What a finished job says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vitascope.gpu.pipeline import PipelineReport
+
+__all__ = ["OutputReport", "SegmentReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """One file that was written."""
+
+    path: Path
+    kind: str
+    codec: str
+    size_bytes: int
+    notes: tuple[str, ...] = ()
+    """What differs from the input or from what might be expected, one line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """One video that was segmented."""
+
+    input: Path
+    outputs: tuple[OutputReport, ...]
+    frame_count: int
+    corrupt_count: int
+    """Damaged packets and pictures that were skipped."""
+    scene_cut_count: int
+    model: str
+    model_requested: str
+    model_note: str | None
+    """Why the model is not the one that might be expected."""
+    engine: str
+    device: str
+    profile: str
+    stereo: str
+    stereo_reason: str
+    network_size: tuple[int, int]
+    """(height, width) of the network's picture."""
+    wall_seconds: float
+    pipeline: PipelineReport
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames over the wall time of the whole job, opening and closing of files included."""
+        return self.frame_count / self.wall_seconds if self.wall_seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: paths as text, times in seconds."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        plain["frames_per_second"] = self.frames_per_second
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
