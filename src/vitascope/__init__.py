@@ -1,3 +1,44 @@
-"""Cut people out of (VR) video, and bring still portraits to life."""
+"""Cut people out of (VR) video, and bring still portraits to life.
+
+    import vitascope
+
+    report = vitascope.segment("in.mp4", "out.mp4", profile="fast")
+
+    with vitascope.Segmenter(profile="balanced") as segmenter:
+        for frame, alpha in segmenter.stream("in.mp4"):
+            ...
+
+Names are loaded when they are first used: importing the package touches neither CUDA nor a codec.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitascope.media.reader import open_video
+    from vitascope.segmentation.batch import segment
+    from vitascope.segmentation.segmenter import Segmenter
 
 __version__ = "0.1.0"
+
+__all__ = ["Segmenter", "__version__", "open_video", "segment"]
+
+_HOMES = {
+    "Segmenter": "vitascope.segmentation.segmenter",
+    "open_video": "vitascope.media.reader",
+    "segment": "vitascope.segmentation.batch",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vitascope' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Public names, for completion in a shell."""
+    return sorted(__all__)

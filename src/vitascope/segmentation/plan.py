@@ -6,16 +6,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from vitascope.config import Codec, OutputKind, OutputSettings
+from vitascope.config import Codec, OutputKind, OutputSettings, Settings
 from vitascope.errors import UsageError
-from vitascope.frames import VideoInfo
+from vitascope.frames import StereoLayout, VideoInfo
 from vitascope.media.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.encoding import Encoding, choose_encoding
 from vitascope.media.images import IMAGE_SUFFIXES
+from vitascope.media.probe import probe
+from vitascope.vr.stereo import DetectedLayout, detect_layout
 
-__all__ = ["PlannedVideo", "encoding_for", "plan_outputs"]
+__all__ = ["Explanation", "PlannedVideo", "encoding_for", "explain", "plan_outputs"]
 
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
@@ -115,6 +117,97 @@ def encoding_for(
         settings.crf if name in _CODECS_WITH_CRF else None,
         settings.preset if name in _CODECS_WITH_PRESET else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What would happen to one video."""
+
+    planned: PlannedVideo
+    info: VideoInfo
+    stereo: DetectedLayout
+    model: str
+    encodings: tuple[Encoding, ...]
+    skipped: bool
+    """True when every output exists and only missing ones were asked for."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        info = self.info
+        seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
+        rate = float(info.average_frame_rate)
+        head = (
+            f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {rate:.3f} fps, {seconds}, "
+            f"{self.stereo.layout.value} ({self.stereo.reason}), network {self.model}"
+        )
+        if self.skipped:
+            return [head, "  done already"]
+        lines = [head]
+        for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True):
+            replaced = " (replaces the file there)" if path.exists() else ""
+            lines.append(f"  {kind} -> {path}: {encoding.encoder} {encoding.pixel_format}{replaced}")
+            lines += [f"    note: {note}" for note in encoding.notes]
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "input": str(self.info.path),
+            "width": self.info.width,
+            "height": self.info.height,
+            "stereo": self.stereo.layout.value,
+            "stereo_reason": self.stereo.reason,
+            "model": self.model,
+            "skipped": self.skipped,
+            "outputs": [
+                {
+                    "kind": kind,
+                    "path": str(path),
+                    "encoder": encoding.encoder,
+                    "pixel_format": encoding.pixel_format,
+                }
+                for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True)
+            ],
+        }
+
+
+def explain(planned: PlannedVideo, settings: Settings, *, resume: bool = False) -> Explanation:
+    """What ``Segmenter.write`` would do, from the file's header alone.
+
+    Raises:
+        VitascopeError: What the real run would raise before its first frame.
+    """
+    info = probe(planned.video)
+    declared = settings.video.stereo
+    refuse_clashes(planned)
+    encodings = tuple(
+        encoding_for(path, kind, info=info, settings=settings.output, threads=0).for_size(
+            info.width, info.height
+        )
+        for kind, path in planned.outputs
+    )
+    return Explanation(
+        planned=planned,
+        info=info,
+        stereo=detect_layout(info, None if declared == "auto" else StereoLayout(declared)),
+        model=settings.model.name,
+        encodings=encodings,
+        skipped=resume and planned.is_done,
+    )
+
+
+def refuse_clashes(planned: PlannedVideo) -> None:
+    """Refuse to write over the input, or two outputs into one file.
+
+    Raises:
+        UsageError: One of these would happen.
+    """
+    paths = [path for _, path in planned.outputs]
+    for path in paths:
+        if path.exists() and planned.video.exists() and path.samefile(planned.video):
+            raise UsageError(f"{path}: the output is the input; name another file")
+    if len({path.absolute() for path in paths}) < len(paths):
+        raise UsageError(f"{paths[0]}: two outputs would be the same file")
 
 
 def _with_kind(path: Path, kind: OutputKind, kinds: Sequence[OutputKind], codec: str) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vitascope.gpu.pipeline import PipelineReport
+from vitascope.gpu.pipeline_report import PipelineReport
 
 __all__ = ["OutputReport", "SegmentReport"]
 

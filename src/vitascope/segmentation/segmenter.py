@@ -13,18 +13,19 @@ import cv2
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.device import select_device
-from vitascope.errors import CorruptInputError, UsageError
+from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.kernels.edges import EdgeOptions
-from vitascope.gpu.pipeline import Batched, Group, Map, Pipeline, Sink, Source, Stage
+from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.stages import Batched, Group, Map, Sink, Source, Stage
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.contact_sheet import ContactSheet
 from vitascope.segmentation.matting import Matte, MattingOptions, StreamMatting
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
-from vitascope.segmentation.plan import encoding_for
+from vitascope.segmentation.plan import PlannedVideo, encoding_for, refuse_clashes
 from vitascope.segmentation.rendering import Rendered, Renderer
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.writing import OutputSet
@@ -141,6 +142,7 @@ class Segmenter:
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
+        refuse_clashes(PlannedVideo(Path(video), tuple(outputs)))
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(Path(video)))
             layout = self._layout(reader)
@@ -248,7 +250,6 @@ class Segmenter:
         ]
 
     def _encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
-        _refuse_clashes(reader.info.path, [path for _, path in outputs])
         threads = self.settings.pipeline.stages.encode.threads or 0
         return [
             encoding_for(path, kind, info=reader.info, settings=self.settings.output, threads=threads)
@@ -273,11 +274,3 @@ class _Frames:
         """Raise what ended the frames early, if anything did."""
         if self._damage is not None:
             raise self._damage
-
-
-def _refuse_clashes(source: Path, outputs: Sequence[Path]) -> None:
-    for path in outputs:
-        if path.exists() and source.exists() and path.samefile(source):
-            raise UsageError(f"{path}: the output is the input; name another file")
-    if len({path.absolute() for path in outputs}) < len(outputs):
-        raise UsageError(f"{outputs[0]}: two outputs would be the same file")

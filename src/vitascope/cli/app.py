@@ -1,0 +1,73 @@
+"""The ``vitascope`` command: its subcommands, and what becomes of an error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+from vitascope import __version__
+from vitascope.cli import config, doctor, models, segment
+from vitascope.errors import PipelineError, VitascopeError
+
+__all__ = ["app", "main"]
+
+INTERRUPTED = 130
+USAGE = 2
+
+app = App(
+    name="vitascope",
+    help="Cut people out of (VR) video faster than it plays.",
+    help_epilogue="Every command takes --debug, which shows where an error came from.",
+    version=__version__,
+    help_format="plaintext",
+    # Errors and Ctrl-C are handled in main: one line on stderr, and an exit code that says whose fault it was.
+    suppress_keyboard_interrupt=False,
+)
+app.command(segment.segment)
+app.command(models.app)
+app.command(doctor.doctor)
+app.command(config.app)
+app.register_install_completion_command()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line and exit: 0 done, 2 usage, 3 input, 4 output, 5 model, 1 anything else, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except CycloptsError as error:
+        _complain(str(error), debug=debug)
+        raise SystemExit(USAGE) from None
+    except KeyboardInterrupt as error:
+        _complain(f"interrupted; {error}" if str(error) else "interrupted", debug=debug)
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # Whoever read our output has left (`vitascope models list | head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+    except VitascopeError as error:
+        _complain(one_line(error), debug=debug)
+        raise SystemExit(error.exit_code) from None
+    raise SystemExit(result if isinstance(result, int) else 0)
+
+
+def one_line(error: VitascopeError) -> str:
+    """The message of an error; of a failed pipeline that of its first cause, when that is one of ours."""
+    if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
+        return one_line(error.exceptions[0])
+    return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())
+
+
+def _complain(message: str, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"vitascope: {' '.join(message.split())}")

@@ -1,0 +1,65 @@
+"""``vitascope config``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vitascope.config import load_settings
+
+__all__ = ["app"]
+
+app = App(name="config", help="Look at settings.", help_format="plaintext")
+
+
+@app.command
+def show(
+    *,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, Parameter(alias="-c", negative="")] = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    yaml: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Show every setting, its value, and where the value came from.
+
+    Args:
+        profile: fast, balanced, quality or animator.
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value.
+        yaml: Print a settings file that gives the same values.
+        json: Print for machines.
+    """
+    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
+    page = Console(highlight=False)
+    if yaml:
+        page.print(loaded.to_yaml(), markup=False, soft_wrap=True, end="")
+        return
+    rows = loaded.rows()
+    if json:
+        page.print_json(
+            data=[
+                {
+                    "key": row.key,
+                    "value": row.value_text,
+                    "origin": str(row.origin),
+                    "arrives_with": row.arrives_with,
+                    "description": row.description,
+                }
+                for row in rows
+            ]
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("setting", "value", "from", ""):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        later = f"no effect yet: arrives with {row.arrives_with}" if row.arrives_with else ""
+        cells = (Text(text) for text in (row.key, row.value_text, str(row.origin), later))
+        table.add_row(*cells, style="dim" if later else None)
+    page.print(table)

@@ -1,0 +1,113 @@
+"""``vitascope models``: the networks on this machine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from vitascope.config import vitascope_home
+
+__all__ = ["app"]
+
+app = App(name="models", help="List, fetch and check the networks.", help_format="plaintext")
+
+
+@app.command(name="list")
+def list_models(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Show every network: its licence, its size, and whether it is on this machine.
+
+    Args:
+        json: Print for machines.
+    """
+    from vitascope.models.store import ModelStore
+
+    entries = ModelStore(vitascope_home()).entries()
+    page = Console(highlight=False)
+    if json:
+        page.print_json(
+            data=[
+                {
+                    "name": entry.name,
+                    "state": entry.state.value,
+                    "size_bytes": entry.size_bytes,
+                    "license": entry.license,
+                    "source": entry.source,
+                    "path": None if entry.path is None else str(entry.path),
+                    "purpose": entry.purpose,
+                }
+                for entry in entries
+            ]
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "state", "MB", "licence", "for"):
+        table.add_column(column, justify="right" if column == "MB" else "left", no_wrap=column != "for")
+    for entry in entries:
+        table.add_row(
+            entry.name, entry.state.value, f"{entry.size_bytes / 1e6:.1f}", entry.license, entry.purpose
+        )
+    page.print(table)
+
+
+@app.command
+def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
+    """Fetch networks, verify them, and keep them for offline use.
+
+    Args:
+        names: Names from vitascope models list.
+    """
+    from vitascope.models.store import ModelStore
+    from vitascope.observe.progress import JobProgress
+
+    store = ModelStore(vitascope_home())
+    page = Console(highlight=False, soft_wrap=True)
+    with JobProgress(Console(stderr=True)) as progress:
+        for name in names:
+            path = store.pull(name, progress=partial(progress.fetched, name))
+            page.print(f"{name}: {path}", markup=False)
+
+
+@app.command
+def where() -> None:
+    """Print the folder that fetched networks lie in (VITASCOPE_HOME moves it)."""
+    from vitascope.models.store import ModelStore
+
+    Console(highlight=False, soft_wrap=True).print(str(ModelStore(vitascope_home()).where()), markup=False)
+
+
+@app.command
+def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /) -> int:
+    """Read every network on this machine again and compare its sha256 with the catalogue's.
+
+    Exits with 5 when a file is damaged.
+
+    Args:
+        names: Which; all when omitted.
+    """
+    from vitascope.models.store import ModelStore, Verdict
+
+    store = ModelStore(vitascope_home())
+    checks = [check for name in names for check in store.verify(name)] if names else store.verify()
+    page = Console(highlight=False, soft_wrap=True)
+    for check in checks:
+        page.print(f"{check.name}: {check.verdict.value}", markup=False)
+    return 5 if any(check.verdict is Verdict.CORRUPT for check in checks) else 0
+
+
+@app.command
+def remove(names: Annotated[list[str], Parameter(negative="")], /) -> None:
+    """Delete fetched networks.
+
+    Args:
+        names: Names from vitascope models list.
+    """
+    from vitascope.models.store import ModelStore
+
+    store = ModelStore(vitascope_home())
+    for name in names:
+        removed = store.remove(name)
+        Console(highlight=False).print(f"{name}: {'removed' if removed else 'was not here'}", markup=False)

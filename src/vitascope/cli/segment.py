@@ -1,0 +1,191 @@
+"""``vitascope segment``."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from vitascope.config import (
+    Codec,
+    FlagValue,
+    LoadedSettings,
+    OutputKind,
+    load_settings,
+    parse_seconds,
+)
+
+__all__ = ["segment"]
+
+_Many = Parameter(negative="", consume_multiple=False)
+
+
+def segment(
+    inputs: Annotated[list[str], Parameter(negative="")],
+    /,
+    *,
+    out: Annotated[str, Parameter(alias="-o", metavar="PATH")],
+    output: Annotated[list[OutputKind] | None, _Many] = None,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    model: Annotated[str | None, Parameter(alias="-m")] = None,
+    kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = None,
+    stereo: str | None = None,
+    key_color: str | None = None,
+    background: Path | None = None,
+    codec: Literal["auto"] | Codec | None = None,
+    crf: int | None = None,
+    preset: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+    recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    keep_partial: Annotated[bool | None, Parameter(negative="")] = None,
+    preview: Path | None = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+) -> int:
+    """Cut every person out of videos.
+
+    Examples: vitascope segment in.mp4 -o out.mp4 (people on green); vitascope segment in.mp4 -o cut.mov --output
+    alpha (transparent); vitascope segment clips/ -o cut/ --recursive --resume (a folder).
+
+    Args:
+        inputs: Videos, images, folders or globs.
+        out: Output file, or a folder when there are several inputs.
+        output: What to write; give it several times for several files from one pass [default: key].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value, for example model.batch_size=4; see vitascope config show.
+        model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
+        kind: What your own ONNX file puts out.
+        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
+        background: Image or video behind people in replace.
+        codec: Video codec [default: auto, by the file name].
+        crf: Quality on the codec's own scale; lower is better and larger.
+        preset: The encoder's own preset, for example veryfast.
+        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
+        end: Where to stop.
+        device: What computes.
+        recursive: Look into folders of folders.
+        resume: Leave out inputs whose outputs exist already.
+        keep_partial: Keep what could be read of a damaged video, as a .part file.
+        preview: Also write a contact sheet (PNG): source, matte and result of up to twelve frames.
+        dry_run: Say what would happen, and do nothing.
+        json: Print a report for machines.
+        quiet: Print nothing but errors.
+    """
+    flags: dict[str, Any] = {}
+    given = {
+        "output.kinds": ("--output", output),
+        "model.name": ("--model", model),
+        "model.kind": ("--kind", kind),
+        "video.stereo": ("--stereo", stereo),
+        "output.key_color": ("--key-color", key_color),
+        "output.background": ("--background", None if background is None else str(background)),
+        "output.codec": ("--codec", codec),
+        "output.crf": ("--crf", crf),
+        "output.preset": ("--preset", preset),
+        "output.keep_partial": ("--keep-partial", keep_partial),
+        "video.start_seconds": ("--start", None if start is None else parse_seconds(start)),
+        "video.end_seconds": ("--end", None if end is None else parse_seconds(end)),
+        "gpu.device": ("--device", device),
+    }
+    flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
+    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
+    return _run(
+        loaded,
+        inputs,
+        out,
+        recursive=recursive,
+        resume=resume,
+        preview=preview,
+        dry_run=dry_run,
+        as_json=json,
+        quiet=quiet,
+    )
+
+
+def _run(
+    loaded: LoadedSettings,
+    inputs: list[str],
+    out: str,
+    *,
+    recursive: bool,
+    resume: bool,
+    preview: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    # Imported here so that --help and usage errors do not wait for codecs and engines.
+    from vitascope.cli.app import one_line
+    from vitascope.media.discovery import find_videos
+    from vitascope.observe.progress import JobProgress
+    from vitascope.segmentation.batch import segment_all
+    from vitascope.segmentation.plan import explain, plan_outputs
+    from vitascope.segmentation.segmenter import Segmenter
+    from vitascope.segmentation.summary import summarise
+
+    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    chatty = not (quiet or as_json)
+    videos = find_videos(inputs, recursive=recursive)
+    wanted = loaded.settings.output
+    into_folder = len(inputs) > 1 or Path(inputs[0]) != videos[0].path
+    planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, into_folder=into_folder)
+    if dry_run:
+        explained = [explain(plan, loaded.settings, resume=resume) for plan in planned]
+        if as_json:
+            page.print(json_module.dumps([entry.to_dict() for entry in explained], indent=2))
+        else:
+            for entry in explained:
+                page.print("\n".join(entry.lines()))
+        return 0
+    for row in loaded.inactive():
+        if not quiet:
+            screen.print(
+                f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}"
+            )
+    reports: list[dict[str, Any]] = []
+    code = 0
+    with (
+        JobProgress(screen, visible=chatty) as progress,
+        Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
+    ):
+        if segmenter.chosen.note and not quiet:
+            screen.print(f"note: {segmenter.chosen.note}")
+        for outcome in segment_all(
+            segmenter,
+            planned,
+            resume=resume,
+            preview=preview,
+            on_start=lambda plan, started: progress.show(
+                plan.video.name, started.pipeline, frame_count=started.expected_frame_count
+            ),
+        ):
+            progress.clear()
+            if outcome.error is not None:
+                if len(planned) == 1:
+                    raise outcome.error
+                code = code or outcome.error.exit_code
+                screen.print(f"vitascope: {one_line(outcome.error)}")
+                reports.append({"input": str(outcome.planned.video), "error": one_line(outcome.error)})
+            elif outcome.report is not None:
+                reports.append(outcome.report.to_dict())
+                if chatty:
+                    page.print("\n".join(summarise(outcome.report)))
+            elif chatty:
+                page.print(f"{outcome.planned.video}: done already")
+    if as_json:
+        json_module.dump(reports if len(planned) > 1 else reports[0] if reports else {}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    return code

@@ -1,0 +1,400 @@
+"""Named stages on threads, bounded queues between them, and a report that says where the time went.
+
+A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when
+the caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders,
+inference engines, encoders: all release the interpreter lock) overlaps.
+
+Whatever happens, every thread is stopped and joined before ``run`` or ``stream`` is left: at the end of the
+source, on an exception in any stage, on Ctrl-C, and when the consumer of ``stream`` goes away.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter, process_time, thread_time
+from typing import Any
+
+from vitascope.errors import PipelineError, VitascopeError
+from vitascope.gpu.pipeline_report import Meter, PipelineReport, find_bottleneck, summarise
+from vitascope.gpu.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, LatencyHistogram, Mark, Turnstile
+from vitascope.gpu.stages import CONSUMER, Group, Map, Source, Stage, check_stages
+
+__all__ = ["Pipeline", "describe_item"]
+
+_EXHAUSTED = object()
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxother = _SHORT_REPR.maxstring = 120
+
+
+def describe_item(item: object) -> str:
+    """An item's ``repr``, shortened to one line."""
+    return " ".join(_SHORT_REPR.repr(item).split())
+
+
+class _Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds when the run is given up
+    """A queue or turnstile was stopped."""
+
+
+@dataclass(eq=False)
+class _Node:
+    """A stage at its place in a pipeline."""
+
+    stage: Stage
+    inlet: BoundedQueue[tuple[float, Any]] | None
+    outlet: BoundedQueue[tuple[float, Any]] | None
+    turnstile: Turnstile | None
+    workers: list[_Worker] = field(default_factory=list)
+    working: int = 0
+    """Workers that may still put something."""
+
+
+class _Worker:
+    """One thread of a stage. Every exception ends up in ``Pipeline._fail``, with a note that says where it was."""
+
+    def __init__(self, node: _Node, pipeline: Pipeline, *, suffix: str) -> None:
+        self.meter = Meter()
+        self.thread = threading.Thread(
+            target=self._run,
+            name=f"vitascope-{node.stage.name}{suffix}",
+            # Always joined; but one that hangs in native code, once reported, must not hold the process.
+            daemon=True,
+        )
+        self._node = node
+        self._pipeline = pipeline
+        self._doing = "not started"
+        self._item: tuple[int, Any] | None = None
+        self._oldest_birth: float | None = None  # of what was taken since something was last given
+
+    def place(self) -> str:
+        """Where this thread is: stage, and item or activity."""
+        current = self._item  # read once: the thread may be running
+        if current is None:
+            return f"stage {self._node.stage.name!r}, {self._doing} after {self.meter.items} items"
+        position, item = current
+        try:
+            described = " ".join(self._pipeline.describe(item).split())
+        except Exception as error:
+            described = f"{type(item).__name__}, whose description failed: {error!r}"
+        return f"stage {self._node.stage.name!r}, item {position}: {described}"
+
+    def _run(self) -> None:
+        stage = self._node.stage
+        if not self._pipeline.halted and self._attempt("opening", stage.open):
+            self._attempt("starting", self._pump)
+            self.meter.pause()  # for one that failed at work
+            self._attempt("closing", stage.close)
+        self.meter.cpu_seconds = thread_time()
+        self._pipeline._leave()
+
+    def _attempt(self, doing: str, action: Callable[[], object] | None) -> bool:
+        self._doing, self._item = doing, None
+        try:
+            if action is not None:
+                action()
+        except _Stopped:
+            return False
+        except BaseException as error:
+            place = self.place()
+            error.add_note(place)
+            self._pipeline._fail(place, error)
+            return False
+        return True
+
+    def _pump(self) -> None:
+        node = self._node
+        if node.inlet is not None:
+            while not isinstance(taken := node.inlet.get(), Mark):
+                self._take(taken[0], *taken[1])
+                del taken  # or the item would live on while this thread waits for the next
+            if taken is Mark.STOP:
+                raise _Stopped
+        self._doing = "reading" if node.inlet is None else "finishing"
+        self.meter.resume()
+        results = node.stage._complete()
+        self.meter.pause()
+        self._give(results)
+        if self._pipeline._is_last_of(node) and node.outlet is not None:
+            node.outlet.end()
+
+    def _take(self, position: int, birth: float, item: Any) -> None:
+        node, meter = self._node, self.meter
+        self._item = position, item
+        if self._oldest_birth is None:
+            self._oldest_birth = birth
+        meter.resume()
+        results = node.stage._process(item)
+        meter.pause()
+        if node.turnstile is not None and not node.turnstile.enter(position):
+            raise _Stopped
+        self._give(results)
+        if node.turnstile is not None:
+            node.turnstile.leave()
+        if node.outlet is None:
+            meter.lap()
+            self._pipeline._latency.add(perf_counter() - birth)
+            self._oldest_birth = None
+        meter.items += 1
+        meter.cpu_seconds = thread_time()
+        self._item = None
+
+    def _give(self, results: Iterable[Any]) -> None:
+        node, meter = self._node, self.meter
+        iterator = iter(results)
+        given = 0
+        try:
+            while not (node.inlet is None and self._pipeline.draining):
+                meter.resume()
+                result = next(iterator, _EXHAUSTED)
+                meter.pause()
+                if result is _EXHAUSTED or node.outlet is None:
+                    break
+                if node.inlet is None:
+                    meter.lap()
+                    meter.items += 1
+                    meter.cpu_seconds = thread_time()
+                birth = perf_counter() if self._oldest_birth is None else self._oldest_birth
+                if not node.outlet.put((birth, result), nbytes=node.outlet.limits.size_of(result)):
+                    raise _Stopped
+                given += 1
+                del result
+        finally:
+            if (close := getattr(iterator, "close", None)) is not None:
+                close()
+        if given and node.inlet is not None:
+            meter.lap()
+            self._oldest_birth = None
+
+
+class Pipeline:
+    """Runs stages until the source ends, once.
+
+    Args:
+        stages: A ``Source``, ``Map`` and ``Group`` stages, and a ``Sink`` unless ``stream`` is used.
+        describe: Names an item in the note of an exception, on one line.
+        stop_timeout_seconds: How long a run that failed or was stopped waits for its threads. Python cannot end a
+            thread inside native code; one that outlasts this is reported by name and left behind.
+
+    Raises:
+        ValueError: The stages do not form a pipeline.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        *,
+        describe: Callable[[Any], str] = describe_item,
+        stop_timeout_seconds: float = 60.0,
+    ) -> None:
+        check_stages(stages)
+        self.describe = describe
+        self.halted = False
+        """True when the run was given up: threads unwind as soon as they notice."""
+        self.draining = False
+        """True when the source is to end early."""
+        self._stop_timeout_seconds = stop_timeout_seconds
+        self._lock = threading.Lock()
+        self._settled = threading.Event()  # given up, or all threads about to exit
+        self._failures: list[tuple[str, BaseException]] = []  # with where they happened, in order
+        self._stopped = False
+        self._latency = LatencyHistogram()
+        self._consumer = Meter()
+        self._started_at = self._ended_at = 0.0
+        self._process_cpu_at_start = self._process_cpu_seconds = 0.0
+        self._nodes = self._link(stages)
+        self._running = sum(len(node.workers) for node in self._nodes)
+
+    def run(self) -> PipelineReport:
+        """Run to the end and report.
+
+        Raises:
+            PipelineError: One or more stages raised; every cause carries a note with its stage and item.
+            KeyboardInterrupt: Ctrl-C, once all threads are joined; what failed on the way is its ``__cause__``.
+            ValueError: The last stage is not a ``Sink``.
+            RuntimeError: The pipeline ran before.
+        """
+        if self._nodes[-1].outlet is not None:
+            raise ValueError(
+                f"run() needs a Sink at the end, not {self._nodes[-1].stage.name!r}; or use stream()"
+            )
+        with self._threads():
+            self._wait()
+        return self.snapshot()
+
+    def stream(self) -> Generator[Any, None, None]:
+        """Run, giving the results of the last stage to the caller, who may leave at any time.
+
+        The threads start with the first ``next`` and are joined when the generator ends or is closed. A ``for``
+        loop closes it on ``break`` and on an exception, but Python only prints what a generator raises while it
+        is left like that. Where a stage's failure must not be missed, or ``next`` is called by hand, hold the
+        generator in ``contextlib.closing``. ``snapshot`` has the report.
+
+        Raises:
+            PipelineError: As ``run``.
+            KeyboardInterrupt: As ``run``.
+            ValueError: The last stage is a ``Sink``.
+            RuntimeError: The pipeline ran before.
+        """
+        outlet = self._nodes[-1].outlet
+        if outlet is None:
+            raise ValueError(
+                f"stream() takes the place of the Sink {self._nodes[-1].stage.name!r}; or use run()"
+            )
+        return self._stream(outlet)
+
+    def stop(self, *, drain: bool = True) -> None:
+        """End the run early, from any thread, without waiting for it; ``run`` then returns as usual.
+
+        Args:
+            drain: Let what was read go through to the end. False drops it, and calls no ``finish``.
+        """
+        if not self._settled.is_set():
+            self._stopped = True
+        self.draining = True
+        if not drain:
+            self._halt()
+
+    def snapshot(self) -> PipelineReport:
+        """What happened so far; callable from any thread, and after the run the final report."""
+        now = self._ended_at or perf_counter()
+        wall_seconds = now - self._started_at if self._started_at else 0.0
+        rows = [(node.stage.name, [worker.meter for worker in node.workers]) for node in self._nodes]
+        if self._nodes[-1].outlet is not None:
+            rows.append((CONSUMER, [self._consumer]))
+        stages = tuple(summarise(name, meters, wall_seconds=wall_seconds, now=now) for name, meters in rows)
+        queues = tuple(node.outlet.report() for node in self._nodes if node.outlet is not None)
+        cpu_seconds = self._process_cpu_seconds or process_time() - self._process_cpu_at_start
+        return PipelineReport(
+            stages=stages,
+            queues=queues,
+            latency=LatencyHistogram.summary([self._latency]),
+            wall_seconds=wall_seconds,
+            cores_busy=cpu_seconds / wall_seconds if wall_seconds else 0.0,
+            finished=bool(self._ended_at),
+            stopped=self._stopped,
+            bottleneck=find_bottleneck(stages, queues, wall_seconds=wall_seconds),
+        )
+
+    def _link(self, stages: Sequence[Stage]) -> list[_Node]:
+        nodes: list[_Node] = []
+        inlet = None
+        for stage, follower in zip(stages, [*(stage.name for stage in stages[1:]), CONSUMER], strict=True):
+            outlet: BoundedQueue[tuple[float, Any]] | None = None
+            if isinstance(stage, Source | Map | Group):
+                outlet = BoundedQueue(f"{stage.name} > {follower}", limits=stage.output)
+            node = _Node(stage, inlet, outlet, Turnstile() if stage.workers > 1 else None)
+            node.working = stage.workers
+            for n in range(stage.workers):
+                node.workers.append(_Worker(node, self, suffix=f"-{n}" if stage.workers > 1 else ""))
+            nodes.append(node)
+            inlet = outlet
+        return nodes
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Start all threads; on leaving, however that happens, stop and join them and raise what they raised."""
+        with self._lock:
+            if self._started_at:
+                raise RuntimeError("a pipeline runs once; build another one")
+            self._started_at = perf_counter()
+        self._process_cpu_at_start = process_time()
+        try:
+            for node in self._nodes:
+                for worker in node.workers:
+                    worker.thread.start()
+            yield
+            failure = self._join()
+        except BaseException as error:  # Ctrl-C, a consumer that left, no thread to be had
+            self.stop(drain=False)
+            failure = self._join()
+            if failure is None:
+                raise
+            if isinstance(error, GeneratorExit):
+                raise failure from failure.__cause__  # without the GeneratorExit, which is no error
+            raise error from failure
+        if failure is not None:
+            raise failure
+
+    def _wait(self) -> None:
+        while not self._settled.wait(INTERRUPT_CHECK_SECONDS):
+            pass
+
+    def _stream(self, outlet: BoundedQueue[tuple[float, Any]]) -> Generator[Any, None, None]:
+        meter = self._consumer
+        with self._threads():
+            while not isinstance(taken := outlet.get(), Mark):
+                birth, item = taken[1]
+                del taken
+                self._latency.add(perf_counter() - birth)
+                meter.items += 1
+                cpu_before = thread_time()
+                meter.resume()
+                try:
+                    yield item
+                finally:
+                    meter.pause()
+                    meter.lap()
+                    meter.cpu_seconds += thread_time() - cpu_before
+                del item
+            self._wait()
+
+    def _join(self) -> BaseException | None:
+        """Join all threads and return what the run is to raise."""
+        deadline = perf_counter() + self._stop_timeout_seconds
+        for worker in (worker for node in self._nodes for worker in node.workers):
+            # A thread that was never started is not alive; one whose start() was interrupted finds the run given
+            # up and ends by itself.
+            if worker.thread.is_alive():
+                worker.thread.join(max(deadline - perf_counter(), 0.0))
+            if worker.thread.is_alive():
+                message = (
+                    f"thread {worker.thread.name} did not stop within {self._stop_timeout_seconds:g} s "
+                    "and was left behind"
+                )
+                left_behind = VitascopeError(message)
+                left_behind.add_note(place := worker.place())
+                self._failures.append((place, left_behind))
+        self._process_cpu_seconds = process_time() - self._process_cpu_at_start
+        self._ended_at = perf_counter()
+        # Taken out: a pipeline that is kept for its report would keep the frames that their tracebacks reach.
+        failures, self._failures = self._failures, []
+        if not failures:
+            return None
+        place, first = failures[0]
+        reason = " ".join(str(first).split()) or type(first).__name__
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        causes = [failure for _, failure in failures if isinstance(failure, Exception)]
+        group = PipelineError(f"{place}: {reason}{more}", causes) if causes else None
+        for _, failure in failures:
+            if not isinstance(failure, Exception):  # SystemExit and the like fit into no ExceptionGroup
+                failure.__cause__ = group
+                return failure
+        return group
+
+    def _fail(self, place: str, error: BaseException) -> None:
+        with self._lock:
+            self._failures.append((place, error))
+        self._halt()
+
+    def _halt(self) -> None:
+        self.halted = True
+        for node in self._nodes:
+            if node.outlet is not None:
+                node.outlet.stop()
+            if node.turnstile is not None:
+                node.turnstile.stop()
+        self._settled.set()
+
+    def _is_last_of(self, node: _Node) -> bool:
+        with self._lock:
+            node.working -= 1
+            return node.working == 0
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running == 0:
+                self._settled.set()

@@ -1,0 +1,360 @@
+"""What stands between two pipeline stages: a bounded queue that measures itself, and the turnstile that keeps order.
+
+How to read a queue's figures: a large ``put_wait_seconds`` says that the consumer is too slow, a large
+``get_wait_seconds`` that the producer is. Seen together around one stage they name the bottleneck.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import accumulate
+from time import perf_counter
+from typing import Any, Generic, Literal, TypeVar
+
+__all__ = [
+    "INTERRUPT_CHECK_SECONDS",
+    "BoundedQueue",
+    "Latency",
+    "LatencyHistogram",
+    "Mark",
+    "Overflow",
+    "QueueLimits",
+    "QueueReport",
+    "Turnstile",
+    "nbytes_of",
+]
+
+T = TypeVar("T")
+
+Overflow = Literal["wait", "drop_oldest"]
+
+INTERRUPT_CHECK_SECONDS: float | None = 0.1 if sys.platform == "win32" else None
+"""Longest uninterrupted wait on a lock. A signal ends the wait at once on POSIX; Windows delivers Ctrl-C only
+between waits, so there, and only there, a wait is cut into slices."""
+
+
+class Mark(Enum):
+    """What ``get`` returns instead of an item."""
+
+    END = "end"
+    """The producer has finished and everything it put was taken."""
+    STOP = "stop"
+    """The run was given up; whatever was queued is gone."""
+
+
+def nbytes_of(item: object) -> int:
+    """Bytes of an item: its ``nbytes``, the sum over the members of a tuple or list, else 0."""
+    if isinstance(item, tuple | list):
+        return sum(map(nbytes_of, item))
+    return int(getattr(item, "nbytes", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """How much a queue may hold, and what happens when it is full.
+
+    Raises:
+        ValueError: A limit is below 1, or ``overflow`` is neither of its two words.
+    """
+
+    items: int = 8
+    """Most items waiting."""
+    nbytes: int | None = 256 << 20
+    """Most bytes waiting, None for no such limit. An item larger than this still passes, alone."""
+    overflow: Overflow = "wait"
+    """``wait`` blocks the producer and loses nothing (files); ``drop_oldest`` makes room (live input)."""
+    size_of: Callable[[Any], int] = nbytes_of
+    """Bytes of one item."""
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        if self.items < 1 or (self.nbytes is not None and self.nbytes < 1):
+            raise ValueError(
+                f"a queue must hold at least 1 item and 1 byte, not {self.items} and {self.nbytes}"
+            )
+        if self.overflow not in ("wait", "drop_oldest"):
+            raise ValueError(f"overflow is 'wait' or 'drop_oldest', not {self.overflow!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """What a queue measured; waits still going on are counted up to now."""
+
+    name: str
+    """Producer and consumer, for example ``decode > infer``."""
+    count: int
+    """Items put, dropped ones included."""
+    dropped: int
+    """Items that ``drop_oldest`` threw away."""
+    put_wait_seconds: float
+    """Time that producers waited for room."""
+    get_wait_seconds: float
+    """Time that consumers waited for an item, summed over them."""
+    occupancy: int
+    """Items waiting now."""
+    occupancy_mean: float
+    """Items waiting, averaged over time."""
+    occupancy_max: int
+    nbytes_max: int
+    """Most bytes that waited at once."""
+
+
+class BoundedQueue(Generic[T]):
+    """A first-in first-out queue between threads, bounded in items and in bytes, whichever is reached first.
+
+    Args:
+        name: How reports call it.
+        limits: Bounds and overflow rule.
+    """
+
+    def __init__(self, name: str, *, limits: QueueLimits) -> None:
+        self.name = name
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._has_room = threading.Condition(self._lock)
+        self._has_item = threading.Condition(self._lock)
+        self._entries: deque[tuple[T, int]] = deque()
+        self._nbytes = 0
+        self._mark: Mark | None = None
+        self._count = self._taken = self._dropped = 0
+        self._put_wait, self._get_wait = _WaitClock(), _WaitClock()
+        self._occupancy_max = self._nbytes_max = 0
+        self._occupancy_integral = 0.0  # item-seconds, up to _changed_at
+        self._created_at = self._changed_at = perf_counter()
+
+    def put(self, item: T, *, nbytes: int = 0) -> bool:
+        """Append an item, waiting or dropping the oldest when there is no room.
+
+        Args:
+            item: What to append.
+            nbytes: Its size, as the limits count it.
+
+        Returns:
+            False when the queue was stopped, and the item therefore not taken.
+
+        Raises:
+            RuntimeError: ``end`` was called before.
+        """
+        with self._lock:
+            if self.limits.overflow == "drop_oldest":
+                while self._is_full(nbytes):
+                    self._remove_oldest()
+                    self._dropped += 1
+            elif self._is_full(nbytes) and self._mark is None:
+                with self._put_wait:
+                    while self._is_full(nbytes) and self._mark is None:
+                        self._has_room.wait(INTERRUPT_CHECK_SECONDS)
+            if self._mark is Mark.STOP:
+                return False
+            if self._mark is Mark.END:
+                raise RuntimeError(f"queue {self.name!r} has ended; nothing can be put after that")
+            self._note_change()
+            self._entries.append((item, nbytes))
+            self._nbytes += nbytes
+            self._count += 1
+            self._occupancy_max = max(self._occupancy_max, len(self._entries))
+            self._nbytes_max = max(self._nbytes_max, self._nbytes)
+            self._has_item.notify()
+            return True
+
+    def get(self) -> tuple[int, T] | Mark:
+        """Take the oldest item, waiting for one.
+
+        Returns:
+            The item and its position among those taken, from 0 without gaps (dropped items have none);
+            ``Mark.END`` after the last one, ``Mark.STOP`` when the queue was stopped.
+        """
+        with self._lock:
+            if not self._entries and self._mark is None:
+                with self._get_wait:
+                    while not self._entries and self._mark is None:
+                        self._has_item.wait(INTERRUPT_CHECK_SECONDS)
+            if self._mark is not None and not self._entries:
+                return self._mark
+            position = self._taken
+            self._taken += 1
+            item = self._remove_oldest()
+            # All, not one: producers wait for different amounts of room.
+            self._has_room.notify_all()
+            return position, item
+
+    def end(self) -> None:
+        """Say that nothing more comes; consumers take what is left and then get ``Mark.END``."""
+        self._close(Mark.END)
+
+    def stop(self) -> None:
+        """Give up: forget what is queued and release everyone who waits. Wins over ``end``."""
+        self._close(Mark.STOP)
+
+    def report(self) -> QueueReport:
+        """What was measured so far; callable from any thread."""
+        with self._lock:
+            self._note_change()
+            lifetime = self._changed_at - self._created_at
+            return QueueReport(
+                name=self.name,
+                count=self._count,
+                dropped=self._dropped,
+                put_wait_seconds=self._put_wait.seconds(),
+                get_wait_seconds=self._get_wait.seconds(),
+                occupancy=len(self._entries),
+                occupancy_mean=self._occupancy_integral / lifetime if lifetime else 0.0,
+                occupancy_max=self._occupancy_max,
+                nbytes_max=self._nbytes_max,
+            )
+
+    def _is_full(self, nbytes: int) -> bool:
+        if not self._entries:  # so that an item above the byte limit passes
+            return False
+        over_bytes = self.limits.nbytes is not None and self._nbytes + nbytes > self.limits.nbytes
+        return over_bytes or len(self._entries) >= self.limits.items
+
+    def _remove_oldest(self) -> T:
+        self._note_change()
+        item, nbytes = self._entries.popleft()
+        self._nbytes -= nbytes
+        return item
+
+    def _note_change(self) -> None:
+        if self._mark is not None and not self._entries:
+            return  # an emptied queue that takes nothing more: its average is over its useful life
+        now = perf_counter()
+        self._occupancy_integral += len(self._entries) * (now - self._changed_at)
+        self._changed_at = now
+
+    def _close(self, mark: Mark) -> None:
+        with self._lock:
+            self._note_change()
+            if self._mark is not Mark.STOP:
+                self._mark = mark
+            if mark is Mark.STOP:
+                self._entries.clear()
+                self._nbytes = 0
+            self._has_item.notify_all()
+            self._has_room.notify_all()
+
+
+class _WaitClock:
+    """Sums the time spent inside ``with`` by any number of threads at once; guarded by the queue's lock."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._waiting = 0
+
+    def __enter__(self) -> None:
+        self._seconds -= perf_counter()
+        self._waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds += perf_counter()
+        self._waiting -= 1
+
+    def seconds(self) -> float:
+        """The sum, waits that are still going on included."""
+        return self._seconds + self._waiting * perf_counter()
+
+
+class Turnstile:
+    """Lets several workers through one at a time, in the order of the tickets they hold.
+
+    A worker that finished early waits for those before it, so the results of a stage leave in the order in which
+    its items came, and no more results are held than there are workers.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition(threading.Lock())
+        self._next = 0
+        self._stopped = False
+
+    def enter(self, ticket: int) -> bool:
+        """Wait until every lower ticket has left; False when stopped."""
+        with self._turn:
+            while self._next != ticket and not self._stopped:
+                self._turn.wait()
+            return not self._stopped
+
+    def leave(self) -> None:
+        """Let the next ticket through."""
+        with self._turn:
+            self._next += 1
+            self._turn.notify_all()
+
+    def stop(self) -> None:
+        """Release everyone who waits."""
+        with self._turn:
+            self._stopped = True
+            self._turn.notify_all()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """How long something took, over all its occurrences; zeros when there were none."""
+
+    count: int = 0
+    mean_seconds: float = 0.0
+    p50_seconds: float = 0.0
+    """Median, within 2.2 % (the width of a histogram bin), as are the other percentiles."""
+    p95_seconds: float = 0.0
+    p99_seconds: float = 0.0
+    max_seconds: float = 0.0
+
+
+class LatencyHistogram:
+    """Durations in bins of equal ratio: percentiles in memory that does not grow with the count.
+
+    Written by one thread; ``summary`` may be called from others, and is then approximate.
+    """
+
+    _BINS_PER_OCTAVE = 16  # 2 ** (1 / 32) - 1: a bin's centre is within 2.2 % of anything in it
+    _SHORTEST_SECONDS = 1e-6
+    _OCTAVES = 33  # up to 2.4 hours
+
+    def __init__(self) -> None:
+        self._bins = [0] * (self._BINS_PER_OCTAVE * self._OCTAVES)
+        self._total_seconds = 0.0
+        self._min_seconds = math.inf
+        self._max_seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        ratio = max(seconds / self._SHORTEST_SECONDS, 1.0)
+        index = int(math.log2(ratio) * self._BINS_PER_OCTAVE)
+        self._bins[min(index, len(self._bins) - 1)] += 1
+        self._total_seconds += seconds
+        if seconds < self._min_seconds:
+            self._min_seconds = seconds
+        if seconds > self._max_seconds:
+            self._max_seconds = seconds
+
+    @classmethod
+    def summary(cls, histograms: Iterable[LatencyHistogram]) -> Latency:
+        """Mean, maximum and nearest-rank percentiles over all the histograms together."""
+        parts = list(histograms)
+        bins = [sum(counts) for counts in zip(*(part._bins for part in parts), strict=True)]
+        cumulative = list(accumulate(bins))
+        count = cumulative[-1] if cumulative else 0
+        if not count:
+            return Latency()
+        shortest = min(part._min_seconds for part in parts)
+        longest = max(part._max_seconds for part in parts)
+
+        def percentile(percent: int) -> float:
+            index = bisect_left(cumulative, math.ceil(count * percent / 100))
+            centre = cls._SHORTEST_SECONDS * 2 ** ((index + 0.5) / cls._BINS_PER_OCTAVE)
+            return min(max(centre, shortest), longest)
+
+        return Latency(
+            count=count,
+            mean_seconds=sum(part._total_seconds for part in parts) / count,
+            p50_seconds=percentile(50),
+            p95_seconds=percentile(95),
+            p99_seconds=percentile(99),
+            max_seconds=longest,
+        )

@@ -1,0 +1,173 @@
+"""What a pipeline is made of: sources, maps, groups and sinks, described before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from vitascope.gpu.queues import QueueLimits
+
+__all__ = ["CONSUMER", "Batched", "Group", "Grouper", "Map", "Sink", "Source", "Stage", "check_stages"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+T_contra = TypeVar("T_contra", contravariant=True)
+U_co = TypeVar("U_co", covariant=True)
+
+CONSUMER = "consumer"
+"""How reports call whoever iterates over ``Pipeline.stream``; no stage may have this name."""
+
+_DEFAULT_LIMITS = QueueLimits()
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What all stages have: a name, and callbacks that run on each of the stage's own threads.
+
+    ``open`` is the place to bind a CUDA context or to create what belongs to one thread. ``close`` is called
+    whenever ``open`` succeeded, also after a failure; it is not told which, so what must happen only after a
+    complete run belongs into ``Sink.finish`` or ``Grouper.flush``.
+
+    Raises:
+        ValueError: The name is empty or reserved, or ``workers`` is below 1.
+    """
+
+    name: str
+    """Unique within the pipeline; the stage's thread is called ``vitascope-<name>``."""
+    _: KW_ONLY
+    open: Callable[[], object] | None = None
+    close: Callable[[], object] | None = None
+    workers: int = field(default=1, init=False)
+    """Threads; more than one only where a stage treats its items independently (``Map``)."""
+
+    def __post_init__(self) -> None:
+        """Check name and workers."""
+        if not self.name or self.name == CONSUMER:
+            raise ValueError(f"a stage needs a name other than {CONSUMER!r}, not {self.name!r}")
+        if self.workers < 1:
+            raise ValueError(f"stage {self.name!r} needs at least 1 worker, not {self.workers}")
+
+    def _process(self, item: Any) -> Iterable[Any]:
+        """What one item becomes."""
+        return (item,)
+
+    def _complete(self) -> Iterable[Any]:
+        """What is still to come when the input ended."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Stage, Generic[T]):
+    """Where items come from. The iterable is iterated, and its iterator closed, on the stage's own thread."""
+
+    items: Iterable[T]
+    _: KW_ONLY
+    output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
+
+    def _complete(self) -> Iterable[T]:
+        return self.items
+
+
+@dataclass(frozen=True, eq=False)
+class Map(Stage, Generic[T, U]):
+    """One item in, one item out. With several workers ``work`` must be thread-safe; the order is kept."""
+
+    work: Callable[[T], U]
+    _: KW_ONLY
+    workers: int = 1
+    output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
+
+    def _process(self, item: T) -> Iterable[U]:
+        return (self.work(item),)
+
+
+class Grouper(Protocol[T_contra, U_co]):
+    """What a ``Group`` stage does with consecutive items: hold some back, let out any number. Used by one thread."""
+
+    def accumulate(self, item: T_contra, /) -> Iterable[U_co]:
+        """Take one item; return what is complete, often nothing. May be a generator."""
+
+    def flush(self) -> Iterable[U_co]:
+        """The input ended: return what is left. Not called when the run is given up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Stage, Generic[T, U]):
+    """Consecutive items in, any number out: batching, reordering, filtering, frame doubling."""
+
+    grouper: Grouper[T, U]
+    _: KW_ONLY
+    output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
+
+    def _process(self, item: T) -> Iterable[U]:
+        return self.grouper.accumulate(item)
+
+    def _complete(self) -> Iterable[U]:
+        return self.grouper.flush()
+
+
+class Batched(Generic[T, U]):
+    """A ``Grouper`` that calls ``work`` with ``size`` consecutive items at a time, fewer at the end.
+
+    Args:
+        work: What one batch becomes; one result for each item, or any other number.
+        size: Items in a batch, at least 1.
+
+    Raises:
+        ValueError: ``size`` is below 1.
+    """
+
+    def __init__(self, work: Callable[[Sequence[T]], Iterable[U]], *, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a batch holds at least 1 item, not {size}")
+        self._work = work
+        self._size = size
+        self._items: list[T] = []
+
+    def accumulate(self, item: T, /) -> Iterable[U]:
+        """Take one item; the results of the batch when it is full."""
+        self._items.append(item)
+        return self.flush() if len(self._items) == self._size else ()
+
+    def flush(self) -> Iterable[U]:
+        """The results of the batch as it is; nothing when it is empty."""
+        batch, self._items = self._items, []
+        return self._work(batch) if batch else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Sink(Stage, Generic[T]):
+    """Where items go. ``finish`` follows the last item of a run that was not given up, before ``close``."""
+
+    consume: Callable[[T], object]
+    _: KW_ONLY
+    finish: Callable[[], object] | None = None
+
+    def _process(self, item: T) -> Iterable[Any]:
+        self.consume(item)
+        return ()
+
+    def _complete(self) -> Iterable[Any]:
+        if self.finish is not None:
+            self.finish()
+        return ()
+
+
+def check_stages(stages: Sequence[Stage]) -> None:
+    """Check that stages form a pipeline.
+
+    Raises:
+        ValueError: No ``Source`` at the start, a stage that cannot stand where it does, or a name used twice.
+    """
+    names = [stage.name for stage in stages]
+    if not stages or not isinstance(stages[0], Source):
+        raise ValueError(f"a pipeline begins with a Source: {names}")
+    for stage in stages[1:]:
+        if not isinstance(stage, Map | Group | Sink) or (isinstance(stage, Sink) and stage is not stages[-1]):
+            raise ValueError(f"{type(stage).__name__} {stage.name!r} cannot stand there: {names}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"each stage needs a name of its own: {names}")

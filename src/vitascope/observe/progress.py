@@ -1,0 +1,109 @@
+"""The live line of a running job: frames, speed, time left, and how busy each stage is."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline_report import PipelineReport
+
+__all__ = ["JobProgress"]
+
+_REFRESH_SECONDS = 0.25
+_SHORT_NAMES = {"preprocess": "prep", "postprocess": "post"}
+
+
+class JobProgress:
+    """Shows jobs one after another on a terminal; silent where there is none (a pipe, a log file).
+
+    A context manager. A thread of its own reads the pipeline's counters four times a second.
+
+    Args:
+        console: Where to draw; stderr, so that stdout stays free for results.
+        visible: False shows nothing, whatever the console is.
+    """
+
+    def __init__(self, console: Console, *, visible: bool = True) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[fps]:.1f} fps"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("[dim]{task.fields[load]}"),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            disable=not (visible and console.is_terminal),
+        )
+        self._watched: tuple[Pipeline, TaskID] | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="vitascope-progress", daemon=True)
+
+    def __enter__(self) -> JobProgress:
+        """Start drawing."""
+        self._progress.start()
+        if not self._progress.disable:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop drawing, and leave no line behind."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._progress.stop()
+
+    def show(self, name: str, pipeline: Pipeline, *, frame_count: int | None) -> None:
+        """Follow a pipeline that is about to run, in place of the one before.
+
+        Args:
+            name: What to call it.
+            pipeline: Its ``snapshot`` is read.
+            frame_count: Expected frames; None draws a bar without an end.
+        """
+        self.clear()
+        task = self._progress.add_task(name, total=frame_count, fps=0.0, load="")
+        self._watched = pipeline, task
+
+    def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
+        """Show how far the download of a network is, in megabytes."""
+        label = f"fetching {model} (MB)"
+        task = next((task for task in self._progress.tasks if task.description == label), None)
+        task_id = task.id if task else self._progress.add_task(label, total=None, fps=0.0, load="")
+        self._progress.update(task_id, completed=done_bytes // 10**6, total=max(total_bytes // 10**6, 1))
+        self._progress.refresh()
+        if done_bytes >= total_bytes:
+            self._progress.remove_task(task_id)
+
+    def clear(self) -> None:
+        """Take the current line away, before something is printed."""
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            self._progress.remove_task(watched[1])
+            self._progress.refresh()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_REFRESH_SECONDS):
+            watched = self._watched
+            if watched is None:
+                continue
+            report = watched[0].snapshot()
+            try:
+                self._progress.update(
+                    watched[1], completed=report.items, fps=report.items_per_second, load=stage_loads(report)
+                )
+            except KeyError:  # the job ended between the two lines
+                continue
+            self._progress.refresh()
+
+
+def stage_loads(report: PipelineReport) -> str:
+    """How busy each stage is, for example ``decode 12% prep 4% infer 99%``."""
+    return " ".join(f"{_SHORT_NAMES.get(stage.name, stage.name)} {stage.load:.0%}" for stage in report.stages)

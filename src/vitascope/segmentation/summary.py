@@ -1,0 +1,40 @@
+"""A report in words."""
+
+from __future__ import annotations
+
+from vitascope.segmentation.report import SegmentReport
+
+__all__ = ["summarise"]
+
+
+def summarise(report: SegmentReport) -> list[str]:
+    """What a person wants to know after a job, a line each; the outputs first."""
+    lines = []
+    for output in report.outputs:
+        lines.append(f"{output.path}  {output.kind}, {output.codec}, {_size(output.size_bytes)}")
+        lines += [f"  note: {note}" for note in output.notes]
+    lines.append(
+        f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps, {_pace(report)}"
+    )
+    height, width = report.network_size
+    eyes = f"{report.stereo} ({report.stereo_reason})"
+    lines.append(f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}")
+    if report.corrupt_count:
+        lines.append(f"{report.corrupt_count} damaged packets or pictures were skipped")
+    return lines
+
+
+def _pace(report: SegmentReport) -> str:
+    """How long a frame keeps the stage that sets the pace; the way through all queues says little of a file job."""
+    stages = report.pipeline.stages
+    bottleneck = report.pipeline.bottleneck
+    slowest = next((stage for stage in stages if bottleneck and stage.name == bottleneck.stage), stages[0])
+    latency = slowest.latency
+    return (
+        f"paced by {slowest.name} (busy {slowest.load:.0%}; p50 {latency.p50_seconds * 1e3:.0f} ms, "
+        f"p95 {latency.p95_seconds * 1e3:.0f}, p99 {latency.p99_seconds * 1e3:.0f})"
+    )
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
