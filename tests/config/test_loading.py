@@ -169,6 +169,7 @@ def test_which_settings_act_now() -> None:
         "model.kind",
         "model.person_class",
         "model.batch_size",
+        "model.warm_up_frames",
         "model.input_size",
         "model.downsample_ratio",
         "gpu.device",

@@ -91,6 +91,13 @@ class ModelSettings(Section):
         "auto",
         "Scale of the network's input against the picture, for networks that take one; overrides input_size.",
     )
+    warm_up_frames: int = setting(
+        3,
+        "How often a network with memory sees the first picture of a shot before its answer counts; "
+        "without it the first frames of a shot have holes.",
+        ge=0,
+        le=100,
+    )
     num_workers: int = setting(
         4, "Worker threads that prepare batches.", arrives_with=Arrival.GPU_TOOLKIT, ge=0, le=1024
     )

@@ -64,8 +64,12 @@ def _open_named(
     if name in ("selfie", "selfie-landscape"):
         from vitascope.models.selfie import SelfieNetwork
 
-        general = store.path("selfie") if name == "selfie" else store.path("selfie-landscape")
-        return SelfieNetwork(general, store.path("selfie-landscape"), threads=threads)
+        return SelfieNetwork(
+            store.path("selfie"),
+            store.path("selfie-landscape"),
+            threads=threads,
+            choice="aspect" if name == "selfie" else "landscape",
+        )
     entry = load_catalogue().entry(name)
     if entry.used_by != "segmentation":
         raise UsageError(f"{name} is not a matting network: {entry.purpose}")

@@ -45,6 +45,8 @@ class SegmentReport:
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
     wall_seconds: float
+    peak_memory_bytes: int | None
+    """Largest resident size of the process so far; None where the system does not tell."""
     pipeline: PipelineReport
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import cv2
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
-from vitascope.device import select_device
+from vitascope.device import peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.kernels.edges import EdgeOptions
@@ -202,6 +202,7 @@ class Segmenter:
             stereo_reason=layout.reason,
             network_size=matting.network_input.size,
             wall_seconds=perf_counter() - began,
+            peak_memory_bytes=peak_memory_bytes(),
             pipeline=measured,
         )
 
@@ -238,6 +239,7 @@ class Segmenter:
                 decontaminate=edges.decontaminate,
                 temporal_smoothing=edges.temporal_smoothing,
                 scene_cut_threshold=self.settings.video.scene_cut_threshold,
+                warm_up_frames=self.settings.model.warm_up_frames,
             ),
         )
 

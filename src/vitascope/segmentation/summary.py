@@ -14,7 +14,8 @@ def summarise(report: SegmentReport) -> list[str]:
         lines.append(f"{output.path}  {output.kind}, {output.codec}, {_size(output.size_bytes)}")
         lines += [f"  note: {note}" for note in output.notes]
     lines.append(
-        f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps, {_pace(report)}"
+        f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps, "
+        f"{_pace(report)}"
     )
     height, width = report.network_size
     eyes = f"{report.stereo} ({report.stereo_reason})"

@@ -185,7 +185,7 @@ def _over_constant(plane: Plane, weight: Plane, codes: Codes) -> Plane:
 def _constant_behind(weight: Plane, code: int, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) -> Plane:
     """``code * (1 - weight)``, rounded."""
     if weight.dtype == np.uint8:
-        return np.take(_behind_table(code, dtype), weight)
+        return cv2.LUT(weight, _behind_table(code, dtype))
     remaining: npt.NDArray[np.float32] = weight.astype(np.float32) * np.float32(-code / 65535.0) + np.float32(
         code
     )

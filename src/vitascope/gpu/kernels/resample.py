@@ -12,7 +12,14 @@ import numpy.typing as npt
 from vitascope.frames import ColorSpec, Plane, YuvFormat
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["chroma_window", "downsample_to_chroma", "read_bilinear", "resample_window", "upsample_to_luma"]
+__all__ = [
+    "chroma_window",
+    "downsample_to_chroma",
+    "lerp",
+    "read_bilinear",
+    "resample_window",
+    "upsample_to_luma",
+]
 
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
@@ -161,10 +168,11 @@ def _resize(patch: FloatPlane, size: tuple[int, int]) -> FloatPlane:
 
 def read_bilinear(plane: FloatPlane, rows: FloatPlane, columns: FloatPlane) -> FloatPlane:
     """Bilinear read at every pair of a fractional row index and column index; borders repeat."""
-    return _lerp(_lerp(plane, rows, axis=0), columns, axis=1)
+    return lerp(lerp(plane, rows, axis=0), columns, axis=1)
 
 
-def _lerp(plane: FloatPlane, positions: FloatPlane, *, axis: int) -> FloatPlane:
+def lerp(plane: FloatPlane, positions: FloatPlane, *, axis: int) -> FloatPlane:
+    """Linear read at fractional indices of one axis; borders repeat."""
     last = plane.shape[axis] - 1
     clipped = np.clip(positions, 0, last)
     below = np.floor(clipped).astype(np.intp)

@@ -1,0 +1,257 @@
+"""Whole command, 1080p H.264 in, key colour H.264 out, against the plain loops people write; on the CPU.
+
+Claims measured here (ratios only; the two sides run in turn on the same clip in the same run):
+
+- ``rvm``:  vitascope against PyAV -> official RVM ONNX (ratio 0.25) -> NumPy composite -> PyAV.
+- ``fast``: vitascope against PyAV -> the same selfie network, as MediaPipe's example does it -> NumPy composite -> PyAV.
+- overlap: wall time against max(slowest stage alone, CPU time / cores), threads not spinning.
+- memory:  peak resident size of a clip and of one ten times as long.
+- startup: from the start of the process to the first finished frame, with a cached model.
+
+Usage: python benchmarks/segment_cpu.py CLIP.mp4 [--rounds 3] [--only rvm|fast|memory|startup]
+
+The clip is scaled to 1920x1080 first. One row a claim goes to ``benchmarks/results/segment_cpu.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import onnxruntime as ort
+
+from vitascope.config import vitascope_home
+from vitascope.models.store import ModelStore
+
+RESULTS = Path(__file__).parent / "results" / "segment_cpu.json"
+KEY = np.array([120, 255, 155], np.float32)
+RATIO = 0.25
+ENCODER = {"preset": "veryfast", "crf": "23"}
+VITASCOPE_ENCODER = ["--codec", "h264", "--preset", "veryfast", "--crf", "23"]
+
+
+def upscale(source: Path, target: Path, *, seconds: float) -> int:
+    """Write the first seconds of a clip at 1920x1080 and return the number of frames."""
+    count = 0
+    with av.open(str(source)) as reader, av.open(str(target), "w") as writer:
+        rate = reader.streams.video[0].average_rate
+        stream = writer.add_stream("libx264", rate=rate, options={"crf": "20", "preset": "veryfast"})
+        stream.width, stream.height, stream.pix_fmt = 1920, 1080, "yuv420p"
+        while count < seconds * rate:
+            reader.seek(0)
+            for frame in reader.decode(video=0):
+                if count >= seconds * rate:
+                    break
+                scaled = frame.reformat(width=1920, height=1080, format="yuv420p")
+                scaled.pts, scaled.time_base = count, 1 / Fraction(rate)
+                writer.mux(stream.encode(scaled))
+                count += 1
+        writer.mux(stream.encode(None))
+    return count
+
+
+def plain_loop(source: Path, target: Path, matte: Any) -> None:
+    """Decode, matte, composite in NumPy, encode: what the usual script does, with the same encoder settings."""
+    with av.open(str(source)) as reader, av.open(str(target), "w") as writer:
+        reader.streams.video[0].thread_type = "AUTO"
+        stream = writer.add_stream("libx264", rate=reader.streams.video[0].average_rate, options=ENCODER)
+        stream.width, stream.height, stream.pix_fmt = 1920, 1080, "yuv420p"
+        for frame in reader.decode(video=0):
+            rgb = frame.to_ndarray(format="rgb24")
+            foreground, alpha = matte(rgb)
+            composite = foreground * alpha + KEY * (1 - alpha)
+            out = av.VideoFrame.from_ndarray(composite.astype(np.uint8), format="rgb24")
+            writer.mux(stream.encode(out))
+        writer.mux(stream.encode(None))
+
+
+def official_rvm() -> Any:
+    """The official graph, full resolution, recurrent states fed back."""
+    session = ort.InferenceSession(
+        str(ModelStore(vitascope_home()).pull("rvm")), providers=["CPUExecutionProvider"]
+    )
+    states = [np.zeros((1, 1, 1, 1), np.float32)] * 4
+    ratio = np.array([RATIO], np.float32)
+
+    def matte(rgb: Any) -> tuple[Any, Any]:
+        nonlocal states
+        source = (rgb.astype(np.float32) / 255).transpose(2, 0, 1)[None]
+        inputs = {f"r{level}i": state for level, state in enumerate(states, start=1)}
+        foreground, alpha, *states = session.run(None, {"src": source, "downsample_ratio": ratio, **inputs})
+        return foreground[0].transpose(1, 2, 0) * 255, alpha[0].transpose(1, 2, 0)
+
+    return matte
+
+
+def mediapipe_style() -> Any:
+    """The selfie network as MediaPipe's Python example uses it: resize, run, resize the mask."""
+    session = ort.InferenceSession(str(ModelStore(vitascope_home()).path("selfie-landscape")))
+    tensor = session.get_inputs()[0]
+    height, width = (144, 256)
+
+    def matte(rgb: Any) -> tuple[Any, Any]:
+        small = cv2.resize(rgb, (width, height)).astype(np.float32) / 255
+        picture = small[None] if tensor.shape[-1] == 3 else small.transpose(2, 0, 1)[None]
+        mask = session.run(None, {tensor.name: picture})[0].reshape(height, width)
+        alpha = cv2.resize(mask, (rgb.shape[1], rgb.shape[0]))
+        return rgb.astype(np.float32), alpha[..., None]
+
+    return matte
+
+
+PEERS = {"rvm": official_rvm, "fast": mediapipe_style}
+ARGUMENTS = {
+    "rvm": ["--model", "rvm", "--set", f"model.downsample_ratio={RATIO}"],
+    "fast": ["--profile", "fast"],
+}
+
+
+def run_vitascope(source: Path, target: Path, *extra: str) -> dict[str, Any]:
+    """The whole command in a process of its own; its report, with the wall and CPU seconds seen from outside."""
+    command = [sys.executable, "-m", "vitascope", "segment", str(source), "-o", str(target), "--json", *extra]
+    before, began = os.times(), time.perf_counter()
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    wall, after = time.perf_counter() - began, os.times()
+    report: dict[str, Any] = json.loads(answer.stdout)
+    report["process_seconds"] = wall
+    report["process_cpu_seconds"] = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
+    return report
+
+
+def run_peer(name: str, source: Path, target: Path) -> float:
+    """The plain loop in a process of its own; its wall seconds."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, __file__, "--peer", name, str(source), str(target)], check=True)
+    return time.perf_counter() - began
+
+
+def check_same(ours: Path, theirs: Path) -> float:
+    """Mean absolute difference of the two results in 8-bit RGB: the two sides must have done the same work."""
+    differences = []
+    with av.open(str(ours)) as a, av.open(str(theirs)) as b:
+        for index, (one, other) in enumerate(zip(a.decode(video=0), b.decode(video=0), strict=True)):
+            if index % 10 == 0:
+                left, right = (frame.to_ndarray(format="rgb24").astype(np.int16) for frame in (one, other))
+                differences.append(float(np.abs(left - right).mean()))
+    return max(differences)
+
+
+def compare(name: str, clip: Path, frames: int, folder: Path, rounds: int) -> dict[str, Any]:
+    """Alternate the two sides and report median speeds, their ratio round by round, and how well stages overlap."""
+    ours_seconds, peer_seconds, reports = [], [], []
+    for _ in range(rounds):
+        reports.append(run_vitascope(clip, folder / "ours.mp4", *VITASCOPE_ENCODER, *ARGUMENTS[name]))
+        ours_seconds.append(reports[-1]["process_seconds"])
+        peer_seconds.append(run_peer(name, clip, folder / "peer.mp4"))
+    bounds = []
+    for report in reports:
+        pipeline = report["pipeline"]
+        slowest = max(stage["busy_seconds"] for stage in pipeline["stages"])
+        cpu = pipeline["cores_busy"] * pipeline["wall_seconds"] / (os.cpu_count() or 1)
+        bounds.append(pipeline["wall_seconds"] / max(slowest, cpu))
+    return {
+        "claim": name,
+        "frames": frames,
+        "vitascope_fps": round(frames / median(ours_seconds), 2),
+        "plain_loop_fps": round(frames / median(peer_seconds), 2),
+        "ratio": round(median(p / o for o, p in zip(ours_seconds, peer_seconds, strict=True)), 3),
+        "ratio_min": round(min(p / o for o, p in zip(ours_seconds, peer_seconds, strict=True)), 3),
+        "rounds": rounds,
+        "wall_over_bound": round(median(bounds), 3),
+        "largest_mean_difference_8bit": round(check_same(folder / "ours.mp4", folder / "peer.mp4"), 2),
+        "stages_busy_seconds": {
+            stage["name"]: round(stage["busy_seconds"], 2) for stage in reports[-1]["pipeline"]["stages"]
+        },
+    }
+
+
+def memory(source: Path, folder: Path) -> dict[str, Any]:
+    """Peak resident size for 10 s and 100 s of the same clip."""
+    peaks = {}
+    for seconds in (10, 100):
+        clip = folder / f"{seconds}.mp4"
+        upscale(source, clip, seconds=seconds)
+        peaks[seconds] = (
+            run_vitascope(clip, folder / "out.mp4", *ARGUMENTS["fast"])["peak_memory_bytes"] / 1e6
+        )
+    return {
+        "claim": "memory",
+        "peak_mb_10_s": round(peaks[10]),
+        "peak_mb_100_s": round(peaks[100]),
+        "growth_mb": round(peaks[100] - peaks[10]),
+    }
+
+
+def startup(clip: Path, folder: Path, rounds: int) -> dict[str, Any]:
+    """Seconds from starting the process to the end of a one-frame job, which bounds the first frame from above."""
+    rows = {}
+    for name in ("rvm", "fast"):
+        seconds = [
+            run_vitascope(clip, folder / "one.mp4", *ARGUMENTS[name], "--end", "0.02")["process_seconds"]
+            for _ in range(rounds)
+        ]
+        rows[f"{name}_seconds"] = round(median(seconds), 2)
+    return {"claim": "startup", "rounds": rounds, **rows}
+
+
+def main() -> None:
+    """Run the claims asked for and merge their rows into the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("clip", type=Path, nargs="?")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--only", choices=["rvm", "fast", "memory", "startup"])
+    parser.add_argument("--peer", nargs=3, metavar=("NAME", "SOURCE", "TARGET"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        name, source, target = options.peer
+        plain_loop(Path(source), Path(target), PEERS[name]())
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clip = folder / "clip.mp4"
+        frames = upscale(options.clip, clip, seconds=options.seconds)
+        for claim in ("rvm", "fast"):
+            if options.only in (None, claim):
+                rows.append(compare(claim, clip, frames, folder, options.rounds))
+        if options.only in (None, "startup"):
+            rows.append(startup(clip, folder, options.rounds))
+        if options.only in (None, "memory"):
+            rows.append(memory(options.clip, folder))
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    machine = {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "onnxruntime": ort.__version__,
+        "commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d"),
+        "clip": options.clip.name,
+    }
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    claims = {row["claim"] for row in rows}
+    merged = [row for row in kept if row["claim"] not in claims] + [{**row, **machine} for row in rows]
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(merged, indent=1) + "\n")
+    print(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""``python -m vitascope``."""
+
+from vitascope.cli import main
+
+main()

@@ -1,0 +1,129 @@
+"""Where PyAV's and the operating system's exceptions become ours, for everything that reads or writes media.
+
+::
+
+    with wrap_input_error(path, "open it"):
+        container = av.open(str(path))
+
+turns whatever FFmpeg says into ``InputError("clip.mp4: cannot open it: no such file")`` with the original as
+``__cause__``. Our own errors pass through untouched, and so does everything that is neither FFmpeg's nor the
+operating system's: a ``TypeError`` in here is our bug and shall look like one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import av
+import av.error
+import av.logging
+
+from vitascope.errors import InputError, OutputError, VitascopeError
+
+__all__ = ["describe_av_error", "silence_libav", "wrap_input_error", "wrap_output_error"]
+
+_INPUT_REASONS = {
+    errno.ENOENT: "no such file",
+    errno.EACCES: "no permission to read it",
+    errno.EPERM: "no permission to read it",
+    errno.EISDIR: "it is a folder",
+    errno.EIO: "the disk reports a read error",
+}
+_OUTPUT_REASONS = {
+    errno.ENOENT: "the folder does not exist; create it first",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EACCES: "no permission to write there",
+    errno.EPERM: "no permission to write there",
+    errno.EROFS: "the file system is read-only",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.ENOSPC: "no space left on the device; free some or write elsewhere",
+    errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
+    errno.EFBIG: "the file grew larger than the file system allows",
+    errno.ENAMETOOLONG: "the file name is too long",
+    errno.EIO: "the disk reports a write error",
+}
+_AV_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (av.error.InvalidDataError, "invalid data: not a media file, or damaged"),
+    (av.error.DemuxerNotFoundError, "no demuxer in this FFmpeg build knows the format"),
+    (av.error.DecoderNotFoundError, "no decoder in this FFmpeg build knows the codec"),
+    (av.error.EncoderNotFoundError, "no such encoder in this FFmpeg build"),
+    (av.error.MuxerNotFoundError, "no muxer in this FFmpeg build knows the format; check the file's suffix"),
+    (av.error.PatchWelcomeError, "it uses a feature that FFmpeg does not support"),
+    (av.error.NotImplementedError, "it uses a feature that FFmpeg does not support"),
+    (av.error.EOFError, "it ends too early"),
+)
+
+
+def silence_libav() -> None:
+    """Keep FFmpeg's own log lines off stderr, and Python out of FFmpeg's threads. Process-wide.
+
+    PyAV's logging callback takes the GIL from decoder threads; joining those threads while holding the GIL
+    deadlocks (PyAV issue 751), which damaged files provoke because they log. ``set_level(None)`` installs the
+    callback that does nothing and needs no GIL. It is PyAV's default, but a host application may have changed it.
+    """
+    av.logging.set_level(None)
+
+
+def describe_av_error(error: Exception, reasons: dict[int, str] | None = None) -> str:
+    """One short line for an exception of FFmpeg, PyAV or the operating system, without the file name.
+
+    Args:
+        error: What was caught.
+        reasons: Own words for ``errno`` values; these win over FFmpeg's.
+    """
+    code = getattr(error, "errno", None)
+    if reasons and code in reasons:
+        return reasons[code]
+    for kind, words in _AV_REASONS:
+        if isinstance(error, kind):
+            return words
+    if isinstance(error, av.FFmpegError):
+        words = error.strerror or type(error).__name__
+    elif isinstance(error, OSError) and code:
+        words = os.strerror(code)
+    else:
+        words = str(error) or type(error).__name__
+    return " ".join(words.split())
+
+
+@contextmanager
+def wrap_input_error(path: Path | str, doing: str) -> Iterator[None]:
+    """Turn FFmpeg's and the system's errors into ``InputError("{path}: cannot {doing}: {reason}")``.
+
+    Args:
+        path: The file that is being read.
+        doing: What is being attempted, as in "open it" or "read its streams".
+
+    Raises:
+        InputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself.
+    """
+    try:
+        yield
+    except VitascopeError:
+        raise
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot {doing}: {describe_av_error(error, _INPUT_REASONS)}") from error
+
+
+@contextmanager
+def wrap_output_error(path: Path | str, doing: str) -> Iterator[None]:
+    """Turn FFmpeg's and the system's errors into ``OutputError("{path}: cannot {doing}: {reason}")``.
+
+    Args:
+        path: The file that is being written.
+        doing: What is being attempted, as in "create it" or "write frame 12".
+
+    Raises:
+        OutputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself
+            (unknown codec, no muxer for the suffix).
+    """
+    try:
+        yield
+    except VitascopeError:
+        raise
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise OutputError(f"{path}: cannot {doing}: {describe_av_error(error, _OUTPUT_REASONS)}") from error

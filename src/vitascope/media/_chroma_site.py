@@ -1,0 +1,253 @@
+"""Where the chroma samples of H.264, H.265 and AV1 sit, read from the codec's own headers.
+
+FFmpeg knows it, but PyAV 18.1 does not show it, so the sequence parameter set is read here as far as its
+``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265 clauses 7.3.2.2 and E.2.1, and the ``av1C``
+record of the AV1 ISO-BMFF binding, section 2.3. HDR10 needs it: BT.2100 puts the samples at the top left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vitascope.frames import ChromaLocation
+
+__all__ = ["read_chroma_location"]
+
+_H264_PROFILES_WITH_CHROMA_FORMAT = frozenset({44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244})
+# Types 3 (top), 4 (bottom left) and 5 (bottom) are not among ours; each becomes the one with its horizontal site.
+_H26X_LOCATIONS: tuple[ChromaLocation, ...] = ("left", "center", "topleft", "center", "left", "center")
+_AV1_LOCATIONS: dict[int, ChromaLocation] = {1: "left", 2: "topleft"}
+
+
+def read_chroma_location(codec: str, extradata: bytes | None) -> ChromaLocation | None:
+    """Read the chroma location that a stream's headers declare.
+
+    Args:
+        codec: FFmpeg's decoder name.
+        extradata: The decoder configuration: ``avcC``, ``hvcC`` or ``av1C`` records, or Annex B byte streams.
+
+    Returns:
+        The location, or None when the headers do not say, end early, or belong to another codec.
+    """
+    if not extradata:
+        return None
+    try:
+        if codec == "h264":
+            return _first(_h264_location(nal[1:]) for nal in _nal_units(extradata) if nal[0] & 31 == 7)
+        if codec == "hevc":
+            return _first(_hevc_location(nal[2:]) for nal in _nal_units(extradata) if nal[0] >> 1 & 63 == 33)
+        if codec in ("av1", "libdav1d", "libaom-av1") and extradata[0] == 0x81:
+            return _AV1_LOCATIONS.get(extradata[2] & 3)
+    except (EOFError, IndexError):
+        # The record ends inside its own fields. Whether the stream decodes is for the decoder to find out.
+        return None
+    return None
+
+
+def _first(locations: Iterator[ChromaLocation | None]) -> ChromaLocation | None:
+    return next((location for location in locations if location is not None), None)
+
+
+def _nal_units(extradata: bytes) -> Iterator[bytes]:
+    """The NAL units of an Annex B stream or of an avcC/hvcC record, without emulation prevention bytes."""
+    if extradata.startswith((b"\0\0\1", b"\0\0\0\1")):
+        raw = [unit.rstrip(b"\0") for unit in extradata.split(b"\0\0\1")]
+    else:
+        # Both records hold the units with 16-bit lengths; a start code cannot occur inside one, so finding the
+        # units by walking the record's arrays is all that differs between the two.
+        raw = list(_hvcc_units(extradata) if _is_hvcc(extradata) else _avcc_units(extradata))
+    for unit in raw:
+        if len(unit) > 2:
+            yield unit.replace(b"\0\0\3", b"\0\0")
+
+
+def _is_hvcc(record: bytes) -> bool:
+    """Tell the two records apart: avcC sets 6 reserved bits of byte 4, hvcC 4 reserved bits of byte 13."""
+    return len(record) > 22 and record[13] & 0xF0 == 0xF0 and record[4] & 0xFC != 0xFC
+
+
+def _avcc_units(record: bytes) -> Iterator[bytes]:
+    offset = 6
+    for _ in range(record[5] & 31):
+        length = int.from_bytes(record[offset : offset + 2])
+        yield record[offset + 2 : offset + 2 + length]
+        offset += 2 + length
+
+
+def _hvcc_units(record: bytes) -> Iterator[bytes]:
+    offset = 23
+    for _ in range(record[22]):
+        count = int.from_bytes(record[offset + 1 : offset + 3])
+        offset += 3
+        for _ in range(count):
+            length = int.from_bytes(record[offset : offset + 2])
+            yield record[offset + 2 : offset + 2 + length]
+            offset += 2 + length
+
+
+class _Bits:
+    """A bit reader with the descriptors of H.264 clause 7.2."""
+
+    def __init__(self, data: bytes) -> None:
+        self._value = int.from_bytes(data)
+        self._left = 8 * len(data)
+
+    def u(self, count: int) -> int:
+        """Unsigned, ``count`` bits."""
+        if count > self._left:
+            raise EOFError("the parameter set ends early")
+        self._left -= count
+        return self._value >> self._left & ((1 << count) - 1)
+
+    def ue(self, times: int = 1) -> int:
+        """Unsigned Exp-Golomb; the last of ``times`` in a row."""
+        value = 0
+        for _ in range(times):
+            zeros = 0
+            while not self.u(1):
+                zeros += 1
+            value = (1 << zeros) - 1 + self.u(zeros)
+        return value
+
+    def se(self) -> int:
+        """Signed Exp-Golomb."""
+        code = self.ue()
+        return (code + 1) // 2 if code % 2 else -(code // 2)
+
+
+def _h264_location(sps: bytes) -> ChromaLocation | None:
+    bits = _Bits(sps)
+    profile = bits.u(8)
+    bits.u(16)
+    bits.ue()  # seq_parameter_set_id
+    if profile in _H264_PROFILES_WITH_CHROMA_FORMAT:
+        chroma_format = bits.ue()
+        if chroma_format == 3:
+            bits.u(1)
+        bits.ue(2)  # bit depths
+        bits.u(1)
+        if bits.u(1):
+            for index in range(12 if chroma_format == 3 else 8):
+                if bits.u(1):
+                    _skip_h264_scaling_list(bits, 16 if index < 6 else 64)
+    bits.ue()  # log2_max_frame_num
+    order_count_type = bits.ue()
+    if order_count_type == 0:
+        bits.ue()
+    elif order_count_type == 1:
+        bits.u(1)
+        bits.ue(2)
+        bits.ue(bits.ue())
+    bits.ue()  # max_num_ref_frames
+    bits.u(1)
+    bits.ue(2)  # size in macroblocks
+    if not bits.u(1):  # frame_mbs_only
+        bits.u(1)
+    bits.u(1)
+    if bits.u(1):  # frame_cropping
+        bits.ue(4)
+    return _vui_location(bits) if bits.u(1) else None
+
+
+def _skip_h264_scaling_list(bits: _Bits, size: int) -> None:
+    last = following = 8
+    for _ in range(size):
+        if following:
+            following = (last + bits.se()) % 256
+        last = following or last
+
+
+def _hevc_location(sps: bytes) -> ChromaLocation | None:
+    bits = _Bits(sps)
+    bits.u(4)
+    sub_layers = bits.u(3)  # minus 1
+    bits.u(1)
+    _skip_profile_tier_level(bits, sub_layers)
+    bits.ue()  # sps_seq_parameter_set_id
+    if bits.ue() == 3:  # chroma_format_idc
+        bits.u(1)
+    bits.ue(2)  # size
+    if bits.u(1):  # conformance window
+        bits.ue(4)
+    bits.ue(2)  # bit depths
+    order_count_bits = bits.ue() + 4
+    for _ in range(sub_layers + 1 if bits.u(1) else 1):
+        bits.ue(3)
+    bits.ue(6)  # block sizes and transform depths
+    if bits.u(1) and bits.u(1):
+        _skip_hevc_scaling_lists(bits)
+    bits.u(2)  # amp, sao
+    if bits.u(1):  # pcm
+        bits.u(8)
+        bits.ue(2)
+        bits.u(1)
+    _skip_reference_sets(bits)
+    if bits.u(1):  # long-term reference pictures
+        for _ in range(bits.ue()):
+            bits.u(order_count_bits + 1)
+    bits.u(2)  # temporal motion vectors, strong intra smoothing
+    return _vui_location(bits) if bits.u(1) else None
+
+
+def _skip_profile_tier_level(bits: _Bits, sub_layers: int) -> None:
+    bits.u(96)
+    present = [(bits.u(1), bits.u(1)) for _ in range(sub_layers)]
+    if sub_layers:
+        bits.u(2 * (8 - sub_layers))
+    for profile, level in present:
+        bits.u(88 * profile + 8 * level)
+
+
+def _skip_hevc_scaling_lists(bits: _Bits) -> None:
+    for size in range(4):
+        for _ in range(0, 6, 3 if size == 3 else 1):
+            if not bits.u(1):
+                bits.ue()
+                continue
+            bits.ue(min(64, 1 << (4 + 2 * size)) + (size > 1))
+
+
+def _skip_reference_sets(bits: _Bits) -> None:
+    """Short-term reference picture sets; each may be coded against the one before, so their contents are kept.
+
+    H.265 clause 7.4.8, equations 7-61 and 7-62, for ``delta_idx`` 1, which is the only value in a parameter set.
+    """
+    before: list[int] = []
+    after: list[int] = []
+    for index in range(bits.ue()):
+        if index and bits.u(1):
+            negative = bits.u(1)
+            shift = (bits.ue() + 1) * (-1 if negative else 1)
+            # Candidates in the order of the flags: the earlier set's pictures, then the earlier picture itself.
+            kept = []
+            for distance in [*before, *after, 0]:
+                if bits.u(1) or bits.u(1):
+                    kept.append(distance + shift)
+            before = sorted((d for d in kept if d < 0), reverse=True)
+            after = sorted(d for d in kept if d > 0)
+        else:
+            counts = bits.ue(), bits.ue()
+            sets: tuple[list[int], list[int]] = ([], [])
+            for distances, count, sign in zip(sets, counts, (-1, 1), strict=True):
+                distance = 0
+                for _ in range(count):
+                    distance += bits.ue() + 1
+                    bits.u(1)
+                    distances.append(sign * distance)
+            before, after = sets
+
+
+def _vui_location(bits: _Bits) -> ChromaLocation | None:
+    """The beginning of vui_parameters(), the same in H.264 E.1.1 and H.265 E.2.1."""
+    if bits.u(1) and bits.u(8) == 255:  # aspect_ratio_idc
+        bits.u(32)
+    if bits.u(1):  # overscan
+        bits.u(1)
+    if bits.u(1):  # video_signal_type
+        bits.u(4)
+        if bits.u(1):
+            bits.u(24)
+    if not bits.u(1):
+        return None
+    kind = bits.ue()
+    return _H26X_LOCATIONS[kind] if kind < len(_H26X_LOCATIONS) else None

@@ -1,0 +1,211 @@
+"""Colour tags of decoded frames: H.273 code points become a ColorSpec, side data HdrMetadata.
+
+Sources: ITU-T H.273 (code points), SMPTE ST 2086 (mastering display), CTA-861.3 (content light level), and for what
+untagged files mean the convention of players: limited range, and the matrix from the picture size.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+from av.sidedata.sidedata import Type as SideDataType
+
+from vitascope.errors import InputError
+from vitascope.frames import ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
+from vitascope.media.planes import RGB_COLOR, layout_of
+
+__all__ = ["HdrMetadata", "SideData", "color_spec", "default_chroma_location", "read_side_data"]
+
+Chromaticity = tuple[Fraction, Fraction]
+
+_UNSPECIFIED = 2
+_FULL_RANGE = 2  # AVCOL_RANGE_JPEG; 1 is limited, 0 unspecified
+
+_MATRICES: dict[int, Matrix] = {
+    1: "bt709",
+    4: "bt601",  # FCC: 0.30/0.11 against 0.299/0.114, below a code value in 8 bits
+    5: "bt601",
+    6: "bt601",
+    7: "bt709",  # SMPTE 240M: 0.212/0.087 against 0.2126/0.0722, the nearest that kernels know
+    9: "bt2020",
+}
+_MATRIX_OF_PRIMARIES: dict[int, Matrix] = {1: "bt709", 5: "bt601", 6: "bt601", 7: "bt709", 9: "bt2020"}
+_UNSUPPORTED_MATRICES = {
+    8: "YCgCo",
+    10: "BT.2020 constant luminance",
+    11: "YDzDx",
+    14: "ICtCp",
+    15: "IPT-C2",
+    16: "YCgCo-Re",
+    17: "YCgCo-Ro",
+}
+_CENTERED_CODECS = frozenset({"mjpeg", "mpeg1video", "theora", "webp", "jpeg2000", "libopenjpeg", "cinepak"})
+_RANGE_TAGGING_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg2video", "mpeg4"})
+
+
+@dataclass(frozen=True, slots=True)
+class HdrMetadata:
+    """Static HDR metadata, exact as the file has it. Each group is None when the file does not carry it.
+
+    A writer that passes it on needs no other source: FFmpeg hands the same values out whether they came from an SEI
+    message (H.264, H.265), an OBU (AV1) or the container (``mdcv``/``clli`` boxes, Matroska's colour elements).
+    """
+
+    display_primaries: tuple[Chromaticity, Chromaticity, Chromaticity] | None = None
+    """CIE 1931 (x, y) of the mastering display's red, green and blue."""
+    white_point: Chromaticity | None = None
+    """CIE 1931 (x, y)."""
+    min_luminance: Fraction | None = None
+    """Of the mastering display, cd/m²."""
+    max_luminance: Fraction | None = None
+    """Of the mastering display, cd/m²."""
+    max_content_light_level: int | None = None
+    """MaxCLL, cd/m²; 0 is "unknown" by CTA-861.3."""
+    max_frame_average_light_level: int | None = None
+    """MaxFALL, cd/m²; 0 is "unknown" by CTA-861.3."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideData:
+    """What a frame carries beside its pixels, as far as we use it."""
+
+    hdr: HdrMetadata | None = None
+    stereo: StereoLayout | None = None
+    projection: Projection | None = None
+
+
+def color_spec(
+    frame: av.VideoFrame, *, path: Path, codec: str, chroma_location: ChromaLocation | None = None
+) -> ColorSpec:
+    """Read a frame's colour tags, filling gaps as players do: the colour of the planes that ``PlaneReader`` gives.
+
+    An untagged matrix follows the primaries when those are tagged, else the picture size
+    (``ColorSpec.assumed_matrix``). An untagged range is limited, except for grey pictures of codecs that have no
+    range flag (PNG, TIFF, FFV1), which are full, and for FFmpeg's ``yuvj`` formats, which say full by name. RGB
+    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags.
+
+    Args:
+        frame: A decoded frame in its native format.
+        path: Named in errors.
+        codec: FFmpeg's decoder name.
+        chroma_location: From the bitstream; the codec's default when None.
+
+    Raises:
+        InputError: The matrix is one that our kernels do not know (YCgCo, ICtCp, BT.2020 constant luminance).
+    """
+    primaries = int(frame.color_primaries)
+    name = frame.format.name
+    if layout_of(name).way == "rgb":
+        transfer = int(frame.color_trc)
+        return replace(
+            RGB_COLOR,
+            primaries=RGB_COLOR.primaries if primaries == _UNSPECIFIED else primaries,
+            transfer=RGB_COLOR.transfer if transfer == _UNSPECIFIED else transfer,
+        )
+    code = int(frame.colorspace)
+    if code in _UNSUPPORTED_MATRICES:
+        raise InputError(
+            f"{path}: its colour matrix is {_UNSUPPORTED_MATRICES[code]} (H.273 code {code}), which is not supported; "
+            "convert it to BT.709 or BT.2020 non-constant luminance first"
+        )
+    matrix = _MATRICES.get(code)
+    if matrix is None:
+        matrix = _MATRIX_OF_PRIMARIES.get(primaries) or ColorSpec.assumed_matrix(frame.width, frame.height)
+    tagged = frame.color_range != 0 or name.startswith("yuvj")
+    grey = name.startswith(("gray", "ya8", "ya16", "mono"))
+    full_range = frame.color_range == _FULL_RANGE or name.startswith("yuvj")
+    if not tagged:
+        full_range = grey and codec not in _RANGE_TAGGING_CODECS
+    return ColorSpec(
+        matrix=matrix,
+        full_range=full_range,
+        chroma_location=chroma_location or default_chroma_location(codec),
+        primaries=primaries,
+        transfer=int(frame.color_trc),
+        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean nobody said.
+        matrix_code=code if code in _MATRICES or code in (12, 13) else _UNSPECIFIED,
+        range_tagged=tagged,
+    )
+
+
+def default_chroma_location(codec: str) -> ChromaLocation:
+    """Where a codec puts the chroma of 4:2:0 when the stream does not say.
+
+    JPEG, WebP, MPEG-1 and Theora centre it; H.264, H.265 and MPEG-2 define left as the default, and VP9 and AV1
+    players assume the same.
+    """
+    return "center" if codec in _CENTERED_CODECS else "left"
+
+
+def read_side_data(frame: av.VideoFrame) -> SideData:
+    """Read HDR, stereo and spherical side data of a decoded frame.
+
+    FFmpeg copies what the container and the bitstream say of the whole stream onto every frame, which is the only
+    place where PyAV shows it.
+
+    Returns:
+        What was found; empty when PyAV cannot list the frame's side data, which happens when one of the items (EXIF,
+        MV-HEVC view ids) is newer than PyAV's enumeration.
+    """
+    try:
+        # Iterating gives the items, not the keys, although the container is declared a Mapping.
+        listed: list[Any] = list(frame.side_data)
+    except ValueError:  # PyAV 18.1: "31 is not a valid Type", raised for the whole list
+        return SideData()
+    items: dict[SideDataType, bytes] = {item.type: bytes(item) for item in listed}
+    return SideData(
+        hdr=_hdr(
+            items.get(SideDataType.MASTERING_DISPLAY_METADATA), items.get(SideDataType.CONTENT_LIGHT_LEVEL)
+        ),
+        stereo=_stereo(items.get(SideDataType.STEREO3D)),
+        projection=_projection(items.get(SideDataType.SPHERICAL)),
+    )
+
+
+def _hdr(mastering: bytes | None, light: bytes | None) -> HdrMetadata | None:
+    """Decode AVMasteringDisplayMetadata (ten AVRationals, two flags) and AVContentLightMetadata (two uint32)."""
+    primaries = white = low = high = max_cll = max_fall = None
+    if mastering is not None and len(mastering) >= 88:
+        numbers = struct.unpack_from("=22i", mastering)
+        ratios = [Fraction(numbers[i], numbers[i + 1] or 1) for i in range(0, 20, 2)]
+        has_primaries, has_luminance = numbers[20:]
+        if has_primaries:
+            primaries = ((ratios[0], ratios[1]), (ratios[2], ratios[3]), (ratios[4], ratios[5]))
+            white = (ratios[6], ratios[7])
+        if has_luminance:
+            low, high = ratios[8], ratios[9]
+    if light is not None and len(light) >= 8:
+        max_cll, max_fall = struct.unpack_from("=2I", light)
+    metadata = HdrMetadata(primaries, white, low, high, max_cll, max_fall)
+    return metadata if metadata != HdrMetadata() else None
+
+
+def _stereo(data: bytes | None) -> StereoLayout | None:
+    """First field of AVStereo3D: 0 is 2D, 1 side by side, 2 top-bottom; other packings are not ours."""
+    if data is None:
+        return None
+    (kind,) = struct.unpack_from("=i", data)
+    return {0: StereoLayout.MONO, 1: StereoLayout.SIDE_BY_SIDE, 2: StereoLayout.TOP_BOTTOM}.get(kind)
+
+
+def _projection(data: bytes | None) -> Projection | None:
+    """AVSphericalMapping: projection, yaw, pitch, roll, then the bounds of a tile in 0.32 fixed point."""
+    if data is None:
+        return None
+    kind, _, _, _, left, _, right, _ = struct.unpack_from("=4i4I", data)
+    # A tile that leaves a quarter out on both sides is how VR180 is written in the spherical boxes.
+    quarter = 1 << 30
+    if kind == 2 and abs(left - quarter) < 1 << 20 and abs(right - quarter) < 1 << 20:
+        return Projection.HALF_EQUIRECTANGULAR
+    return {
+        0: Projection.EQUIRECTANGULAR,
+        2: Projection.EQUIRECTANGULAR,
+        3: Projection.HALF_EQUIRECTANGULAR,
+        4: Projection.FLAT,
+        5: Projection.FISHEYE,
+    }.get(kind)

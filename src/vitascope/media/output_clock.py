@@ -1,0 +1,78 @@
+"""The clock of an output: which ticks its frames and packets get."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from vitascope.frames import Frame
+
+__all__ = ["OutputClock"]
+
+_MAX_REORDER_FRAMES = 16
+"""Pictures that any of our encoders may hold back (the limit of H.264 and H.265)."""
+
+
+class OutputClock:
+    """Gives frames their time in the output, and packets what encoders lose of it.
+
+    Args:
+        time_base: Seconds a tick, of the output.
+        frame_rate: Frames a second, for frames that do not say how long they last.
+    """
+
+    def __init__(self, *, time_base: Fraction, frame_rate: Fraction) -> None:
+        self.time_base = time_base
+        self.offset = 0
+        """Ticks that are taken off every time stamp of the source."""
+        self.end = Fraction(0)
+        """Source time in seconds at which the last frame so far ends."""
+        self._usual_duration = max(round(1 / (frame_rate * time_base)), 1)
+        self._first_pts: int | None = None
+        self._last_pts: int | None = None
+        self._last_dts: int | None = None
+        self._durations: dict[int, int] = {}
+
+    @property
+    def offset_seconds(self) -> Fraction:
+        """``offset`` in seconds."""
+        return self.offset * self.time_base
+
+    def ticks_of(self, frame: Frame) -> int:
+        """A frame's presentation time in ticks of this clock, before ``offset``."""
+        return round(frame.pts * frame.time_base / self.time_base)
+
+    def stamp(self, frame: Frame) -> int:
+        """The presentation time that a frame gets; strictly later than that of the one before."""
+        pts = self.ticks_of(frame) - self.offset
+        if self._last_pts is not None and pts <= self._last_pts:
+            # Encoders refuse time that stands still, which joined and damaged files have.
+            pts = self._last_pts + 1
+        if self._first_pts is None:
+            self._first_pts = pts
+        self._last_pts = pts
+        duration = round(frame.duration * frame.time_base / self.time_base) or self._usual_duration
+        self._durations[pts] = duration
+        self.end = max(self.end, (pts + self.offset + duration) * self.time_base)
+        return pts
+
+    def complete(self, packet: Packet[VideoStream]) -> Fraction:
+        """Give an encoder's packet the duration of its frame and a sound decoding time.
+
+        Returns:
+            Its decoding time on the source's clock, in seconds.
+        """
+        first = self._first_pts or 0
+        pts = packet.pts if packet.pts is not None else first
+        packet.duration = self._durations.pop(pts, self._usual_duration)
+        dts = packet.dts if packet.dts is not None else pts
+        earliest = first - _MAX_REORDER_FRAMES * max(self._usual_duration, packet.duration)
+        if self._last_dts is not None:
+            earliest = self._last_dts + 1
+        if dts < earliest or dts > pts:
+            # libx265 hands out uninitialised memory for films of one or two frames. Nothing is reordered in these.
+            dts = pts if self._last_dts is None else max(earliest, first)
+        packet.dts = self._last_dts = dts
+        return (dts + self.offset) * self.time_base

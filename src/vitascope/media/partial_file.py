@@ -1,0 +1,196 @@
+"""Output that appears under its name only when it is whole.
+
+`PartialFile` and `PartialFolder` own a temporary path beside the target. Exactly one of three ends follows:
+
+- ``commit()``: synced to disk and renamed to the target, in one step that nobody can observe half done;
+- ``discard()``: removed, together with parent folders that were made for it;
+- ``keep()``: renamed to ``<target>.part``, for what an interrupted run already did.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from vitascope.errors import OutputError
+from vitascope.media._av_errors import wrap_output_error
+
+__all__ = ["PartialFile", "PartialFolder"]
+
+
+class PartialFile:
+    """A file that is being written beside its target.
+
+    The temporary name is hidden, keeps the suffix (muxers choose by it) and holds the process id, so that two
+    processes which write the same target do not write into one another.
+
+    Args:
+        target: Where the finished file shall be. Missing parent folders are made.
+
+    Raises:
+        OutputError: The folder cannot be made or written to, or the target is a folder or write-protected.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        if target.is_dir():
+            raise OutputError(f"{target}: cannot create it: it is a folder; name a file in it")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise OutputError(f"{target}: cannot replace it: the file is write-protected")
+        self._made_folders = _make_parents(target)
+        self.path = target.absolute().with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+        try:
+            with wrap_output_error(target, "create it"):
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except OutputError as error:
+            _remove_folders(self._made_folders)
+            if isinstance(error.__cause__, FileExistsError):
+                raise OutputError(
+                    f"{target}: cannot create it: it is being written already ({self.path.name})"
+                ) from error
+            raise
+
+    def commit(self) -> None:
+        """Flush to disk and give the file its name.
+
+        Raises:
+            OutputError: The disk or the rename failed; the temporary file is still there.
+        """
+        with wrap_output_error(self.target, "finish it"):
+            _sync(self.path)
+            self.path.replace(self.target)
+            _sync_folder(self.target.parent)
+
+    def discard(self) -> None:
+        """Remove what was written; a file that is already gone is fine."""
+        with suppress(OSError):
+            self.path.unlink()
+        _remove_folders(self._made_folders)
+
+    def keep(self) -> Path:
+        """Rename to ``<target>.part`` and return that path.
+
+        Raises:
+            OutputError: The rename failed.
+        """
+        kept = self.path.with_name(f"{self.target.absolute().name}.part")
+        with wrap_output_error(kept, "keep the partial result"):
+            _sync(self.path)
+            self.path.replace(kept)
+        return kept
+
+
+class PartialFolder:
+    """A folder of numbered files that is being filled beside its target.
+
+    Args:
+        target: Where the finished folder shall be. When it exists it may hold nothing but files of an earlier run;
+            these are replaced as a whole.
+        file_pattern: What such a file is called.
+
+    Raises:
+        OutputError: The folder cannot be made, or the target holds other things, which are left alone.
+    """
+
+    def __init__(self, target: Path, *, file_pattern: re.Pattern[str]) -> None:
+        self.target = target
+        self._file_pattern = file_pattern
+        self._check_target()
+        self._made_folders = _make_parents(target)
+        self.path = target.absolute().with_name(f".{target.absolute().name}.{os.getpid()}.part")
+        try:
+            with wrap_output_error(target, "create it"):
+                self.path.mkdir()
+        except OutputError:
+            _remove_folders(self._made_folders)
+            raise
+
+    def commit(self) -> None:
+        """Give the folder its name, in place of an earlier run's.
+
+        Raises:
+            OutputError: The rename failed, or the target has got other content meanwhile.
+        """
+        self._check_target()
+        old = self.path.with_name(f".{self.target.absolute().name}.{os.getpid()}.old")
+        with wrap_output_error(self.target, "finish it"):
+            for file in self.path.iterdir():
+                _sync(file)
+            if self.target.exists():
+                self.target.rename(old)
+            self.path.rename(self.target)
+            _sync_folder(self.target.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_folders(self._made_folders)
+
+    def keep(self) -> Path:
+        """Rename to ``<target>.part``, in place of an earlier one, and return that path.
+
+        Raises:
+            OutputError: The rename failed.
+        """
+        kept = self.path.with_name(f"{self.target.absolute().name}.part")
+        with wrap_output_error(kept, "keep the partial result"):
+            if kept.is_dir():
+                shutil.rmtree(kept)
+            self.path.rename(kept)
+        return kept
+
+    def _check_target(self) -> None:
+        if not self.target.exists():
+            return
+        if not self.target.is_dir():
+            raise OutputError(f"{self.target}: cannot create a folder: a file of that name exists")
+        with wrap_output_error(self.target, "look into it"):
+            foreign = next(
+                (
+                    entry.name
+                    for entry in self.target.iterdir()
+                    if not self._file_pattern.fullmatch(entry.name)
+                ),
+                None,
+            )
+        if foreign is not None:
+            raise OutputError(
+                f"{self.target}: the folder holds other files ({foreign}); name a new or an empty folder"
+            )
+
+
+def _make_parents(target: Path) -> list[Path]:
+    """Make the missing parents of a path; returns them, innermost first."""
+    missing = [parent for parent in target.absolute().parents if not parent.exists()]
+    with wrap_output_error(target, "create its folder"):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent)) from error
+    return missing
+
+
+def _remove_folders(folders: list[Path]) -> None:
+    """Remove folders that were made for a discarded output, as long as nobody put anything there."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    # A rename is durable once its folder is synced; systems that cannot open a folder need no such thing.
+    with suppress(OSError):
+        _sync(path)

@@ -1,0 +1,179 @@
+"""An output is whole, or it is not there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from vitascope.errors import OutputError
+from vitascope.media import partial_file
+from vitascope.media.partial_file import PartialFile, PartialFolder
+
+NUMBERED = re.compile(r"\d{6}\.png")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_the_temporary_name_lies_beside_and_keeps_the_suffix(tmp_path: Path) -> None:
+    partial = PartialFile(tmp_path / "film.final.mp4")
+    assert partial.path.parent == tmp_path
+    assert partial.path.suffix == ".mp4"
+    assert partial.path.name.startswith(".film.final.")
+    assert "part" in partial.path.name
+
+
+def test_commit_replaces_the_target_at_once(tmp_path: Path) -> None:
+    target = tmp_path / "a.mp4"
+    target.write_text("old")
+    partial = PartialFile(target)
+    partial.path.write_text("new")
+    assert target.read_text() == "old"
+    partial.commit()
+    assert target.read_text() == "new"
+    assert names(tmp_path) == ["a.mp4"]
+
+
+def test_discard_leaves_the_old_target_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a.mp4"
+    target.write_text("old")
+    partial = PartialFile(target)
+    partial.discard()
+    partial.discard()
+    assert names(tmp_path) == ["a.mp4"]
+    assert target.read_text() == "old"
+
+
+def test_keep_renames_to_part(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4.part").write_text("earlier")
+    partial = PartialFile(tmp_path / "a.mp4")
+    partial.path.write_text("half")
+    assert partial.keep() == tmp_path / "a.mp4.part"
+    assert names(tmp_path) == ["a.mp4.part"]
+    assert (tmp_path / "a.mp4.part").read_text() == "half"
+
+
+def test_parent_folders_come_with_the_file_and_go_with_it(tmp_path: Path) -> None:
+    partial = PartialFile(tmp_path / "x" / "y" / "a.mp4")
+    assert partial.path.exists()
+    partial.discard()
+    assert names(tmp_path) == []
+    other = PartialFile(tmp_path / "x" / "y" / "a.mp4")
+    (tmp_path / "x" / "guest").touch()
+    other.discard()
+    assert names(tmp_path) == ["x"]
+    assert names(tmp_path / "x") == ["guest"]
+
+
+def test_two_writers_of_one_target_do_not_mix(tmp_path: Path) -> None:
+    first = PartialFile(tmp_path / "a.mp4")
+    with pytest.raises(OutputError, match="being written already"):
+        PartialFile(tmp_path / "a.mp4")
+    assert first.path.exists()
+    first.discard()
+
+
+@pytest.mark.parametrize("kind", [PartialFile, lambda path: PartialFolder(path, file_pattern=NUMBERED)])
+def test_relative_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[PartialFile]) -> None:
+    monkeypatch.chdir(tmp_path)
+    partial = kind(Path("out"))
+    assert partial.path.parent == tmp_path
+    partial.discard()
+
+
+def test_a_folder_as_target_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="it is a folder"):
+        PartialFile(tmp_path)
+
+
+def test_a_file_as_parent_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        PartialFile(tmp_path / "file" / "a.mp4")
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        PartialFile(tmp_path / "file" / "b" / "a.mp4")
+
+
+def test_a_write_protected_target_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.mp4"
+    target.write_text("precious")
+    target.chmod(0o444)
+    if os.access(target, os.W_OK):  # the superuser may write anything
+        monkeypatch.setattr(partial_file.os, "access", lambda path, mode: False)
+    with pytest.raises(OutputError, match="write-protected"):
+        PartialFile(target)
+    assert names(tmp_path) == ["a.mp4"]
+
+
+def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(partial_file.os, "open", refuse)
+    with pytest.raises(OutputError, match="no permission to write there"):
+        PartialFile(tmp_path / "new" / "a.mp4")
+    assert names(tmp_path) == []
+
+
+def test_a_rename_that_fails_is_ours(tmp_path: Path) -> None:
+    partial = PartialFile(tmp_path / "a.mp4")
+    (tmp_path / "a.mp4").mkdir()
+    with pytest.raises(OutputError, match="cannot finish it"):
+        partial.commit()
+    partial.discard()
+    assert names(tmp_path) == ["a.mp4"]
+
+
+def test_folder_commit_replaces_an_earlier_run(tmp_path: Path) -> None:
+    target = tmp_path / "cut"
+    target.mkdir()
+    for n in range(5):
+        (target / f"{n:06d}.png").write_text("old")
+    partial = PartialFolder(target, file_pattern=NUMBERED)
+    (partial.path / "000000.png").write_text("new")
+    partial.commit()
+    assert names(tmp_path) == ["cut"]
+    assert names(target) == ["000000.png"]
+    assert (target / "000000.png").read_text() == "new"
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "photos"
+    target.mkdir()
+    (target / "holiday.jpg").write_text("precious")
+    with pytest.raises(OutputError, match=r"holiday\.jpg"):
+        PartialFolder(target, file_pattern=NUMBERED)
+    assert names(tmp_path) == ["photos"]
+    assert names(target) == ["holiday.jpg"]
+
+
+def test_a_folder_that_got_other_things_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    partial = PartialFolder(tmp_path / "cut", file_pattern=NUMBERED)
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "note.txt").touch()
+    with pytest.raises(OutputError, match=r"note\.txt"):
+        partial.commit()
+    partial.discard()
+    assert names(tmp_path / "cut") == ["note.txt"]
+
+
+def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cut").touch()
+    with pytest.raises(OutputError, match="a file of that name exists"):
+        PartialFolder(tmp_path / "cut", file_pattern=NUMBERED)
+
+
+def test_folder_keep_and_discard(tmp_path: Path) -> None:
+    for _ in range(2):
+        partial = PartialFolder(tmp_path / "cut", file_pattern=NUMBERED)
+        (partial.path / "000000.png").touch()
+        assert partial.keep() == tmp_path / "cut.part"
+        assert names(tmp_path) == ["cut.part"]
+    partial = PartialFolder(tmp_path / "deep" / "cut", file_pattern=NUMBERED)
+    (partial.path / "000000.png").touch()
+    partial.discard()
+    assert names(tmp_path) == ["cut.part"]
