@@ -79,7 +79,9 @@ def write_clip(
         tone = container.add_stream(audio, rate=48000) if audio else None
         for n, when in enumerate(times):
             frame = av.VideoFrame.from_ndarray(paint(n), format="rgb24")
-            frame = frame.reformat(format=pixel_format, dst_colorspace=5 if not color_tags else None)
+            # swscale knows BT.601 as 5, H.273 as 6 too; the others have the same number in both.
+            matrix = color_tags[2] if color_tags and color_tags[2] in (1, 9) else 5
+            frame = frame.reformat(format=pixel_format, dst_colorspace=matrix)
             frame.pts, frame.time_base = when, time_base
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))

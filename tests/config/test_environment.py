@@ -84,4 +84,5 @@ def test_only_one_file_reads_the_environment() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 readers.add(path.relative_to(package).as_posix())
-    assert readers == {"config/environment.py"}
+    # SVT-AV1 is silenced only by an environment variable, which the encoder sets while it opens one.
+    assert readers == {"config/environment.py", "media/encoder_setup.py"}

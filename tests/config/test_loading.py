@@ -45,7 +45,8 @@ def test_each_source_overrides_the_ones_before_it(tmp_path: Path) -> None:
     flags = {"model.batch_size": FlagValue(6, "--batch")}
     sets = ["model.batch_size=4", "model.batch_size=5"]
 
-    assert batch_and_origin(load_settings()) == ("1", "default")
+    assert batch_and_origin(load_settings(profile="fast")) == ("1", "default")
+    assert batch_and_origin(load_settings()) == ("4", "profile balanced")
     assert batch_and_origin(load_settings(files=[first])) == ("2", f"{first}:2")
     assert batch_and_origin(load_settings(files=[first, second])) == ("3", f"{second}:5")
     assert batch_and_origin(load_settings(files=[second, first])) == ("2", f"{first}:2")

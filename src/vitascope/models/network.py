@@ -23,6 +23,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.errors import ModelError
+
 __all__ = [
     "FloatArray",
     "InputLayout",
@@ -31,6 +33,7 @@ __all__ = [
     "NetworkInput",
     "NetworkState",
     "StatelessState",
+    "join_pictures",
 ]
 
 FloatArray = npt.NDArray[np.float32]
@@ -181,3 +184,33 @@ class MattingNetwork(Protocol):
     def close(self) -> None:
         """Release the engine; the network can't be used afterwards. May be called twice."""
         ...
+
+
+def join_pictures(
+    images: FloatArray, *, name: str, layout: InputLayout, size: tuple[int | None, int | None]
+) -> FloatArray:
+    """Check the pictures that ``infer`` was given, and join time steps and eyes into one batch.
+
+    Args:
+        images: float32 [T, E, C, H, W] or [T, E, H, W, C].
+        name: The network's name, for the message.
+        layout: Order of the last three axes.
+        size: (height, width) that the network takes; None where it takes any.
+
+    Returns:
+        float32 [T * E, ...], C-contiguous; a view where possible.
+
+    Raises:
+        ModelError: Another dtype, rank, channel count or size.
+    """
+    channel_axis, height_axis, width_axis = (2, 3, 4) if layout == "NCHW" else (4, 2, 3)
+    if images.ndim == 5 and images.dtype == np.float32 and min(images.shape) > 0:
+        met = images.shape[height_axis], images.shape[width_axis]
+        fits = all(wanted is None or wanted == got for wanted, got in zip(size, met, strict=True))
+        if fits and images.shape[channel_axis] == 3:
+            return np.ascontiguousarray(images.reshape(-1, *images.shape[2:]))
+    height, width = ("any" if side is None else str(side) for side in size)
+    axes = f"3, {height}, {width}" if layout == "NCHW" else f"{height}, {width}, 3"
+    raise ModelError(
+        f"{name}: got pictures {images.dtype} {list(images.shape)}, expected float32 [frames, eyes, {axes}]"
+    )

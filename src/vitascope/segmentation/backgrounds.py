@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 
@@ -35,7 +36,7 @@ class Background:
         self._current = next(self._frames)
         self._next: Frame | None = next(self._frames, None)
         self._is_still = self._next is None
-        self._loop_start_seconds: float | None = None
+        self._loop_start_seconds: Fraction | None = None
         self._fitted: Frame | None = None
 
     def __enter__(self) -> Background:
@@ -62,21 +63,28 @@ class Background:
             regions: Each eye's view.
         """
         if self._fitted is None or not self._is_still:
-            self._advance(frame.pts_seconds)
+            self._advance(frame.pts * frame.time_base)
             self._fitted = fit_frame(self._current, like=frame, regions=regions)
         return frame.with_planes(self._fitted.planes)
 
-    def _advance(self, now_seconds: float) -> None:
+    def _advance(self, now_seconds: Fraction) -> None:
         if self._loop_start_seconds is None:
-            self._loop_start_seconds = now_seconds - self._current.pts_seconds
-        while self._next is not None and self._next.pts_seconds + self._loop_start_seconds <= now_seconds:
+            self._loop_start_seconds = now_seconds - _time_of(self._current)
+        while self._next is not None and _time_of(self._next) + self._loop_start_seconds <= now_seconds:
             self._current = self._next
             self._next = next(self._frames, None)
             if self._next is None:
-                length = self._current.pts_seconds + float(self._current.duration * self._current.time_base)
+                length = _time_of(self._current) + self._shown_seconds(self._current)
                 self._frames = self._play()
                 self._next = next(self._frames)
-                self._loop_start_seconds += length - self._next.pts_seconds
+                self._loop_start_seconds += length - _time_of(self._next)
+
+    def _shown_seconds(self, frame: Frame) -> Fraction:
+        """How long a picture is shown: what the file says, else the average interval."""
+        if frame.duration > 0:
+            return frame.duration * frame.time_base
+        assert self._reader is not None  # it gave the frame
+        return 1 / self._reader.info.average_frame_rate
 
     def _play(self) -> Iterator[Frame]:
         self.close()
@@ -87,3 +95,8 @@ class Background:
             yield frame
         if count == 0:
             raise InputError(f"{self._path}: no picture to put behind people")
+
+
+def _time_of(frame: Frame) -> Fraction:
+    """Presentation time in seconds, exactly: rounded times would slip a picture at the end of every loop."""
+    return frame.pts * frame.time_base

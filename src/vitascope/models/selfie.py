@@ -1,0 +1,201 @@
+"""MediaPipe's selfie segmentation: 0.44 MB, in the wheel, and the only network that needs no fetching.
+
+Two networks of one family take RGB in 0..1, stretched to 256 x 256 (general) or 256 x 144 (landscape), and give one
+matte of the same size. Their graphs as converted have a batch of one written into them; it is freed in memory when
+they are loaded, so that all eyes and frames of a call run at once. Source: MediaPipe Selfie Segmentation, model card
+of 2021, Apache-2.0; provenance lies in ``data/NOTICE``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import cv2
+import numpy as np
+import onnx
+
+from vitascope.errors import ModelError
+from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    NetworkInput,
+    NetworkState,
+    StatelessState,
+    join_pictures,
+)
+from vitascope.models.presence import Look, PresenceGate
+
+__all__ = ["SelfieChoice", "SelfieNetwork"]
+
+SelfieChoice = Literal["aspect", "general", "landscape"]
+
+LANDSCAPE_ASPECT = 1.5
+"""Width / height from which the landscape network is used. Midway (as ratios) between 4:3, where the general network
+stretches less, and 16:9, for which the landscape network was made."""
+
+# The bottleneck after global averaging: what the decoder's gate decides from, [N, 32, 1, 1].
+_SUMMARY = "GlobalAveragePool_85_0"
+
+
+class SelfieNetwork:
+    """Both selfie networks behind one port; which one runs follows from the region's aspect.
+
+    Args:
+        path_general: The 256 x 256 network.
+        path_landscape: The 256 x 144 network (width x height).
+        threads: Threads inside one operator; 0 uses every core.
+        gate: Keep empty frames empty (see ``vitascope.models.presence``); False gives the networks' raw mattes.
+        choice: ``aspect``, or one network for every region.
+
+    Raises:
+        ModelError: A file that is not the selfie network it should be.
+        EngineError: A file that the engine cannot open.
+    """
+
+    recurrent = False
+
+    def __init__(
+        self,
+        path_general: Path,
+        path_landscape: Path,
+        *,
+        threads: int = 0,
+        gate: bool = True,
+        choice: SelfieChoice = "aspect",
+    ) -> None:
+        self._gate, self._choice = gate, choice
+        self._general = _SelfieEngine(path_general, size=(256, 256), threads=threads, with_summary=gate)
+        try:
+            self._landscape = _SelfieEngine(
+                path_landscape, size=(144, 256), threads=threads, with_summary=gate
+            )
+        except BaseException:
+            self._general.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """``selfie``, or ``selfie-landscape`` when that one was chosen for every region."""
+        return "selfie-landscape" if self._choice == "landscape" else "selfie"
+
+    @property
+    def engine_name(self) -> str:
+        """What runs it, for reports."""
+        return self._general.engine_name
+
+    def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
+        """256 x 256 or 256 x 144, whichever is nearer to the region's shape; RGB 0..1 as it is."""
+        height, width = region_size
+        landscape = self._choice == "landscape" or (
+            self._choice == "aspect" and width >= LANDSCAPE_ASPECT * height
+        )
+        return NetworkInput(size=(self._landscape if landscape else self._general).size, layout="NHWC")
+
+    def new_state(self) -> NetworkState:
+        """The stream's presence gate, or an empty state without gating."""
+        return PresenceGate() if self._gate else StatelessState()
+
+    def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
+        """Matte T frames of E eyes; see ``MattingNetwork.infer``.
+
+        Args:
+            images: float32 [T, E, 256, 256, 3] or [T, E, 144, 256, 3], RGB 0..1; the size says which network.
+            state: From ``new_state`` of this network.
+        """
+        engine = self._landscape if images.ndim == 5 and images.shape[2] == 144 else self._general
+        pictures = join_pictures(images, name=self.name, layout="NHWC", size=engine.size)
+        if isinstance(state, PresenceGate) is not self._gate:
+            raise ModelError(f"{self.name}: the stream's state was made by another network")
+        mattes = engine.mattes(pictures).reshape(images.shape[:4])
+        if isinstance(state, PresenceGate):
+            return [
+                MatteEstimate(alpha=state.apply(alpha, eyes, self._look_again))
+                for alpha, eyes in zip(mattes, images, strict=True)
+            ]
+        return [MatteEstimate(alpha=alpha) for alpha in mattes]
+
+    def _look_again(self, picture: FloatArray) -> Look:
+        height, width = self._landscape.size
+        flattened = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.float32)
+        alpha, general_summary = self._general.opinion(picture)
+        _, landscape_summary = self._landscape.opinion(flattened)
+        return Look(alpha=alpha, general_summary=general_summary, landscape_summary=landscape_summary)
+
+    def close(self) -> None:
+        """Free both engines; harmless when called again."""
+        self._general.close()
+        self._landscape.close()
+
+
+class _SelfieEngine:
+    """One selfie network with a free batch, and its summary as a second output when asked."""
+
+    def __init__(self, path: Path, *, size: tuple[int, int], threads: int, with_summary: bool) -> None:
+        self.size = size
+        self._engine: OnnxRuntimeEngine | None = None
+        model, self._input, self._output = _load(path, size=size, with_summary=with_summary)
+        self._engine = OnnxRuntimeEngine(model, threads=threads)
+
+    @property
+    def engine_name(self) -> str:
+        return self._opened().name
+
+    def mattes(self, pictures: FloatArray) -> FloatArray:
+        """float32 [N, h, w, 3] -> [N, h, w]."""
+        outputs = self._opened().run({self._input: pictures}, [self._output])
+        return np.asarray(outputs[self._output][..., 0], np.float32)
+
+    def opinion(self, picture: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Matte [h, w] and summary [32] of one picture, float32 [h, w, 3]."""
+        outputs = self._opened().run({self._input: picture[None]}, [self._output, _SUMMARY])
+        return outputs[self._output][0, ..., 0], outputs[_SUMMARY].ravel()
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def _opened(self) -> OnnxRuntimeEngine:
+        if self._engine is None:
+            raise ModelError("selfie: the network was closed")
+        return self._engine
+
+
+def _load(path: Path, *, size: tuple[int, int], with_summary: bool) -> tuple[bytes, str, str]:
+    """The network with a free batch, serialised, and its input's and output's names.
+
+    Nothing in these graphs depends on the batch but the three upsamplings, which name their result's whole shape;
+    each doubles height and width, so it can say that instead.
+    """
+    try:
+        model = onnx.load(str(path))
+    except Exception as error:  # protobuf and the file system raise types without a common base
+        raise ModelError(f"{path}: cannot be read as an ONNX network") from error
+    graph = model.graph
+    shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.output)]
+    if shapes != [[1, *size, 3], [1, *size, 1]]:
+        raise ModelError(
+            f"{path}: got tensors {shapes}, expected the selfie network's [1, {size[0]}, {size[1]}, 3 and 1]"
+        )
+    replaced = set()
+    for node in graph.node:
+        if node.op_type == "Resize":
+            replaced.add(node.input[3])
+            node.input[2] = "vitascope_twice"
+            del node.input[3]
+    graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "vitascope_twice")
+    )
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name in replaced:
+            del graph.initializer[index]
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    if with_summary:
+        if not any(_SUMMARY in node.output for node in graph.node):
+            raise ModelError(f"{path}: has no tensor {_SUMMARY}; gating needs the networks that ship here")
+        summary = onnx.helper.make_tensor_value_info(_SUMMARY, onnx.TensorProto.FLOAT, ["batch", 32, 1, 1])
+        graph.output.append(summary)
+    return model.SerializeToString(), graph.input[0].name, graph.output[0].name
