@@ -7,7 +7,8 @@ Claims measured here, gated against ungated on the same pictures, each picture a
 - ``video``: a clip played through: part of the ungated matte that is kept, second looks, milliseconds a frame.
 
 The pictures are scikit-image's: scenes, textures and drawings without people, cropped, flattened to 16:9 and
-darkened; and its astronaut, cut out and placed in those scenes. Folders of your own make it a stronger test.
+darkened; and its astronaut, cut out and placed in the plainer of those scenes. Folders of your own make it a
+stronger test.
 
 Usage: python benchmarks/selfie_gate.py [CLIP.mp4 ...] [--empty FOLDER] [--people FOLDER]
 
@@ -59,6 +60,8 @@ SCENES = (
     "rocket",
 )
 DRAWINGS = ("cell", "chelsea", "clock", "immunohistochemistry", "logo", "microaneurysms", "text")
+STAGES = ("brick", "grass", "gravel", "moon", "page", "rocket")
+"""Scenes in which the ungated networks claim next to nothing, so that what is found there is the person."""
 CLAIMED = 0.005
 """Part of the frame that must be claimed before an empty picture counts as invented in."""
 
@@ -276,7 +279,7 @@ def astronauts(change: Change, ungated: SelfieNetwork) -> Iterator[tuple[Picture
     portrait = data.astronaut()[:400, 60:360]
     cutout = cv2.resize(matte(data.astronaut(), ungated), (512, 512))[:400, 60:360]
     height = 0.3 if change is KINDS["small"] else 0.7
-    for name in SCENES:
+    for name in STAGES:
         for size in ((640, 360), (480, 480), (270, 480)):
             scene = cv2.resize(colour(getattr(data, name)()), size)
             for x in (0.2, 0.5, 0.8):

@@ -14,7 +14,7 @@ measurements of the general network's second matte go through one linear classif
 The score judges the enlarged picture alone, so it does not matter how well the frame's matte met the person.
 A score above 0 is a person. The weights are a logistic regression on about 10,700 pictures (people, whole, cut,
 darkened and pasted small into scenes; rooms, landscapes, objects, animals, synthetic patterns). ``docs/networks.md``
-has the cross-validated figures, ``benchmarks/selfie_gate.py`` measures on other pictures.
+has the cross-validated figures; ``benchmarks/selfie_gate.py`` measures it on pictures that everybody has.
 
 A second look costs one run of each network, so a stream takes few: on its first frame, when the matte jumps, and then
 every ``CONFIRMED_INTERVAL`` frames while somebody is there (``DOUBTFUL_INTERVAL`` while not). In between the verdict
