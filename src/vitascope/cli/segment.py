@@ -16,7 +16,6 @@ from vitascope.config import (
     LoadedSettings,
     OutputKind,
     load_settings,
-    parse_seconds,
 )
 
 __all__ = ["segment"]
@@ -83,7 +82,6 @@ def segment(
         json: Print a report for machines.
         quiet: Print nothing but errors.
     """
-    flags: dict[str, Any] = {}
     given = {
         "output.kinds": ("--output", output),
         "model.name": ("--model", model),
@@ -95,8 +93,8 @@ def segment(
         "output.crf": ("--crf", crf),
         "output.preset": ("--preset", preset),
         "output.keep_partial": ("--keep-partial", keep_partial),
-        "video.start_seconds": ("--start", None if start is None else parse_seconds(start)),
-        "video.end_seconds": ("--end", None if end is None else parse_seconds(end)),
+        "video.start_seconds": ("--start", start),
+        "video.end_seconds": ("--end", end),
         "gpu.device": ("--device", device),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vitascope.config import Settings
@@ -75,9 +76,11 @@ def _open_named(
         raise UsageError(f"{name} is not a matting network: {entry.purpose}")
     from vitascope.models.rvm import RvmNetwork
 
-    path = store.pull(
-        name, progress=None if progress is None else lambda done, total: progress(name, done, total)
-    )
+    # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
+    if store.is_cached(name):
+        path = store.path(name)
+    else:
+        path = store.pull(name, progress=None if progress is None else partial(progress, name))
     ratio = settings.model.downsample_ratio
     return RvmNetwork(
         path,

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import cv2
 
-from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
+from vitascope.config import LoadedSettings, OutputKind, VideoSettings, load_settings, vitascope_home
 from vitascope.device import peak_memory_bytes, select_device
-from vitascope.errors import CorruptInputError
-from vitascope.frames import Frame, Plane, StereoLayout
+from vitascope.errors import CorruptInputError, InputError
+from vitascope.frames import Frame, Plane, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.queues import QueueLimits
@@ -178,11 +178,14 @@ class Segmenter:
             try:
                 measured = pipeline.run()
                 source.raise_damage()
-            except (KeyboardInterrupt, CorruptInputError) as error:
-                if isinstance(error, KeyboardInterrupt) or self.settings.output.keep_partial:
-                    for kept in files.keep_partial():
-                        error.add_note(f"kept what was written so far: {kept}")
-                raise
+            except KeyboardInterrupt as error:
+                raise KeyboardInterrupt(_kept(files)) from error
+            except CorruptInputError as error:
+                if not self.settings.output.keep_partial:
+                    raise
+                raise CorruptInputError(f"{error}; {_kept(files)}") from error
+            if reader.decoded_count == 0:
+                raise InputError(f"{video}: no picture {_stretch(self.settings.video, reader.info)}")
             written = files.finish()
             if sheet is not None:
                 sheet.save()
@@ -276,3 +279,14 @@ class _Frames:
         """Raise what ended the frames early, if anything did."""
         if self._damage is not None:
             raise self._damage
+
+
+def _kept(files: OutputSet) -> str:
+    kept = files.keep_partial()
+    return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing had been written"
+
+
+def _stretch(wanted: VideoSettings, info: VideoInfo) -> str:
+    end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
+    length = "" if info.duration_seconds is None else f"; the video is {info.duration_seconds:.1f} s long"
+    return f"between {wanted.start_seconds:g} s and {end}{length}"

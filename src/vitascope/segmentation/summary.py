@@ -14,7 +14,7 @@ def summarise(report: SegmentReport) -> list[str]:
         lines.append(f"{output.path}  {output.kind}, {output.codec}, {_size(output.size_bytes)}")
         lines += [f"  note: {note}" for note in output.notes]
     lines.append(
-        f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps, "
+        f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; "
         f"{_pace(report)}"
     )
     height, width = report.network_size
@@ -32,7 +32,7 @@ def _pace(report: SegmentReport) -> str:
     slowest = next((stage for stage in stages if bottleneck and stage.name == bottleneck.stage), stages[0])
     latency = slowest.latency
     return (
-        f"paced by {slowest.name} (busy {slowest.load:.0%}; p50 {latency.p50_seconds * 1e3:.0f} ms, "
+        f"bottleneck {slowest.name} (busy {slowest.load:.0%}; p50 {latency.p50_seconds * 1e3:.0f} ms, "
         f"p95 {latency.p95_seconds * 1e3:.0f}, p99 {latency.p99_seconds * 1e3:.0f})"
     )
 

@@ -61,3 +61,11 @@ def test_a_file_that_is_no_network_is_an_engine_error(tmp_path, capfd):
 def test_a_cpu_engine_takes_no_stream(doubling):
     with OnnxRuntimeEngine(doubling) as engine, pytest.raises(EngineError, match="stream"):
         engine.run({"x": np.zeros((1, 3), np.float32)}, stream=7)
+
+
+def test_a_closed_engine_says_so_and_closes_twice(doubling):
+    engine = OnnxRuntimeEngine(doubling)
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.run({"x": np.zeros((1, 3), np.float32)})

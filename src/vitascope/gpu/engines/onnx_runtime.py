@@ -54,13 +54,14 @@ class OnnxRuntimeEngine:
         label = str(model) if isinstance(model, Path) else "network"
         try:
             source = str(model) if isinstance(model, Path) else model
-            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime raises a dozen types whose only common base is Exception
             raise EngineError(f"{label}: ONNX Runtime cannot load it: {_first_line(error)}") from error
+        self._session: ort.InferenceSession | None = session
         self._label = label
         self._spec = EngineSpec(
-            tuple(_tensor_spec(arg) for arg in self._session.get_inputs()),
-            tuple(_tensor_spec(arg) for arg in self._session.get_outputs()),
+            tuple(_tensor_spec(arg) for arg in session.get_inputs()),
+            tuple(_tensor_spec(arg) for arg in session.get_outputs()),
         )
         self._run_options = ort.RunOptions()
         self._run_options.log_severity_level = _FATAL
@@ -83,6 +84,8 @@ class OnnxRuntimeEngine:
         if stream is not None:
             raise EngineError(f"{self._label}: a CPU engine takes no CUDA stream")
         names = list(outputs) if outputs is not None else [tensor.name for tensor in self._spec.outputs]
+        if self._session is None:
+            raise EngineError(f"{self._label}: the engine was closed")
         try:
             results = self._session.run(names, dict(inputs), self._run_options)
         except Exception as error:  # see __init__
@@ -90,8 +93,8 @@ class OnnxRuntimeEngine:
         return dict(zip(names, results, strict=True))
 
     def close(self) -> None:
-        """Free the session."""
-        del self._session
+        """Free the session; idempotent."""
+        self._session = None
 
     def __enter__(self) -> OnnxRuntimeEngine:
         """Use as a context manager that closes the engine."""

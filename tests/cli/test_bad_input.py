@@ -1,0 +1,242 @@
+"""Whatever goes wrong: one line on stderr that names the file, the right exit code, and nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from skimage import data
+
+from clips import write_clip
+from vitascope.cli import main
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(
+        tmp_path_factory.mktemp("bad") / "in.mp4",
+        width=128,
+        height=96,
+        frame_count=6,
+        paint=lambda _: np.ascontiguousarray(data.astronaut()[:192:2, 60:316:2]),
+    )
+
+
+@pytest.fixture
+def fails(capsys, tmp_path):
+    """Run a command that must fail: checks the one line and that nothing was left; gives code and message."""
+
+    def runner(*words, leaves=()):
+        before = set(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1, captured.err
+        assert captured.err.startswith("vitascope: ")
+        assert "Traceback" not in captured.err
+        left = {path.name for path in set(tmp_path.rglob("*")) - before}
+        assert left == set(leaves)
+        return ended.value.code, captured.err
+
+    return runner
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def text(path: Path) -> None:
+    path.write_text("this is no video\n" * 50)
+
+
+def noise(path: Path) -> None:
+    path.write_bytes(np.random.default_rng(0).bytes(50_000))
+
+
+def without_index(path: Path) -> None:
+    whole = write_clip(path.with_name("whole.mp4"), frame_count=24)
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    whole.unlink()
+
+
+def sound_only(path: Path) -> None:
+    both = write_clip(path.with_name("both.mp4"), audio="aac")
+    import av
+
+    with av.open(str(both)) as source, av.open(str(path), "w") as target:
+        stream = target.add_stream_from_template(source.streams.audio[0])
+        for packet in source.demux(source.streams.audio[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    both.unlink()
+
+
+@pytest.mark.parametrize(
+    "make", [empty, text, noise, without_index, sound_only], ids=lambda make: make.__name__
+)
+def test_files_that_are_no_video(fails, tmp_path, make):
+    source = tmp_path / "holiday.mp4"
+    make(source)
+    code, message = fails("segment", source, "-o", tmp_path / "out.mp4", "--profile", "fast")
+    assert code == 3
+    assert "holiday.mp4" in message
+
+
+def test_missing_file_and_folder_without_videos(fails, tmp_path):
+    code, message = fails("segment", tmp_path / "nowhere.mp4", "-o", tmp_path / "out.mp4")
+    assert (code, "nowhere.mp4" in message) == (3, True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "readme.txt").write_text("hello")
+    code, message = fails("segment", tmp_path / "notes", "-o", tmp_path / "cut/")
+    assert (code, "notes" in message) == (3, True)
+
+
+def test_output_equal_to_input(fails, tmp_path, clip):
+    copy = tmp_path / "in.mp4"
+    copy.write_bytes(clip.read_bytes())
+    code, message = fails("segment", copy, "-o", copy, "--profile", "fast")
+    assert (code, "in.mp4" in message) == (2, True)
+    assert copy.read_bytes() == clip.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--codec", "divx"], 2, "divx"),
+        (["--output", "hologram"], 2, "hologram"),
+        (["--profile", "ultra"], 2, "ultra"),
+        (["--set", "model.batchsize=4"], 2, "model.batch_size"),
+        (["--set", "model.batch_size=many"], 2, "model.batch_size"),
+        (["--crf", "99"], 2, "99"),
+        (["--start", "soon"], 2, "soon"),
+        (["--start", "5", "--end", "2"], 2, "end"),
+        (["--output", "replace"], 2, "background"),
+        (["--device", "cuda"], 2, "CPU"),
+        (["--no-such-flag"], 2, "--no-such-flag"),
+        (["--model", "resnet"], 5, "resnet"),
+        (["--model", "own.onnx"], 2, "--kind"),
+        (["--kind", "matte"], 2, "kind"),
+        (["--model", "missing.onnx", "--kind", "matte"], 5, "missing.onnx"),
+        (["-c", "missing.yaml"], 2, "missing.yaml"),
+        (["--start", "500"], 3, "in.mp4"),
+    ],
+)
+def test_wishes_that_cannot_be_met(fails, tmp_path, clip, words, code, says):
+    profile = [] if "--profile" in words or "--model" in words else ["--profile", "fast"]
+    got, message = fails("segment", clip, "-o", tmp_path / "out.mp4", *profile, *words)
+    assert got == code
+    assert says in message
+
+
+@pytest.mark.parametrize(("name", "says"), [("out.xyz", ".xyz"), ("out.mp4", "alpha")])
+def test_containers_that_do_not_fit(fails, tmp_path, clip, name, says):
+    code, message = fails("segment", clip, "-o", tmp_path / name, "--profile", "fast", "--output", "alpha")
+    assert (code, says in message) == (4, True)
+
+
+def test_an_onnx_of_the_wrong_kind(fails, tmp_path, clip):
+    node = helper.make_node("Relu", ["x"], ["y"])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 7]) for name in "xy"]
+    path = tmp_path / "own.onnx"
+    graph = helper.make_graph([node], "own", values[:1], values[1:])
+    path.write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
+    code, message = fails("segment", clip, "-o", tmp_path / "o.mp4", "--model", path, "--kind", "matte")
+    assert (code, "own.onnx" in message) == (5, True)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user whom permissions bind")
+def test_a_read_only_folder(fails, tmp_path, clip):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    code, message = fails("segment", clip, "-o", folder / "out.mp4", "--profile", "fast")
+    assert (code, "out.mp4" in message) == (4, True)
+
+
+def test_a_folder_that_cannot_be_made(fails, tmp_path, clip):
+    (tmp_path / "file").write_text("")
+    code, message = fails("segment", clip, "-o", tmp_path / "file" / "out.mp4", "--profile", "fast")
+    assert (code, "out.mp4" in message) == (4, True)
+
+
+def command(*words):
+    return [sys.executable, "-m", "vitascope", *map(str, words)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file size limits are POSIX")
+def test_a_full_disk(tmp_path, clip):
+    """The largest file a process may write stands in for a full disk: the write fails in the same place."""
+    import resource
+
+    answer = subprocess.run(
+        command("segment", clip, "-o", tmp_path / "out.mkv", "--profile", "fast", "--codec", "ffv1"),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: (
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        ),
+    )
+    assert answer.returncode == 4, answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert "out.mkv" in answer.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_ctrl_c_keeps_the_part_that_was_written(tmp_path):
+    long = write_clip(
+        tmp_path / "long.mp4", width=640, height=360, frame_count=600, codec_options={"preset": "ultrafast"}
+    )
+    process = subprocess.Popen(
+        command("segment", long, "-o", tmp_path / "out" / "out.mp4", "--profile", "fast", "--output", "blur"),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not any((tmp_path / "out").glob(".out*")):
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.count("\n") == 1
+    assert "interrupted" in err
+    (part,) = (tmp_path / "out").iterdir()
+    assert part.name == "out.mp4.part"
+    assert "out.mp4.part" in err
+    import av
+
+    with av.open(str(part), format="mp4") as container:
+        assert 0 < sum(1 for _ in container.decode(video=0)) < 600
+
+
+def test_debug_shows_where_it_came_from(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["segment", str(tmp_path / "nowhere.mp4"), "-o", "out.mp4", "--debug"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error():
+    answer = subprocess.run(
+        f"{sys.executable} -m vitascope config show | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stderr == ""

@@ -1,0 +1,223 @@
+"""The command line in this process: what it prints, and with which code it exits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from vitascope import __version__
+from vitascope.cli import main
+from vitascope.models.store import ModelStore
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(
+        tmp_path_factory.mktemp("cli") / "in.mp4",
+        width=128,
+        height=96,
+        frame_count=6,
+        audio="aac",
+        paint=lambda _: np.ascontiguousarray(data.astronaut()[:192:2, 60:316:2]),
+    )
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command line; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def runner(*words):
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return runner
+
+
+def test_version_and_help(run):
+    assert run("--version")[1].strip() == __version__
+    code, out, _ = run("--help")
+    assert code == 0
+    assert all(command in out for command in ("segment", "models", "doctor", "config", "--debug"))
+    assert "Cut every person out of videos" in run("segment", "--help")[1]
+
+
+def test_segment_writes_and_sums_up(run, clip, tmp_path):
+    out = tmp_path / "out.mp4"
+    code, printed, complained = run("segment", clip, "-o", out, "--profile", "fast")
+    assert (code, complained) == (0, "")
+    assert out.exists()
+    assert "6 frames" in printed
+    assert "p50" in printed
+    assert "p95" in printed
+    assert "p99" in printed
+    assert "selfie" in printed
+    assert "onnxruntime" in printed
+    assert "bottleneck" in printed
+
+
+def test_quiet_says_nothing_and_json_says_it_to_machines(run, clip, tmp_path):
+    assert run("segment", clip, "-o", tmp_path / "q.mp4", "--profile", "fast", "-q") == (0, "", "")
+    code, out, err = run("segment", clip, "-o", tmp_path / "j.mp4", "--profile", "fast", "--json")
+    report = json.loads(out)
+    assert (code, err) == (0, "")
+    assert report["frame_count"] == 6
+    assert report["pipeline"]["bottleneck"]["stage"]
+
+
+def test_several_outputs_and_a_preview(run, clip, tmp_path):
+    words = (
+        "segment",
+        clip,
+        "-o",
+        tmp_path / "o.mp4",
+        "--profile",
+        "fast",
+        "--output",
+        "mask",
+        "--output",
+        "key",
+    )
+    assert run(*words, "--preview", tmp_path / "sheet.png")[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"o_mask.mp4", "o_key.mp4", "sheet.png"}
+
+
+def test_folders_mirror_and_resume(run, clip, tmp_path):
+    source = tmp_path / "clips" / "day"
+    source.mkdir(parents=True)
+    for folder, name in ((source.parent, "a.mp4"), (source, "b.mp4")):
+        (folder / name).write_bytes(clip.read_bytes())
+    words = ("segment", source.parent, "-o", tmp_path / "cut", "--recursive", "--resume", "--profile", "fast")
+    assert run(*words)[0] == 0
+    assert {str(p.relative_to(tmp_path / "cut")) for p in (tmp_path / "cut").rglob("*.mp4")} == {
+        "a.mp4",
+        "day/b.mp4",
+    }
+    stamp = (tmp_path / "cut" / "a.mp4").stat().st_mtime_ns
+    code, out, _ = run(*words)
+    assert (code, out.count("done already")) == (0, 2)
+    assert (tmp_path / "cut" / "a.mp4").stat().st_mtime_ns == stamp
+
+
+def test_one_bad_file_among_several_is_named_and_the_rest_is_done(run, clip, tmp_path):
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("this is text")
+    code, _, err = run("segment", bad, clip, "-o", tmp_path / "cut", "--profile", "fast")
+    assert code == 3
+    assert err.count("\n") == 1
+    assert "bad.mp4" in err
+    assert (tmp_path / "cut" / "in.mp4").exists()
+
+
+def test_dry_run_explains_and_writes_nothing(run, clip, tmp_path):
+    code, out, err = run("segment", clip, "-o", tmp_path / "o.mov", "--output", "alpha", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "128x96" in out
+    assert "prores_ks" in out
+    assert list(tmp_path.iterdir()) == []
+    planned = json.loads(run("segment", clip, "-o", tmp_path / "o.mp4", "--dry-run", "--json")[1])
+    assert planned[0]["outputs"][0]["encoder"] == "libx264"
+
+
+def test_flags_beat_set_beats_file_beats_profile(run, clip, tmp_path):
+    settings = tmp_path / "my.yaml"
+    settings.write_text("output:\n  codec: h265\n  crf: 40\n")
+    words = ("segment", clip, "-o", tmp_path / "o.mkv", "--profile", "fast", "-c", settings, "--json")
+    assert json.loads(run(*words)[1])["outputs"][0]["codec"] == "h265"
+    assert json.loads(run(*words, "--set", "output.codec=av1")[1])["outputs"][0]["codec"] == "av1"
+    flagged = run(*words, "--set", "output.codec=av1", "--codec", "h264")[1]
+    assert json.loads(flagged)["outputs"][0]["codec"] == "h264"
+
+
+def test_a_setting_that_arrives_later_is_said_so(run, clip, tmp_path):
+    _, _, err = run(
+        "segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--set", "gpu.precision=fp32"
+    )
+    assert "gpu.precision" in err
+    assert "no effect yet" in err
+
+
+def test_models_commands(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path))
+    code, out, _ = run("models", "list")
+    assert code == 0
+    assert all(name in out for name in ("selfie", "rvm", "Apache-2.0", "GPL-3.0-only", "bundled", "absent"))
+    assert json.loads(run("models", "list", "--json")[1])[0]["name"] == "selfie"
+    assert run("models", "where")[1].strip() == str(ModelStore(tmp_path).where())
+    code, out, _ = run("models", "verify")
+    assert code == 0
+    assert "selfie: verified" in out
+    assert run("models", "verify", "nonsense")[0] == 5
+    assert run("models", "remove", "rvm")[1].strip() == "rvm: was not here"
+
+
+def test_a_damaged_network_is_noticed_and_refused(run, clip, tmp_path, monkeypatch, rvm_model_path):
+    home = tmp_path / "home"
+    monkeypatch.setenv("VITASCOPE_HOME", str(home))
+    store = ModelStore(home)
+    store.where().mkdir(parents=True)
+    content = bytearray(rvm_model_path.read_bytes())
+    content[5000] ^= 0xFF
+    (store.where() / rvm_model_path.name).write_bytes(content)
+    assert run("models", "verify", "rvm")[0] == 5
+    code, _, err = run("segment", clip, "-o", tmp_path / "o.mp4", "--model", "rvm")
+    assert code == 5
+    assert err.count("\n") == 1
+    assert "vitascope models pull rvm" in err
+    assert not (tmp_path / "o.mp4").exists()
+
+
+def test_without_rvm_auto_says_so_and_goes_on_with_selfie(run, clip, tmp_path, monkeypatch):
+    from vitascope.errors import ModelUnavailableError
+
+    def offline(self, name, *, progress=None):
+        raise ModelUnavailableError(
+            f"{name} could not be fetched: no network; run: vitascope models pull {name}"
+        )
+
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(ModelStore, "pull", offline)
+    code, out, err = run("segment", clip, "-o", tmp_path / "o.mp4")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "vitascope models pull rvm" in err
+    assert "selfie" in out
+    report = json.loads(run("segment", clip, "-o", tmp_path / "j.mp4", "--json")[1])
+    assert (report["model"], report["model_requested"]) == ("selfie", "auto")
+    assert "going on with selfie" in report["model_note"]
+    assert run("segment", clip, "-o", tmp_path / "r.mp4", "--model", "rvm")[0] == 5
+
+
+def test_config_show(run, tmp_path):
+    settings = tmp_path / "my.yaml"
+    settings.write_text("edges:\n  grow_px: 2\n")
+    code, out, _ = run(
+        "config", "show", "--profile", "fast", "-c", settings, "--set", "model.batch_size=8-16"
+    )
+    assert code == 0
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert "my.yaml:2" in rows["edges.grow_px"]
+    assert "profile fast" in rows["model.name"]
+    assert "8-16" in rows["model.batch_size"]
+    assert "arrives with" in rows["gpu.precision"]
+    assert json.loads(run("config", "show", "--json")[1])[0]["key"]
+    yaml = tmp_path / "again.yaml"
+    yaml.write_text(run("config", "show", "--profile", "fast", "-c", settings, "--yaml")[1])
+    assert "grow_px" in yaml.read_text()
+    assert run("config", "show", "-c", yaml)[0] == 0
+
+
+def test_doctor(run):
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert all(
+        word in out for word in ("processor", "SIMD", "GPU", "h264", "ONNX Runtime", "selfie (bundled)")
+    )
+    findings = json.loads(run("doctor", "--json")[1])
+    assert "rvm" in findings["networks"]
