@@ -274,7 +274,5 @@ def test_a_row_is_true_today(row: Row) -> None:
     elif row.when.startswith("arrives with"):
         # Whoever brings one of these changes its row.
         assert [command for command in row.commands if parses(command)] == [], "it is here: write 'now'"
-        named_classes = [name for name in row.names if name.rpartition(".")[2][0].isupper()]
-        assert [
-            name for name in named_classes if exists(name) and name != "vitascope.gpu.pipeline.Pipeline"
-        ] == []
+        toolkit = [name for name in row.names if re.fullmatch(r"vitascope\.gpu\.[A-Z]\w+", name)]
+        assert [name for name in toolkit if exists(name)] == [], "it is here: write 'now'"

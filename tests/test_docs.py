@@ -1,0 +1,200 @@
+"""The hand-written pages: links lead somewhere, commands parse, snippets run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from cyclopts import CycloptsError, MissingArgumentError
+
+from clips import write_clip
+from vitascope.cli.app import app
+from vitascope.config import load_settings
+from vitascope.frames import StereoLayout
+from vitascope.media.probe import probe
+from vitascope.vr.stereo import detect_layout
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+)
+FENCE = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+GENERATED = {"commands.md"}
+"""Pages whose fences are the program's own output; another test compares them with it."""
+TABLES_OF_ROWS = {"guides.md"}
+"""Pages whose commands are checked row by row elsewhere, each against when it works."""
+
+
+class Shown(NamedTuple):
+    """A command line on a page."""
+
+    page: str
+    command: str
+    whole: bool
+    """False for a mention in a sentence, which may leave out what the command needs."""
+    later: bool
+    """True where the line says that the command arrives later."""
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> Iterator[str]:
+    text = prose(page)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    yield from re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text)
+    yield from re.findall(r"(?:src|href)=\"([^\"]+)\"", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ +(.*?)\s*$", prose(page), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-") for heading in headings
+    }
+
+
+def shown_commands(page: Path) -> Iterator[Shown]:
+    name = page.relative_to(ROOT).as_posix()
+    if page.name in GENERATED | TABLES_OF_ROWS:
+        return
+    for _, body in FENCE.findall(page.read_text(encoding="utf-8")):
+        for line in re.sub(r"\\\n\s*", "", body).splitlines():
+            if re.match(r"(\$ )?vitascope ", line):
+                # A comment begins with a lone #; the one in #78FF9B does not.
+                command = re.split(r"\s#\s", line.removeprefix("$ "))[0].strip()
+                yield Shown(name, command, whole=True, later="arrives with" in line)
+    for line in prose(page).splitlines():
+        for span in re.findall(r"`(vitascope [^`]+)`", line):
+            if "…" not in span:
+                yield Shown(name, span, whole=False, later="arrives with" in line)
+
+
+COMMANDS = [shown for page in PAGES for shown in shown_commands(page)]
+LINKS = [(page, link) for page in PAGES for link in links(page) if not re.match(r"\w+:", link)]
+
+
+def snippets(page: Path) -> list[str]:
+    return [
+        body for language, body in FENCE.findall(page.read_text(encoding="utf-8")) if language == "python"
+    ]
+
+
+@pytest.mark.parametrize(("page", "link"), LINKS, ids=lambda value: getattr(value, "name", value))
+def test_a_link_leads_somewhere(page: Path, link: str) -> None:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    assert target.exists(), f"{page.name} links to {link}, which is not there"
+    assert target.is_relative_to(ROOT), f"{page.name} links to {link}, outside the repository"
+    if anchor and target.suffix == ".md":
+        assert anchor in anchors(target), f"{page.name} links to {link}; {target.name} has no such heading"
+
+
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    pages = {page for page in (ROOT / "docs").glob("*.md") if page != index}
+    assert pages - linked == set()
+
+
+@pytest.mark.parametrize("shown", COMMANDS, ids=lambda shown: f"{shown.page}: {shown.command}")
+def test_a_command_that_is_shown_parses(shown: Shown) -> None:
+    words = [word for word in shlex.split(shown.command)[1:] if word != "--debug"]
+    try:
+        app.parse_args(words, print_error=False, exit_on_error=False)
+    except MissingArgumentError:
+        assert not shown.whole
+    except CycloptsError as error:
+        assert shown.later, f"{shown.page} shows {shown.command!r}: {error}"
+
+
+ASSIGNMENTS = sorted(
+    {
+        (page.name, assignment)
+        for page in PAGES
+        for assignment in re.findall(r"--set ([a-z_]+\.[a-z_.]+=[^\s`]+)", page.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "assignment"), ASSIGNMENTS)
+def test_a_setting_that_is_shown_can_be_set(page: str, assignment: str) -> None:
+    later = [row.key for row in load_settings(assignments=[assignment]).inactive()]
+    assert later == [], f"{page} shows {assignment}, which has no effect yet"
+
+
+def test_options_of_segment_exist_when_a_page_of_its_own_names_them() -> None:
+    known = set(re.findall(r"--[a-z-]+", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")))
+    for name in ("outputs", "stereo", "edges-and-time", "troubleshooting"):
+        page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page)) - known - {"--debug"} == set()
+
+
+def test_enough_commands_were_found() -> None:
+    assert sum(shown.whole for shown in COMMANDS) > 15
+
+
+@pytest.mark.parametrize(
+    "snippet", snippets(ROOT / "docs" / "python.md"), ids=lambda text: text.splitlines()[2]
+)
+def test_a_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_clip(Path("in.mp4"), frame_count=18, audio="aac", codec_options={"preset": "ultrafast"})
+    exec(compile(snippet, "docs/python.md", "exec"), {"__name__": "snippet"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_of_every_page_compile(page: Path) -> None:
+    for snippet in snippets(page):
+        compile(snippet, str(page), "exec")
+
+
+@pytest.mark.parametrize(
+    ("row", "layout"),
+    [
+        ("side by side", StereoLayout.SIDE_BY_SIDE),
+        ("top-bottom", StereoLayout.TOP_BOTTOM),
+        ("mono", StereoLayout.MONO),
+    ],
+)
+def test_the_words_of_a_file_name_mean_what_the_page_says(
+    row: str, layout: StereoLayout, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "stereo.md").read_text(encoding="utf-8")
+    (words,) = re.findall(rf"^\| {row} \| (`.*`) \|$", page, re.MULTILINE)
+    clip = probe(write_clip(tmp_path / "clip.mp4", frame_count=2))
+    for word in re.findall(r"`([^`]+)`", words):
+        found = detect_layout(replace(clip, path=Path(f"wedding_{word}.mp4")))
+        assert (found.layout, found.reason) == (layout, f"file name ({word})")
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    from vitascope import errors
+
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    named = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    raised = {
+        error.exit_code
+        for error in vars(errors).values()
+        if isinstance(error, type) and isinstance(getattr(error, "exit_code", None), int)
+    }
+    assert named == raised | {0, 130}
+
+
+def test_hooks_run_what_make_check_runs() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert all(repo["repo"] == "local" for repo in config["repos"])
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for hook in hooks:
+        tool = hook["entry"].removeprefix(".venv/bin/").split()[0]
+        assert f"$(BIN)/{tool}" in makefile
+    assert [hook["id"] for hook in hooks] == ["ruff-check", "ruff-format", "mypy", "lint-imports"]
