@@ -20,6 +20,7 @@ check: $(VENV)/installed-dev ## Style, types, import rule
 docs: $(VENV)/installed-dev ## Write the generated pages anew
 	$(BIN)/python -m vitascope.config.reference
 	$(BIN)/python -m vitascope.cli.reference
+	$(BIN)/python benchmarks/readme_figures.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

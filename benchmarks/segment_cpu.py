@@ -3,7 +3,7 @@
 Claims measured here (ratios only; the two sides run in turn on the same clip in the same run):
 
 - ``rvm``:  vitascope against PyAV -> official RVM ONNX (ratio 0.25) -> NumPy composite -> PyAV.
-- ``fast``: vitascope against PyAV -> the same selfie network, as MediaPipe's example does it -> NumPy composite -> PyAV.
+- ``fast``: vitascope against PyAV -> the same selfie network as MediaPipe's example runs it -> NumPy -> PyAV.
 - overlap: wall time against max(slowest stage alone, CPU time / cores), threads not spinning.
 - memory:  peak resident size of a clip and of one ten times as long.
 - startup: from the start of the process to the first finished frame, with a cached model.
@@ -214,7 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("clip", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--only", choices=["rvm", "fast", "memory", "startup"])
     parser.add_argument("--peer", nargs=3, metavar=("NAME", "SOURCE", "TARGET"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -111,12 +111,13 @@ class SelfieNetwork:
         mattes = engine.mattes(pictures).reshape(images.shape[:4])
         if isinstance(state, PresenceGate):
             return [
-                MatteEstimate(alpha=state.apply(alpha, eyes, self._look_again))
+                MatteEstimate(alpha=state.apply(alpha, eyes, self.look_again))
                 for alpha, eyes in zip(mattes, images, strict=True)
             ]
         return [MatteEstimate(alpha=alpha) for alpha in mattes]
 
-    def _look_again(self, picture: FloatArray) -> Look:
+    def look_again(self, picture: FloatArray) -> Look:
+        """Show one picture, float32 [256, 256, 3], RGB 0..1, to both networks; only with ``gate``."""
         height, width = self._landscape.size
         flattened = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.float32)
         alpha, general_summary = self._general.opinion(picture)

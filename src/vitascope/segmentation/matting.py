@@ -171,7 +171,7 @@ class StreamMatting:
         if self._options.temporal_smoothing > 0:
             alpha = self._smoother.smooth(frame, alpha)
         if self._options.edges.active:
-            alpha = adjust_edges(alpha, self._options.edges)
+            alpha = adjust_edges(alpha, self._options.edges, regions=self.regions)
         return Matte(frame, alpha, foreground)
 
     def _infer_shot(self, shot: Sequence[Prepared]) -> list[Estimated]:

@@ -11,8 +11,8 @@ from vitascope.gpu.kernels.region import Region
 
 __all__ = ["DetectedLayout", "detect_layout", "eye_regions"]
 
-# Tokens that studios and players put between separators in file names. A bare "180" or "VR180" is side by side by
-# convention (both eyes of a VR180 camera), as are the fisheye lens names.
+# Tokens that studios and players put between separators in file names. VR180 cameras and the fisheye lens names mean
+# two eyes side by side; a bare "180" may be one eye, and says nothing.
 _SIDE_BY_SIDE = frozenset(
     {"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180", "vr180"}
     | {"fisheye", "fisheye180", "fisheye190", "fisheye200", "mkx200", "mkx220", "rf52", "vrca220"}

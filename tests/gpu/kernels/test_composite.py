@@ -176,3 +176,24 @@ def test_eyes_are_blurred_apart():
     out = blur_background(frame, np.zeros((16, 64), np.uint8), sigma=6, regions=eyes)
     assert (out.planes[0][:, :32] == 16).all()
     assert (out.planes[0][:, 32:] == 235).all()
+
+
+@given(
+    name=st.sampled_from(FORMATS),
+    location=st.sampled_from(["left", "center", "topleft"]),
+    size=st.tuples(st.integers(1, 21), st.integers(1, 21)),
+    box=st.tuples(*[st.integers(0, 20)] * 4),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_small_person_anywhere_is_composited_exactly(name, location, size, box):
+    """Arithmetic is done only around the person; no sample outside that window may differ for it."""
+    frame = random_frame(PIXEL_FORMATS[name], size, color=ColorSpec(chroma_location=location))
+    alpha = np.zeros(size, alpha_dtype(frame))
+    top, left, height, width = box
+    alpha[top : top + height, left : left + width] = np.iinfo(alpha.dtype).max * 3 // 4
+    out = over_color(frame, alpha, KEY)
+    step = 1 << frame.format.sample_shift
+    for plane, result, weight, code in zip(
+        frame.planes, out.planes, weights(frame, alpha), key_codes(frame, KEY), strict=True
+    ):
+        assert np.abs(result - (plane * weight + code * (1 - weight))).max() <= 1.0 * step + 0.01

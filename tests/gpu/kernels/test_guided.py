@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pictures import FORMATS, ODD_SIZES, random_frame, semi_planar_twin, solid_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
@@ -121,3 +123,33 @@ def test_rotation_is_undone(degrees):
     upright = np.rot90(alpha, k=-degrees // 90)
     assert upright[2, 2] == 255
     assert upright[2, 17] == upright[17, 2] == upright[17, 17] == 0
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "yuv422p10le", "p010le"])
+@pytest.mark.parametrize("location", ["left", "topleft"])
+def test_a_window_of_grey_is_a_window_of_the_whole(name, location):
+    frame = random_frame(PIXEL_FORMATS[name], (33, 47), color=ColorSpec(chroma_location=location))
+    whole_plane = grey_plane(frame)
+    for window in (Region(0, 0, 1, 1), Region(5, 7, 11, 13), Region(46, 32, 1, 1), Region(10, 0, 37, 33)):
+        np.testing.assert_allclose(
+            grey_plane(frame, window), whole_plane[window.rows, window.columns], atol=1e-6
+        )
+
+
+@given(
+    size=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    small=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    box=st.tuples(*[st.integers(0, 11)] * 4),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_small_person_anywhere_is_refined_exactly(size, small, box):
+    """Only the part where anything can be visible is computed; that must not show."""
+    frame = random_frame(PIXEL_FORMATS["yuv420p"], size)
+    gain = np.zeros((1, *small), np.float32)
+    offset = np.full((1, *small), -0.2, np.float32)
+    top, left, height, width = box
+    offset[:, top : top + height, left : left + width] = 0.9
+    gain[:, top : top + height, left : left + width] = -0.4
+    alpha = refine_alpha(frame, regions=whole(frame), gain=gain, offset=offset)
+    exact = bilinear(gain[0], size) * grey_plane(frame) + bilinear(offset[0], size)
+    assert np.abs(alpha - np.clip(exact, 0, 1) * 255).max() <= 0.6

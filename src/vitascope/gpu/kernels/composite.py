@@ -39,12 +39,21 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
         A frame of the same format and moment.
     """
     codes = _codes(rgb, frame.color, frame.format)
-    return frame.with_planes(
-        tuple(
-            _over_constant(plane, weight, codes[slot])
-            for plane, weight, slot in zip(frame.planes, _weights(frame, alpha), _slots(frame), strict=True)
-        )
-    )
+    slots = _slots(frame)
+    out = []
+    for plane, slot in zip(frame.planes, slots, strict=True):
+        filled = np.empty(plane.shape, plane.dtype)
+        filled[...] = codes[slot] if plane.ndim == 3 else codes[slot][0]
+        out.append(filled)
+    window = _occupied(frame, alpha)
+    if window is not None:
+        person = _cut(frame, window)
+        weights = _weights(person, np.ascontiguousarray(alpha[window.rows, window.columns]))
+        for target, plane, weight, slot in zip(
+            _cut(frame.with_planes(tuple(out)), window).planes, person.planes, weights, slots, strict=True
+        ):
+            target[...] = _over_constant(plane, weight, codes[slot])
+    return frame.with_planes(tuple(out))
 
 
 def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
@@ -147,6 +156,33 @@ def _codes(rgb: Rgb, color: ColorSpec, fmt: YuvFormat) -> Codes:
     step = 1 << fmt.sample_shift
     exact = (matrix @ (np.array(rgb) / 255.0) + offset) / step
     return tuple(int(code) * step for code in np.clip(np.rint(exact), 0, 2**fmt.bit_depth - 1))
+
+
+def _occupied(frame: Frame, alpha: Plane) -> Region | None:
+    """The smallest rectangle of whole chroma blocks outside which alpha has no say; None where there is nobody.
+
+    People fill a small part of most frames: what lies outside needs no arithmetic.
+    """
+    x, y, width, height = cv2.boundingRect(alpha if alpha.dtype == np.uint8 else (alpha > 0).astype(np.uint8))
+    if width == 0:
+        return None
+    step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
+    # A cosited chroma sample also weighs the luma sample before it and the one after its block: one block more.
+    left, top = max(x // step_x * step_x - step_x, 0), max(y // step_y * step_y - step_y, 0)
+    right = min(-(-(x + width) // step_x) * step_x + step_x, frame.width)
+    bottom = min(-(-(y + height) // step_y) * step_y + step_y, frame.height)
+    return Region(left, top, right - left, bottom - top)
+
+
+def _cut(frame: Frame, window: Region) -> Frame:
+    """Views of a frame's planes inside a window of whole chroma blocks."""
+    shift_x, shift_y = frame.format.chroma_shift_x, frame.format.chroma_shift_y
+    chroma_width, chroma_height = frame.format.chroma_size(window.width, window.height)
+    rows = slice(window.y >> shift_y, (window.y >> shift_y) + chroma_height)
+    columns = slice(window.x >> shift_x, (window.x >> shift_x) + chroma_width)
+    return frame.with_planes(
+        (frame.planes[0][window.rows, window.columns], *(plane[rows, columns] for plane in frame.planes[1:]))
+    )
 
 
 def _slots(frame: Frame) -> tuple[slice, ...]:

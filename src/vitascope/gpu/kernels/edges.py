@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -9,6 +10,7 @@ import numpy as np
 
 from vitascope.frames import Plane
 from vitascope.gpu.kernels.guided import alpha_peak
+from vitascope.gpu.kernels.region import Region
 
 __all__ = ["EdgeOptions", "adjust_edges"]
 
@@ -30,16 +32,28 @@ class EdgeOptions:
         return self.threshold is not None or self.grow_px != 0 or self.feather_px > 0
 
 
-def adjust_edges(alpha: Plane, options: EdgeOptions) -> Plane:
-    """Threshold, then grow or shrink, then feather.
+def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region]) -> Plane:
+    """Threshold, then grow or shrink, then feather; each eye by itself.
 
     Args:
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
         options: What to do.
+        regions: Where each eye lies; together they cover the frame.
 
     Returns:
         The same dtype and shape; the input itself when nothing was asked for.
     """
+    if not options.active:
+        return alpha
+    adjusted = np.empty_like(alpha)
+    for region in regions:
+        adjusted[region.rows, region.columns] = _adjust(
+            np.ascontiguousarray(alpha[region.rows, region.columns]), options
+        )
+    return adjusted
+
+
+def _adjust(alpha: Plane, options: EdgeOptions) -> Plane:
     if options.threshold is not None:
         alpha = _levels(alpha, *options.threshold)
     if options.grow_px:

@@ -8,6 +8,7 @@ bilinearly; only the last multiply-add reads the full picture (the fast guided f
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cv2
@@ -78,25 +79,26 @@ def alpha_peak(alpha: Plane) -> int:
     return 255 if alpha.dtype == np.uint8 else 65535
 
 
-def grey_plane(frame: Frame, rows: slice | None = None) -> FloatPlane:
-    """Mean of R, G and B (0..1, not clipped) at the luma samples of some rows: float32 [rows, W].
+def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
+    """Mean of R, G and B (0..1, not clipped) at luma samples: float32 [h, w].
 
     Args:
         frame: The picture.
-        rows: Which luma rows; all when omitted. The start must be a multiple of the chroma block's height.
+        window: Which samples; all when omitted.
     """
-    rows = slice(0, frame.height) if rows is None else rows
+    window = Region(0, 0, frame.width, frame.height) if window is None else window
     matrix, offset = rgb_from_yuv(frame.color, frame.format)
     weights = matrix.mean(axis=0)
-    # One more chroma row on either side, so that the cut does not show.
-    step = 1 << frame.format.chroma_shift_y
-    first = max(rows.start // step - 1, 0)
-    chroma_rows = slice(first, -(-rows.stop // step) + 1)
-    if frame.format.semi_planar:
-        pair = frame.planes[1][chroma_rows]
+    fmt = frame.format
+    # One more chroma sample on every side, so that the cut does not show.
+    left, top = max((window.x >> fmt.chroma_shift_x) - 1, 0), max((window.y >> fmt.chroma_shift_y) - 1, 0)
+    right = ((window.x + window.width - 1) >> fmt.chroma_shift_x) + 2
+    bottom = ((window.y + window.height - 1) >> fmt.chroma_shift_y) + 2
+    if fmt.semi_planar:
+        pair = frame.planes[1][top:bottom, left:right]
         blue_difference, red_difference = pair[..., 0], pair[..., 1]
     else:
-        blue_difference, red_difference = frame.planes[1][chroma_rows], frame.planes[2][chroma_rows]
+        blue_difference, red_difference = (plane[top:bottom, left:right] for plane in frame.planes[1:])
     chroma = cv2.addWeighted(
         np.ascontiguousarray(blue_difference),
         float(weights[1]),
@@ -105,12 +107,10 @@ def grey_plane(frame: Frame, rows: slice | None = None) -> FloatPlane:
         float(offset.mean()),
         dtype=cv2.CV_32F,
     )
-    height = rows.stop - first * step
-    upsampled = upsample_to_luma(chroma, frame.format, frame.color, (height, frame.width))[
-        rows.start - first * step :
-    ]
-    luma = frame.planes[0][rows].astype(np.float32)
-    return cv2.scaleAdd(luma, float(weights[0]), np.ascontiguousarray(upsampled))
+    skip_x, skip_y = window.x - (left << fmt.chroma_shift_x), window.y - (top << fmt.chroma_shift_y)
+    upsampled = upsample_to_luma(chroma, fmt, frame.color, (skip_y + window.height, skip_x + window.width))
+    luma = frame.planes[0][window.rows, window.columns].astype(np.float32)
+    return cv2.scaleAdd(luma, float(weights[0]), np.ascontiguousarray(upsampled[skip_y:, skip_x:]))
 
 
 def upright_to_coded(planes: FloatPlane, rotation_degrees: Rotation) -> FloatPlane:
@@ -140,36 +140,60 @@ def refine_alpha(
     """
     alpha = np.zeros((frame.height, frame.width), alpha_dtype(frame))
     peak = np.float32(alpha_peak(alpha))
-    coefficients = [
-        (
-            upright_to_coded(gain[index] * peak, rotation_degrees),
-            upright_to_coded(offset[index] * peak, rotation_degrees),
-        )
-        for index in range(len(regions))
-    ]
-    for top in range(0, frame.height, _BAND_ROWS):
-        band = slice(top, min(top + _BAND_ROWS, frame.height))
-        grey = grey_plane(frame, band)
-        for region, (slope, bias) in zip(regions, coefficients, strict=True):
-            _refine_band(alpha, band, grey, region, slope, bias)
+    darkest, brightest = _grey_bounds(frame)
+    for index, region in enumerate(regions):
+        slope = upright_to_coded(gain[index] * peak, rotation_degrees)
+        bias = upright_to_coded(offset[index] * peak, rotation_degrees)
+        # Whatever the picture shows there, alpha rounds to 0 where neither bound reaches half a code.
+        visible = np.maximum(slope * darkest, slope * brightest) + bias >= 0.5
+        _refine_eye(frame, alpha, region, slope, bias, visible)
     return alpha
 
 
-def _refine_band(
-    alpha: Plane, band: slice, grey: FloatPlane, region: Region, slope: FloatPlane, bias: FloatPlane
+def _grey_bounds(frame: Frame) -> tuple[np.float32, np.float32]:
+    """The least and greatest grey that any codes of this format can mean."""
+    matrix, offset = rgb_from_yuv(frame.color, frame.format)
+    weights = matrix.mean(axis=0) * ((2**frame.format.bit_depth - 1) << frame.format.sample_shift)
+    middle = float(offset.mean())
+    return (
+        np.float32(middle + np.minimum(weights, 0).sum()),
+        np.float32(middle + np.maximum(weights, 0).sum()),
+    )
+
+
+def _refine_eye(
+    frame: Frame,
+    alpha: Plane,
+    region: Region,
+    slope: FloatPlane,
+    bias: FloatPlane,
+    visible: npt.NDArray[np.bool_],
 ) -> None:
-    """Write ``slope * grey + bias`` into the rows that a band and a region share."""
-    first, last = max(band.start, region.y), min(band.stop, region.y + region.height)
-    if first >= last:
+    """Write ``slope * grey + bias`` into the part of a region where anything is visible."""
+    rows, columns = np.flatnonzero(visible.any(axis=1)), np.flatnonzero(visible.any(axis=0))
+    if rows.size == 0:
         return
-    centres = np.arange(first - region.y, last - region.y) + 0.5
-    rows = (centres * (slope.shape[0] / region.height) - 0.5).astype(np.float32)
-    size = (region.width, last - first)
-    # Rows are interpolated while they are still narrow, then widened.
-    steep = cv2.resize(lerp(slope, rows, axis=0), size, interpolation=cv2.INTER_LINEAR)
-    shift = cv2.resize(lerp(bias, rows, axis=0), size, interpolation=cv2.INTER_LINEAR)
-    picture = grey[first - band.start : last - band.start, region.columns]
-    cv2.multiply(steep, np.ascontiguousarray(picture), steep)
-    # An integer destination rounds and saturates: this is the clamp to 0..1.
-    depth = cv2.CV_8U if alpha.dtype == np.uint8 else cv2.CV_16U
-    alpha[first:last, region.columns] = cv2.add(steep, shift, dtype=depth)
+    height, width = slope.shape
+    # Interpolation carries a sample's value to its neighbours, hence one more on each side. Columns are cut where
+    # a small and a full sample begin together, so that widening the cut is the same as cutting the widened plane.
+    common = math.gcd(width, region.width)
+    small_step, full_step = width // common, region.width // common
+    first_unit = max((int(columns[0]) - 1) // small_step, 0)
+    last_unit = min(-(-(int(columns[-1]) + 2) // small_step), common)
+    small_columns = slice(first_unit * small_step, last_unit * small_step)
+    left, right = region.x + first_unit * full_step, region.x + last_unit * full_step
+    top = region.y + max(int((rows[0] - 1) * region.height / height), 0)
+    bottom = region.y + min(math.ceil((rows[-1] + 2) * region.height / height), region.height)
+    slope, bias = slope[:, small_columns], bias[:, small_columns]
+    for first in range(top, bottom, _BAND_ROWS):
+        last = min(first + _BAND_ROWS, bottom)
+        centres = np.arange(first - region.y, last - region.y) + 0.5
+        positions = (centres * (height / region.height) - 0.5).astype(np.float32)
+        size = (right - left, last - first)
+        # Rows are interpolated while they are still narrow, then widened.
+        steep = cv2.resize(lerp(slope, positions, axis=0), size, interpolation=cv2.INTER_LINEAR)
+        shift = cv2.resize(lerp(bias, positions, axis=0), size, interpolation=cv2.INTER_LINEAR)
+        cv2.multiply(steep, grey_plane(frame, Region(left, first, *size)), steep)
+        # An integer destination rounds and saturates: this is the clamp to 0..1.
+        depth = cv2.CV_8U if alpha.dtype == np.uint8 else cv2.CV_16U
+        alpha[first:last, left:right] = cv2.add(steep, shift, dtype=depth)
