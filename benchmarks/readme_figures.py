@@ -30,7 +30,8 @@ def table() -> str:
     lines += [
         "",
         f"Ten times the length takes {memory['growth_mb']:+d} MB of memory "
-        f"({memory['peak_mb_10_s']} MB for 10 s of 1080p with `fast`). From a cold process to the end of a one-frame job: {startup['rvm_seconds']:.1f} s with `rvm`, "
+        f"({memory['peak_mb_10_s']} MB for 10 s of 1080p with `fast`). From a cold process to the end of a one-frame "
+        f"job: {startup['rvm_seconds']:.1f} s with `rvm`, "
         f"{startup['fast_seconds']:.1f} s with `fast`. Measured {first['date']} on {first['cores']} cores "
         f"({first['machine']}), ONNX Runtime {first['onnxruntime']}, commit {first['commit']}.",
     ]

@@ -33,7 +33,9 @@ def main(page: Path) -> None:
     """Segment the clip and put four pictures side by side."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.mp4"
-        report = vitascope.segment(CLIP, out, output=["mask", "key", "blur"], settings={"edges.decontaminate": True})
+        report = vitascope.segment(
+            CLIP, out, output=["mask", "key", "blur"], settings={"edges.decontaminate": True}
+        )
         pictures = [left_eye(CLIP), *(left_eye(output.path) for output in report.outputs)]
     strip = np.concatenate(pictures, axis=1)
     strip = cv2.resize(strip, None, fx=0.55, fy=0.55, interpolation=cv2.INTER_AREA)

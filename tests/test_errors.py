@@ -17,6 +17,7 @@ CODES = {
     "ModelUnavailableError": 5,
     "ModelChecksumError": 5,
     "EngineError": 5,
+    "KernelCompileError": 5,
     "MissingDependencyError": 5,
 }
 

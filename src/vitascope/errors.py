@@ -13,6 +13,7 @@
         │   ├── ModelUnavailableError  5   not on this machine, and it could not be fetched
         │   └── ModelChecksumError     5   the bytes are not those the catalogue names
         ├── EngineError                5   an inference engine that failed
+        ├── KernelCompileError         5   CUDA source that the driver's compiler refused
         ├── MissingDependencyError     5   an optional package that is not installed
         └── PipelineError              the code of its first cause; also an ExceptionGroup
 
@@ -30,6 +31,7 @@ __all__ = [
     "CorruptInputError",
     "EngineError",
     "InputError",
+    "KernelCompileError",
     "MissingDependencyError",
     "ModelChecksumError",
     "ModelError",
@@ -89,6 +91,12 @@ class ModelChecksumError(ModelError):
 
 class EngineError(VitascopeError):
     """An inference engine that could not be opened, or failed while running."""
+
+    exit_code = 5
+
+
+class KernelCompileError(VitascopeError):
+    """A CUDA kernel that could not be built for this GPU; the compiler's log is the cause."""
 
     exit_code = 5
 

@@ -7,13 +7,14 @@ resizing the three planes and converting the small picture gives the same result
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, resample_window
 
@@ -31,9 +32,13 @@ def preprocess(
     std: Triple = (1.0, 1.0, 1.0),
     layout: Literal["NCHW", "NHWC"] = "NCHW",
     rotation_degrees: Rotation = 0,
-    out: npt.NDArray[np.float32] | None = None,
-) -> npt.NDArray[np.float32]:
+    dtype: Literal["float32", "float16"] = "float32",
+    out: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[Any]:
     """Crop, resize (antialiased), convert to RGB and normalise, for each region.
+
+    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
+    current CuPy stream.
 
     Args:
         frame: A picture in any of ``frames.PIXEL_FORMATS``.
@@ -43,23 +48,33 @@ def preprocess(
         std: Divides what is left.
         layout: Order of the axes of the result.
         rotation_degrees: Clockwise turn that makes the picture upright.
-        out: Where to write; a new array when omitted.
+        dtype: Element type of the result.
+        out: Where to write, on the frame's device; a new array when omitted.
 
     Returns:
-        float32 [N, 3, h, w] or [N, h, w, 3], C-contiguous; RGB 0..1 (clipped) before mean and std.
+        [N, 3, h, w] or [N, h, w, 3] of ``dtype``, C-contiguous; RGB 0..1 (clipped) before mean and std.
 
     Raises:
-        ValueError: ``out`` has another shape or dtype than the result.
+        ValueError: ``out`` has another shape or dtype than the result, or a frame on the GPU is not semi-planar.
+        KernelCompileError: The CUDA source could not be built for this GPU.
     """
     height, width = size
     shape = (len(regions), 3, height, width) if layout == "NCHW" else (len(regions), height, width, 3)
-    if out is None:
-        out = np.empty(shape, np.float32)
-    elif out.shape != shape or out.dtype != np.float32:
-        raise ValueError(f"out is {out.dtype} {out.shape}, expected float32 {shape}")
+    if out is not None and (out.shape != shape or out.dtype != np.dtype(dtype)):
+        raise ValueError(f"out is {out.dtype} {out.shape}, expected {dtype} {shape}")
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.preprocess_cuda import launch_preprocess
+
+        made: npt.NDArray[Any] = launch_preprocess(
+            frame, regions, size=size, mean=mean, std=std, layout=layout, rotation_degrees=rotation_degrees,
+            dtype=np.dtype(dtype), shape=shape, out=out,
+        )  # fmt: skip
+        return made
     coded_size = (width, height) if rotation_degrees in (90, 270) else (height, width)
     matrix, offset = rgb_from_yuv(frame.color, frame.format)
-    for picture, region in zip(out, regions, strict=True):
+    result: npt.NDArray[Any] = np.empty(shape, dtype) if out is None else out
+    for picture, region in zip(result, regions, strict=True):
         luma, blue_difference, red_difference = _small_planes(frame, region, coded_size)
         channels = picture if layout == "NCHW" else np.moveaxis(picture, -1, 0)
         for channel, row, bias, subtract, divide in zip(channels, matrix, offset, mean, std, strict=True):
@@ -73,7 +88,7 @@ def preprocess(
                 rgb *= np.float32(1.0 / divide)
             # np.rot90 turns counter-clockwise for positive k.
             channel[...] = np.rot90(rgb, k=-(rotation_degrees // 90))
-    return out
+    return result
 
 
 def _small_planes(

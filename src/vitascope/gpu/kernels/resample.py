@@ -14,6 +14,7 @@ from vitascope.gpu.kernels.region import Region
 
 __all__ = [
     "chroma_window",
+    "clamped_span",
     "downsample_to_chroma",
     "lerp",
     "read_bilinear",
@@ -59,8 +60,8 @@ def resample_window(plane: Plane, window: Window, size: tuple[int, int]) -> Floa
         float32 [height, width] or [height, width, 2], in the plane's units.
     """
     left, top, right, bottom = window
-    x0, x1 = _clamped_span(left, right, plane.shape[1])
-    y0, y1 = _clamped_span(top, bottom, plane.shape[0])
+    x0, x1 = clamped_span(left, right, plane.shape[1])
+    y0, y1 = clamped_span(top, bottom, plane.shape[0])
     height, width = size
     patch = _resize(plane[y0:y1, x0:x1].astype(np.float32), size)
     # The integer patch covers a little more than the window; read the window out of the resized patch.
@@ -150,7 +151,8 @@ def _double_columns(plane: FloatPlane, *, cosited: bool) -> FloatPlane:
     return doubled
 
 
-def _clamped_span(start: float, stop: float, length: int) -> tuple[int, int]:
+def clamped_span(start: float, stop: float, length: int) -> tuple[int, int]:
+    """First sample, and one past the last, that a window of an axis of ``length`` samples touches; at least one."""
     first = min(max(math.floor(start), 0), length - 1)
     return first, max(min(math.ceil(stop), length), first + 1)
 

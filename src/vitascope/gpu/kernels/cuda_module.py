@@ -1,0 +1,58 @@
+"""CUDA C++ sources beside their references, compiled with NVRTC when a GPU first needs them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from vitascope.errors import KernelCompileError, MissingDependencyError
+
+__all__ = ["SOURCES", "cuda_kernel", "is_on_gpu"]
+
+SOURCES = Path(__file__).parent
+"""Where the ``.cu`` files lie."""
+
+
+def is_on_gpu(array: Any) -> bool:
+    """True for CuPy arrays; asks no library, so that a CPU run never imports CuPy."""
+    return type(array).__module__.partition(".")[0] == "cupy"
+
+
+def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
+    """A kernel of one of the ``.cu`` files, compiled for the current device.
+
+    Compiled once for each device and set of definitions; CuPy keeps the result on disk for the next process.
+
+    Args:
+        source: File name, for example ``preprocess.cu``.
+        name: The kernel.
+        defines: Preprocessor definitions: types and switches that the inner loop must not test.
+
+    Raises:
+        MissingDependencyError: CuPy is not installed.
+        KernelCompileError: NVRTC refused the source; its log is the cause.
+    """
+    cupy = _cupy()
+    return _compiled(cupy.cuda.Device().id, source, name, tuple(sorted(defines.items())))
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependencyError("the GPU kernels need CuPy: pip install 'vitascope[cuda]'") from error
+    return cupy
+
+
+@lru_cache(maxsize=256)
+def _compiled(device: int, source: str, name: str, defines: tuple[tuple[str, str | int], ...]) -> Any:
+    cupy = _cupy()
+    options = ("-std=c++17", *(f"-D{key}={value}" for key, value in defines))
+    module = cupy.RawModule(
+        code=(SOURCES / source).read_text(encoding="utf-8"), options=options, backend="nvrtc"
+    )
+    try:
+        return module.get_function(name)
+    except (cupy.cuda.compiler.CompileException, cupy.cuda.driver.CUDADriverError) as error:
+        raise KernelCompileError(f"{source}: NVRTC could not build {name} for device {device}") from error

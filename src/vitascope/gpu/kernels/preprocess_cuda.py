@@ -1,0 +1,134 @@
+"""Launch of ``preprocess.cu``: what the kernel needs to know of a frame, as plain structs passed by value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from vitascope.frames import ColorSpec, Frame, Rotation, YuvFormat
+from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.cuda_module import cuda_kernel
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.resample import chroma_window, clamped_span
+
+__all__ = ["launch_preprocess"]
+
+Triple = tuple[float, float, float]
+
+_THREADS = 128
+_SPAN = 2048  # samples of a row that a block sums, as in preprocess.cu
+_MAX_EYES = 2
+
+_AXIS = np.dtype([("start", "f4"), ("step", "f4"), ("first", "i4"), ("last", "i4")])
+_PICTURE = np.dtype([("data", "u8"), ("pitch", "i8"), ("x", _AXIS), ("y", _AXIS)])
+_PICTURES = np.dtype([("picture", _PICTURE, 2 * _MAX_EYES)])
+_COLOR = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3), ("mean", "f4", 3), ("scale", "f4", 3)])
+
+
+def launch_preprocess(
+    frame: Frame,
+    regions: Sequence[Region],
+    *,
+    size: tuple[int, int],
+    mean: Triple,
+    std: Triple,
+    layout: str,
+    rotation_degrees: Rotation,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    out: Any,
+) -> Any:
+    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``.
+
+    Raises:
+        ValueError: The frame is not semi-planar, there are more than two regions, or the result is more than 2000
+            times narrower than a region.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    import cupy
+
+    if not frame.format.semi_planar:
+        raise ValueError(f"the GPU kernel reads NV12 and P010, not {frame.format.name}")
+    if len(regions) > _MAX_EYES:
+        raise ValueError(f"the GPU kernel makes at most {_MAX_EYES} regions at once, not {len(regions)}")
+    result = cupy.empty(shape, dtype) if out is None else out
+    height, width = (size[1], size[0]) if rotation_degrees in (90, 270) else size
+    pictures, run = _describe(frame, regions, (height, width))
+    kernel = cuda_kernel(
+        "preprocess.cu",
+        "preprocess",
+        SAMPLE="unsigned char" if frame.format.bit_depth == 8 else "unsigned short",
+        OUTPUT="float" if dtype == np.float32 else "__half",
+        VECTORS=int(all(_has_whole_vectors(plane) for plane in frame.planes)),
+    )
+    kernel(
+        (math.ceil(width / run), height, len(regions)),
+        (_THREADS,),
+        (
+            pictures,
+            result,
+            _color_parameter(frame.color, frame.format, mean, std),
+            np.int32(height),
+            np.int32(width),
+            np.int32(run),
+            np.int32(rotation_degrees),
+            np.int32(layout == "NHWC"),
+        ),
+    )
+    return result
+
+
+def _describe(frame: Frame, regions: Sequence[Region], size: tuple[int, int]) -> tuple[Any, int]:
+    """The kernel's view of every eye's planes, and how many outputs of a row one block can make."""
+    height, width = size
+    pictures = np.zeros(1, _PICTURES)
+    longest_run = float(width)
+    for index, region in enumerate(regions):
+        luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
+        windows = (luma_window, chroma_window(region, frame.format, frame.color))
+        for slot, (plane, (left, top, right, bottom)) in enumerate(zip(frame.planes, windows, strict=True)):
+            array: Any = plane  # a CuPy array, whose pointer NumPy's types do not know
+            channels = slot + 1
+            step = (right - left) / width
+            pictures["picture"][0, 2 * index + slot] = (
+                array.data.ptr,
+                array.strides[0] // array.dtype.itemsize,
+                _axis(left, right, width, array.shape[1]),
+                _axis(top, bottom, height, array.shape[0]),
+            )
+            # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
+            longest_run = min(longest_run, (_SPAN / channels - 24) / step)
+    if longest_run < 1:
+        raise ValueError(
+            f"the GPU kernel shrinks at most {_SPAN - 48} samples to one; {width} outputs are too few"
+        )
+    return pictures, int(longest_run)
+
+
+def _axis(start: float, stop: float, count: int, length: int) -> tuple[float, float, int, int]:
+    """One axis of a window, and the samples of the plane that it may read: the eye's own."""
+    first, end = clamped_span(start, stop, length)
+    return start, (stop - start) / count, first, end - 1
+
+
+def _has_whole_vectors(plane: Any) -> bool:
+    """True when every row begins on 16 bytes and may be read to a multiple of 16 bytes."""
+    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
+    return bool(
+        plane.data.ptr % 16 == 0
+        and plane.strides[0] % 16 == 0
+        and plane.strides[0] >= -(-row_bytes // 16) * 16
+    )
+
+
+@lru_cache(maxsize=64)
+def _color_parameter(color: ColorSpec, fmt: YuvFormat, mean: Triple, std: Triple) -> Any:
+    matrix, offset = rgb_from_yuv(color, fmt)
+    parameter = np.zeros(1, _COLOR)
+    parameter["matrix"], parameter["offset"] = matrix.ravel(), offset
+    parameter["mean"], parameter["scale"] = mean, 1.0 / np.array(std)
+    return parameter
