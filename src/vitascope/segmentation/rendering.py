@@ -9,7 +9,14 @@ from types import TracebackType
 
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.frames import Frame
-from vitascope.gpu.kernels.composite import blur_background, matte_frame, over_color, over_frame, tint
+from vitascope.gpu.kernels.composite import (
+    blur_background,
+    clear_transparent,
+    matte_frame,
+    over_color,
+    over_frame,
+    tint,
+)
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.encoding import Encoding
 from vitascope.segmentation.backgrounds import Background
@@ -87,7 +94,7 @@ class Renderer:
             case "cutout":
                 return lambda matte: over_color(matte.foreground, matte.alpha, _BLACK)
             case "alpha":
-                return lambda matte: matte.foreground
+                return lambda matte: clear_transparent(matte.foreground, matte.alpha)
             case "blur":
                 return self._blur
             case "replace":

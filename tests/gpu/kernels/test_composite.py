@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from pictures import FORMATS, ODD_SIZES, random_frame, solid_frame, strided
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.color import yuv_from_rgb
-from vitascope.gpu.kernels.composite import blur_background, matte_frame, over_color, over_frame, tint
+from vitascope.gpu.kernels.composite import (
+    blur_background,
+    clear_transparent,
+    matte_frame,
+    over_color,
+    over_frame,
+    tint,
+)
 from vitascope.gpu.kernels.guided import alpha_dtype
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
@@ -197,3 +204,16 @@ def test_a_small_person_anywhere_is_composited_exactly(name, location, size, box
         frame.planes, out.planes, weights(frame, alpha), key_codes(frame, KEY), strict=True
     ):
         assert np.abs(result - (plane * weight + code * (1 - weight))).max() <= 1.0 * step + 0.01
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "yuv422p10le", "nv12"])
+def test_what_is_transparent_is_gone_but_for_a_margin(name):
+    frame = random_frame(PIXEL_FORMATS[name], (96, 96))
+    alpha = np.zeros((96, 96), alpha_dtype(frame))
+    alpha[40:50, 40:50] = 1  # hardly there, but there
+    out = clear_transparent(frame, alpha, margin_px=8)
+    np.testing.assert_array_equal(out.planes[0][32:58, 32:58], frame.planes[0][32:58, 32:58])
+    black = key_codes(frame, (0, 0, 0))
+    assert (out.planes[0][:30] == black[0]).all()
+    assert (out.planes[0][:, 60:] == black[0]).all()
+    np.testing.assert_array_equal(out.planes[1][:14], np.broadcast_to(black[1], out.planes[1][:14].shape))

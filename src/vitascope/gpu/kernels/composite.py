@@ -21,7 +21,15 @@ from vitascope.gpu.kernels.guided import alpha_peak
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = ["blur_background", "matte_color", "matte_frame", "over_color", "over_frame", "tint"]
+__all__ = [
+    "blur_background",
+    "clear_transparent",
+    "matte_color",
+    "matte_frame",
+    "over_color",
+    "over_frame",
+    "tint",
+]
 
 Rgb = tuple[int, int, int]
 Codes = tuple[int, ...]
@@ -86,6 +94,23 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
     depth = cv2.CV_8U if peak == 255 else cv2.CV_16U
     keep = cv2.addWeighted(alpha, -opacity, alpha, 0.0, float(peak), dtype=depth)
     return over_color(frame, keep, rgb)
+
+
+def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Frame:
+    """Black where nobody is near: what was cut out must not travel along under a transparent alpha plane.
+
+    A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
+
+    Args:
+        frame: The picture.
+        alpha: uint8 or uint16 [H, W].
+        margin_px: Luma samples around people that stay.
+    """
+    side = 2 * margin_px + 1
+    near = cv2.dilate(
+        (alpha > 0).astype(alpha.dtype) * alpha.dtype.type(alpha_peak(alpha)), np.ones((side, side))
+    )
+    return over_color(frame, near, (0, 0, 0))
 
 
 def blur_background(frame: Frame, alpha: Plane, *, sigma: float, regions: Sequence[Region]) -> Frame:
