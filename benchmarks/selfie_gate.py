@@ -3,7 +3,8 @@
 Claims measured here, gated against ungated on the same pictures, each picture a stream of its own:
 
 - ``empty``: pictures without people in which more than 0.5 % of the frame is claimed.
-- ``whole``, ``small``, ``dark``, ``partly seen``: recall = matted part of the people's pixels, mean over pictures.
+- ``whole``, ``small``, ``dark``, ``partly seen``, ``seated``: recall = matted part of the people's pixels, mean over
+  pictures.
 - ``video``: a clip played through: part of the ungated matte that is kept, second looks, milliseconds a frame.
 
 The pictures are scikit-image's: scenes, textures and drawings without people, cropped, flattened to 16:9 and
@@ -266,11 +267,19 @@ def cut_off(picture: Picture, mask: FloatArray) -> tuple[Picture, FloatArray]:
     return picture[:, :edge], mask[:, :edge]
 
 
+def seated(picture: Picture, mask: FloatArray) -> tuple[Picture, FloatArray]:
+    """The frame ends half way down the people, below the shoulders: a stand-in for sitting at a table."""
+    rows = np.where(mask.max(axis=1) > 0.5)[0]
+    edge = int(rows.mean()) + 1 if len(rows) else len(mask)
+    return picture[:edge], mask[:edge]
+
+
 KINDS: dict[str, Change] = {
     "whole": lambda picture, mask: (picture, mask),
     "small": lambda picture, mask: (picture, mask),
     "dark": lambda picture, mask: ((picture * 0.2).astype(np.uint8), mask),
     "partly seen": cut_off,
+    "seated": seated,
 }
 
 

@@ -8,7 +8,6 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -35,11 +34,6 @@ class Device:
     label: str
     """For reports, for example ``CPU (2 cores)``."""
 
-    @property
-    def xp(self) -> ModuleType:
-        """The array namespace: NumPy."""
-        return np
-
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -47,7 +41,8 @@ class Gpu:
 
     name: str
     driver: str
-    memory_bytes: int
+    memory_bytes: int | None
+    """None where the driver does not tell."""
 
 
 def select_device(kind: Literal["auto", "cpu", "cuda"]) -> Device:
@@ -101,8 +96,16 @@ def probe_gpus() -> tuple[Gpu, ...]:
     if tool is None:
         return ()
     query = [tool, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
-    answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # a driver that hangs is as good as none
+        return ()
     if answer.returncode != 0:
         return ()
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
-    return tuple(Gpu(row[0], row[1], int(row[2]) * 2**20) for row in rows if len(row) == 3)
+    return tuple(_gpu(*row) for row in rows if len(row) == 3)
+
+
+def _gpu(name: str, driver: str, memory_mib: str) -> Gpu:
+    # Cards that share the host's memory answer "[N/A]".
+    return Gpu(name, driver, int(memory_mib) * 2**20 if memory_mib.isdecimal() else None)

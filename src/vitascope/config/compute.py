@@ -120,7 +120,7 @@ class ProcessingSettings(Section):
     """``processing``: threads and queues on the CPU."""
 
     num_threads: ThreadCount = setting(
-        0, "Threads of the network and the kernels on the CPU; 0 or null uses all cores.", ge=0, le=4096
+        0, "Threads of the network on the CPU; 0 or null uses all cores.", ge=0, le=4096
     )
     use_multiprocessing: bool = setting(
         False, "Run CPU stages in processes of their own.", arrives_with=Arrival.GPU_TOOLKIT

@@ -1,4 +1,4 @@
-"""The one place that reads environment variables."""
+"""The one place that reads settings from environment variables."""
 
 from __future__ import annotations
 

@@ -190,14 +190,35 @@ class VideoWriter:
         self._write(frame, alpha)
 
     def finish(self) -> None:
-        """Write what encoder and source still hold, and give the output its name.
+        """Complete the file and give it its name: ``complete`` and ``publish``.
 
         Raises:
             OutputError: No frame was written, or the disk failed; nothing is left behind then.
             CorruptInputError: The sound of ``copy_from`` is damaged and ``keep_partial`` is off.
         """
+        self.complete()
+        self.publish()
+
+    def complete(self) -> None:
+        """Write what encoder and source still hold; the file is whole, under its temporary name.
+
+        Raises:
+            OutputError: As ``finish``.
+            CorruptInputError: As ``finish``.
+        """
         try:
             self._finalise(until=None)
+        except BaseException:
+            self.discard()
+            raise
+
+    def publish(self) -> None:
+        """Give the completed file its name.
+
+        Raises:
+            OutputError: The rename failed; nothing is left behind then.
+        """
+        try:
             with wrap_output_error(self._path, "finish it"):
                 self._target.partial.commit()
                 self._byte_count = self._target.byte_count()
@@ -223,7 +244,8 @@ class VideoWriter:
             self.discard()
             return None
         try:
-            self._finalise(until=self._clock.end)
+            if self._is_open:
+                self._finalise(until=self._clock.end)
             return self._target.partial.keep()
         except BaseException:
             self.discard()

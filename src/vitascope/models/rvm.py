@@ -7,8 +7,9 @@ picture::
     small RGB ── encoder ──> features ── decoder (recurrent) ──> guided-filter gain and offset
                  batched over frames     frame by frame
 
-The shrinking belongs to the ``preprocess`` kernel and the last multiply-add to ``composite``; the result is the
-same within rounding.
+The last multiply-add belongs to ``guided.py``, and is the authors' arithmetic. The shrinking belongs to ``preprocess``
+and is not: the authors read single samples (bilinear, no antialiasing), which flickers on fine texture at the ratios of
+4K and 8K; the kernel averages. Given the same small picture, gain and offset are the official graph's within rounding.
 
 The weights are GPL-3.0 and are fetched, never shipped.
 """
@@ -69,6 +70,7 @@ class RvmNetwork:
 
     Args:
         path: An official ``rvm_*_fp32.onnx``, already verified.
+        name: What reports call it.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         threads: CPU threads; 0 uses every core.
@@ -78,18 +80,19 @@ class RvmNetwork:
         EngineError: ONNX Runtime cannot load it.
     """
 
-    name = "rvm"
     recurrent = True
 
     def __init__(
         self,
         path: Path,
         *,
+        name: str = "rvm",
         downsample_ratio: float | None = None,
         longest_side: int | None = None,
         threads: int = 0,
     ) -> None:
         encoder, decoder = cut_official_graph(path)
+        self.name = name
         self._ratio = downsample_ratio
         self._longest_side = longest_side
         self._encoder = OnnxRuntimeEngine(encoder, threads=threads)

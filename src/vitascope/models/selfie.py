@@ -25,7 +25,7 @@ from vitascope.models.network import (
     StatelessState,
     join_pictures,
 )
-from vitascope.models.presence import Look, PresenceGate
+from vitascope.models.presence import Claimant, Look, PresenceGate
 
 __all__ = ["SelfieChoice", "SelfieNetwork"]
 
@@ -104,14 +104,15 @@ class SelfieNetwork:
             images: float32 [T, E, 256, 256, 3] or [T, E, 144, 256, 3], RGB 0..1; the size says which network.
             state: From ``new_state`` of this network.
         """
-        engine = self._landscape if images.ndim == 5 and images.shape[2] == 144 else self._general
+        claimant: Claimant = "landscape" if images.ndim == 5 and images.shape[2] == 144 else "general"
+        engine = self._landscape if claimant == "landscape" else self._general
         pictures = join_pictures(images, name=self.name, layout="NHWC", size=engine.size)
         if isinstance(state, PresenceGate) is not self._gate:
             raise ModelError(f"{self.name}: the stream's state was made by another network")
         mattes = engine.mattes(pictures).reshape(images.shape[:4])
         if isinstance(state, PresenceGate):
             return [
-                MatteEstimate(alpha=state.apply(alpha, eyes, self.look_again))
+                MatteEstimate(alpha=state.apply(alpha, eyes, self.look_again, claimant=claimant))
                 for alpha, eyes in zip(mattes, images, strict=True)
             ]
         return [MatteEstimate(alpha=alpha) for alpha in mattes]

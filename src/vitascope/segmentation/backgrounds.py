@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from vitascope.errors import InputError
-from vitascope.frames import Frame
+from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.fit import fit_frame
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.reader import VideoReader, open_video
@@ -32,6 +32,7 @@ class Background:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reader: VideoReader | None = None
+        self._rotation_degrees: Rotation = 0
         self._frames: Iterator[Frame] = self._play()
         self._current = next(self._frames)
         self._next: Frame | None = next(self._frames, None)
@@ -55,16 +56,25 @@ class Background:
             self._reader.close()
             self._reader = None
 
-    def behind(self, frame: Frame, regions: list[Region]) -> Frame:
-        """The background for a frame: same size, format and moment.
+    def behind(self, frame: Frame, regions: list[Region], *, rotation_degrees: Rotation = 0) -> Frame:
+        """The background for a frame: same size, format and moment, upright when the frame is turned upright.
 
         Args:
             frame: The frame that will stand before it; frames come in order.
             regions: Each eye's view.
+            rotation_degrees: Clockwise turn that makes the frame upright.
         """
-        if self._fitted is None or not self._is_still:
+        shown = self._current
+        if not self._is_still:
             self._advance(frame.pts * frame.time_base)
-            self._fitted = fit_frame(self._current, like=frame, regions=regions)
+        if self._fitted is None or self._current is not shown:
+            self._fitted = fit_frame(
+                self._current,
+                like=frame,
+                regions=regions,
+                picture_rotation_degrees=self._rotation_degrees,
+                rotation_degrees=rotation_degrees,
+            )
         return frame.with_planes(self._fitted.planes)
 
     def _advance(self, now_seconds: Fraction) -> None:
@@ -89,6 +99,7 @@ class Background:
     def _play(self) -> Iterator[Frame]:
         self.close()
         self._reader = open_video(self._path)
+        self._rotation_degrees = self._reader.info.rotation_degrees
         count = 0
         for frame in self._reader:
             count += 1

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import OutputError
-from vitascope.frames import Frame, Plane, VideoInfo
+from vitascope.frames import Frame, Plane, Rotation, VideoInfo
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.partial_file import PartialFile
@@ -37,7 +37,10 @@ class ContactSheet:
 
     def __init__(self, path: Path, info: VideoInfo) -> None:
         self._path = path
-        height = max(round(_STILL_WIDTH * info.height / info.width), 1)
+        self._rotation: Rotation = info.rotation_degrees
+        is_turned = info.rotation_degrees in (90, 270)
+        aspect = info.width / info.height if is_turned else info.height / info.width
+        height = max(round(_STILL_WIDTH * aspect), 1)
         self._size = (height, _STILL_WIDTH)
         self._stride = 1
         self._stills: list[tuple[int, Rgb8]] = []
@@ -80,7 +83,8 @@ class ContactSheet:
 
     def _still(self, rendered: Rendered) -> Rgb8:
         height, width = self._size
-        alpha: Plane = cv2.resize(rendered.matte.alpha, (width, height), interpolation=cv2.INTER_AREA)
+        upright = np.ascontiguousarray(np.rot90(rendered.matte.alpha, k=-(self._rotation // 90)))
+        alpha: Plane = cv2.resize(upright, (width, height), interpolation=cv2.INTER_AREA)
         grey: Rgb8 = (alpha if alpha.dtype == np.uint8 else alpha >> 8).astype(np.uint8)
         pictures = [
             self._small(rendered.matte.frame),
@@ -92,6 +96,8 @@ class ContactSheet:
 
     def _small(self, frame: Frame) -> Rgb8:
         whole = [Region(0, 0, frame.width, frame.height)]
-        rgb = preprocess(frame, regions=whole, size=self._size, layout="NHWC")[0]
+        rgb = preprocess(
+            frame, regions=whole, size=self._size, layout="NHWC", rotation_degrees=self._rotation
+        )[0]
         small: Rgb8 = np.rint(rgb * 255).astype(np.uint8)
         return small

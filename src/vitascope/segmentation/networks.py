@@ -84,6 +84,7 @@ def _open_named(
     ratio = settings.model.downsample_ratio
     return RvmNetwork(
         path,
+        name=name,
         downsample_ratio=None if ratio == "auto" else ratio,
         longest_side=settings.model.longest_side,
         threads=threads,

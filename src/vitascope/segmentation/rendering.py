@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 
 from vitascope.config import OutputKind, OutputSettings
-from vitascope.frames import Frame
+from vitascope.errors import UsageError
+from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.composite import (
     blur_background,
     clear_transparent,
@@ -17,6 +18,7 @@ from vitascope.gpu.kernels.composite import (
     over_frame,
     tint,
 )
+from vitascope.gpu.kernels.eyes import cut, each_eye
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.encoding import Encoding
 from vitascope.segmentation.backgrounds import Background
@@ -37,8 +39,10 @@ class Rendered:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, for the queues."""
-        return self.matte.alpha.nbytes + sum(picture.nbytes for picture in self.pictures)
+        """Bytes held, for the queues; planes that several pictures share count once."""
+        frames = (self.matte.frame, self.matte.foreground, *self.pictures)
+        planes = {id(plane): plane.nbytes for frame in frames for plane in frame.planes}
+        return int(self.matte.alpha.nbytes + sum(planes.values()))
 
 
 class Renderer:
@@ -48,19 +52,28 @@ class Renderer:
         outputs: Kind and encoding of each output.
         settings: Colours, blur, background.
         regions: Where each eye lies.
+        rotation_degrees: Clockwise turn that makes the frames upright.
 
     Raises:
+        UsageError: ``replace`` without a background.
         InputError: The background cannot be opened.
     """
 
     def __init__(
-        self, outputs: list[tuple[OutputKind, Encoding]], *, settings: OutputSettings, regions: list[Region]
+        self,
+        outputs: list[tuple[OutputKind, Encoding]],
+        *,
+        settings: OutputSettings,
+        regions: list[Region],
+        rotation_degrees: Rotation = 0,
     ) -> None:
         self._settings = settings
+        self._rotation_degrees: Rotation = rotation_degrees
         self._regions = regions
         self._background: Background | None = None
         if any(kind == "replace" for kind, _ in outputs):
-            assert settings.background is not None  # the settings refuse replace without one
+            if settings.background is None:
+                raise UsageError("replace needs output.background, the path of an image or a video")
             self._background = Background(Path(settings.background))
         self._draw = [self._drawer(kind, encoding) for kind, encoding in outputs]
 
@@ -90,26 +103,44 @@ class Renderer:
                 )
             case "key":
                 color = settings.key_color.as_tuple()
-                return lambda matte: over_color(matte.foreground, matte.alpha, color)
+                return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, color))
             case "cutout":
-                return lambda matte: over_color(matte.foreground, matte.alpha, _BLACK)
+                return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, _BLACK))
             case "alpha":
-                return lambda matte: clear_transparent(matte.foreground, matte.alpha)
+                return self._on_foreground(lambda eye, alpha, _: clear_transparent(eye, alpha))
             case "blur":
-                return self._blur
+                return self._on_foreground(self._blur)
             case "replace":
                 return self._replace
             case "overlay":
                 color, opacity = settings.overlay_color.as_tuple(), settings.overlay_opacity
-                return lambda matte: tint(matte.frame, matte.alpha, color, opacity=opacity)
+                return lambda matte: each_eye(
+                    matte.frame,
+                    matte.alpha,
+                    self._regions,
+                    lambda eye, alpha, _: tint(eye, alpha, color, opacity=opacity),
+                )
 
-    def _blur(self, matte: Matte) -> Frame:
-        sigma = self._settings.blur_radius * matte.frame.height / _REFERENCE_LINES
-        return blur_background(matte.foreground, matte.alpha, sigma=sigma, regions=self._regions)
+    def _on_foreground(self, make: Callable[[Frame, Plane, Region], Frame]) -> Callable[[Matte], Frame]:
+        return lambda matte: each_eye(matte.foreground, matte.alpha, self._regions, make)
+
+    def _blur(self, eye: Frame, alpha: Plane, _: Region) -> Frame:
+        lines = eye.width if self._rotation_degrees in (90, 270) else eye.height
+        return blur_background(eye, alpha, sigma=self._settings.blur_radius * lines / _REFERENCE_LINES)
 
     def _replace(self, matte: Matte) -> Frame:
         assert self._background is not None  # opened with the drawer
-        return over_frame(matte.foreground, matte.alpha, self._background.behind(matte.frame, self._regions))
+        behind = self._background.behind(matte.frame, self._regions, rotation_degrees=self._rotation_degrees)
+        return each_eye(
+            matte.foreground,
+            matte.alpha,
+            self._regions,
+            lambda eye, alpha, region: over_frame(
+                eye,
+                alpha,
+                behind if eye.width == behind.width and eye.height == behind.height else cut(behind, region),
+            ),
+        )
 
 
 def mask_is_full_range(encoding: Encoding) -> bool:

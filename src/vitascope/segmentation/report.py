@@ -37,6 +37,8 @@ class SegmentReport:
     model_requested: str
     model_note: str | None
     """Why the model is not the one that might be expected."""
+    notes: tuple[str, ...]
+    """What was not done, or had no effect, one line each."""
     engine: str
     device: str
     profile: str

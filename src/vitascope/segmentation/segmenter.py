@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -27,7 +28,7 @@ from vitascope.segmentation.matting import Matte, MattingOptions, StreamMatting
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
 from vitascope.segmentation.plan import PlannedVideo, encoding_for, refuse_clashes
 from vitascope.segmentation.rendering import Rendered, Renderer
-from vitascope.segmentation.report import SegmentReport
+from vitascope.segmentation.report import OutputReport, SegmentReport
 from vitascope.segmentation.writing import OutputSet
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
@@ -80,7 +81,9 @@ class Segmenter:
         self.loaded = loaded or load_settings(profile=profile, flags=settings)
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device)
-        # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each.
+        # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
+        # the process's; close() gives it back.
+        self._opencv_threads = cv2.getNumThreads()
         cv2.setNumThreads(1)
         self.chosen: ChosenNetwork = open_network(
             self.settings, store or ModelStore(vitascope_home()), progress=fetch_progress
@@ -97,8 +100,9 @@ class Segmenter:
         self.close()
 
     def close(self) -> None:
-        """Free the network."""
+        """Free the network, and give OpenCV its threads back."""
         self.chosen.network.close()
+        cv2.setNumThreads(self._opencv_threads)
 
     def stream(self, video: Path | str) -> Iterator[FrameAndAlpha]:
         """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
@@ -113,8 +117,9 @@ class Segmenter:
             source = _Frames(reader)
             matting = self._matting(reader, self._layout(reader))
             stages = [*self._to_estimates(source, matting), Map("postprocess", matting.refine)]
-            for matte in Pipeline(stages).stream():
-                yield FrameAndAlpha(matte.frame, matte.alpha)
+            with closing(Pipeline(stages).stream()) as mattes:
+                for matte in mattes:
+                    yield FrameAndAlpha(matte.frame, matte.alpha)
             source.raise_damage()
 
     def write(
@@ -151,10 +156,23 @@ class Segmenter:
             matting = self._matting(reader, layout)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
             renderer = stack.enter_context(
-                Renderer(kinds, settings=self.settings.output, regions=matting.regions)
+                Renderer(
+                    kinds,
+                    settings=self.settings.output,
+                    regions=matting.regions,
+                    rotation_degrees=reader.info.rotation_degrees,
+                )
             )
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
-            files = stack.enter_context(OutputSet(reader, outputs, encodings, trim=self.settings.video))
+            files = stack.enter_context(
+                OutputSet(
+                    reader,
+                    outputs,
+                    encodings,
+                    trim=self.settings.video,
+                    keep_partial=self.settings.output.keep_partial,
+                )
+            )
 
             def draw(matte: Matte) -> Rendered:
                 return renderer.render(matte)
@@ -186,9 +204,9 @@ class Segmenter:
                 raise CorruptInputError(f"{error}; {_kept(files)}") from error
             if reader.decoded_count == 0:
                 raise InputError(f"{video}: no picture {_stretch(self.settings.video, reader.info)}")
-            written = files.finish()
             if sheet is not None:
                 sheet.save()
+            written = _finish(files)
         return SegmentReport(
             input=Path(video),
             outputs=written,
@@ -196,6 +214,7 @@ class Segmenter:
             corrupt_count=reader.corrupt_count,
             scene_cut_count=matting.cut_count,
             model=self.chosen.network.name,
+            notes=self._notes(reader.info, [kind for kind, _ in outputs]),
             model_requested=self.chosen.requested,
             model_note=self.chosen.note,
             engine=self.chosen.network.engine_name,
@@ -208,6 +227,27 @@ class Segmenter:
             peak_memory_bytes=peak_memory_bytes(),
             pipeline=measured,
         )
+
+    def _notes(self, info: VideoInfo, kinds: Sequence[OutputKind]) -> tuple[str, ...]:
+        """What the user should know of this run: what was not done, or has no effect."""
+        notes = []
+        if info.interlaced:
+            notes.append(
+                "the video is interlaced; it was matted and written as full pictures, combing included"
+            )
+        network = self.chosen.network
+        unused = {
+            "model.input_size": not network.name.startswith("rvm"),
+            "model.downsample_ratio": not network.name.startswith("rvm"),
+            "model.warm_up_frames": not network.recurrent,
+            "model.person_class": self.settings.model.kind is None,
+            "edges.decontaminate": not network.name.startswith("rvm"),
+            "output.background": "replace" not in kinds,
+        }
+        for key, has_no_effect in unused.items():
+            if has_no_effect and self.loaded.origin(key).explicit:
+                notes.append(f"{key} has no effect here ({network.name}, {', '.join(kinds)})")
+        return tuple(notes)
 
     @property
     def _limits(self) -> QueueLimits:
@@ -284,6 +324,21 @@ class _Frames:
 def _kept(files: OutputSet) -> str:
     kept = files.keep_partial()
     return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing had been written"
+
+
+def _finish(files: OutputSet) -> tuple[OutputReport, ...]:
+    """Complete and name the outputs; Ctrl-C waits until that is done, because nothing is gained by losing them.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the outputs are there.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="vitascope-finish") as pool:
+        finishing = pool.submit(files.finish)
+        try:
+            return finishing.result()
+        except KeyboardInterrupt as error:
+            names = ", ".join(str(output.path) for output in finishing.result())
+            raise KeyboardInterrupt(f"the outputs were finished first: {names}") from error
 
 
 def _stretch(wanted: VideoSettings, info: VideoInfo) -> str:

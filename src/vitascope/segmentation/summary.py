@@ -20,6 +20,7 @@ def summarise(report: SegmentReport) -> list[str]:
     height, width = report.network_size
     eyes = f"{report.stereo} ({report.stereo_reason})"
     lines.append(f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}")
+    lines += [f"note: {note}" for note in report.notes]
     if report.corrupt_count:
         lines.append(f"{report.corrupt_count} damaged packets or pictures were skipped")
     return lines

@@ -26,6 +26,7 @@ class OutputSet:
         outputs: Kind and path of each.
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
+        keep_partial: Damaged sound ends with a note instead of ending the run.
 
     Raises:
         OutputError: A file cannot be created.
@@ -38,6 +39,7 @@ class OutputSet:
         encodings: Sequence[Encoding],
         *,
         trim: VideoSettings,
+        keep_partial: bool,
     ) -> None:
         self._kinds = [kind for kind, _ in outputs]
         self._writers: list[VideoWriter] = []
@@ -56,6 +58,7 @@ class OutputSet:
                         start_seconds=trim.start_seconds or None,
                         end_seconds=trim.end_seconds,
                         hdr=None if is_mask else reader.hdr,
+                        keep_partial=keep_partial,
                     )
                 )
         except BaseException:
@@ -87,7 +90,10 @@ class OutputSet:
             OutputError: The disk failed, or no frame was written.
         """
         for writer in self._writers:
-            writer.finish()
+            writer.complete()
+        # Only when all are whole does the first one get its name.
+        for writer in self._writers:
+            writer.publish()
         return tuple(
             _summarise(kind, writer.report) for kind, writer in zip(self._kinds, self._writers, strict=True)
         )

@@ -11,14 +11,17 @@ from vitascope.gpu.kernels.region import Region
 
 __all__ = ["DetectedLayout", "detect_layout", "eye_regions"]
 
-# Tokens that studios and players put between separators in file names. VR180 cameras and the fisheye lens names mean
-# two eyes side by side; a bare "180" may be one eye, and says nothing.
-_SIDE_BY_SIDE = frozenset(
-    {"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180", "vr180"}
-    | {"fisheye", "fisheye180", "fisheye190", "fisheye200", "mkx200", "mkx220", "rf52", "vrca220"}
+# Tokens that studios and players put between separators in file names. Words that are also something else ("ou" is
+# French, "BT" a company) count only beside a word of VR or 3D. Lens names and "VR180" mean two eyes side by side unless
+# a word says otherwise; a bare "180" may be one eye, and says nothing.
+_SIDE_BY_SIDE = frozenset({"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180"})
+_TOP_BOTTOM = frozenset({"htb", "ftb", "hou", "fou", "overunder", "topbottom", "3dv"})
+_AMBIGUOUS_TOP_BOTTOM = frozenset({"tb", "bt", "ou"})
+_MONO = frozenset({"mono", "2d"})
+_LENSES = frozenset(
+    {"vr180", "fisheye", "fisheye180", "fisheye190", "fisheye200", "mkx200", "mkx220", "rf52", "vrca220"}
 )
-_TOP_BOTTOM = frozenset({"tb", "bt", "htb", "ftb", "ou", "hou", "fou", "overunder", "topbottom", "3dv"})
-_MONO = frozenset({"mono", "2d", "flat"})
+_VR_HINTS = _LENSES | frozenset({"vr", "3d", "180", "360", "vr360", "stereo", "8k", "6k", "5k", "equirect"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,17 @@ def eye_regions(width: int, height: int, layout: StereoLayout) -> list[Region]:
 
 def _from_name(path: Path) -> DetectedLayout:
     # Only whole tokens count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "lr".
-    for token in re.split(r"[_\-. ()\[\]]+", path.stem):
-        name = token.lower()
-        if name in _SIDE_BY_SIDE:
-            return DetectedLayout(StereoLayout.SIDE_BY_SIDE, f"file name ({token})")
-        if name in _TOP_BOTTOM:
-            return DetectedLayout(StereoLayout.TOP_BOTTOM, f"file name ({token})")
-        if name in _MONO:
-            return DetectedLayout(StereoLayout.MONO, f"file name ({token})")
+    tokens = [token for token in re.split(r"[_\-. ()\[\]]+", path.stem) if token]
+    words = {token.lower() for token in tokens}
+    top_bottom = _TOP_BOTTOM | (_AMBIGUOUS_TOP_BOTTOM if words & _VR_HINTS else frozenset())
+    # What names a layout beats what names one eye ("2D_3D_sbs"), and that beats what names a lens ("fisheye_mono").
+    for known, layout in (
+        (_SIDE_BY_SIDE, StereoLayout.SIDE_BY_SIDE),
+        (top_bottom, StereoLayout.TOP_BOTTOM),
+        (_MONO, StereoLayout.MONO),
+        (_LENSES, StereoLayout.SIDE_BY_SIDE),
+    ):
+        for token in tokens:
+            if token.lower() in known:
+                return DetectedLayout(layout, f"file name ({token})")
     return DetectedLayout(StereoLayout.MONO, "no sign of stereo")

@@ -16,6 +16,7 @@ from vitascope.gpu.kernels.composite import (
     over_frame,
     tint,
 )
+from vitascope.gpu.kernels.eyes import each_eye
 from vitascope.gpu.kernels.guided import alpha_dtype
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
@@ -37,7 +38,10 @@ def random_alpha(frame, seed=1):
 def weights(frame, alpha):
     """Alpha 0..1 at the samples of each plane, broadcast to its shape."""
     peak = np.iinfo(alpha.dtype).max
-    chroma = downsample_to_chroma(alpha, frame.format, frame.color) / peak
+    step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
+    blocks = np.pad(alpha, ((0, -alpha.shape[0] % step_y), (0, -alpha.shape[1] % step_x)), mode="edge")
+    least = blocks.reshape(blocks.shape[0] // step_y, step_y, -1, step_x).min(axis=(1, 3))
+    chroma = np.maximum(downsample_to_chroma(alpha, frame.format, frame.color), least) / peak
     if frame.format.semi_planar:
         return [alpha / peak, chroma[..., None]]
     return [alpha / peak, chroma, chroma]
@@ -148,7 +152,7 @@ def test_tint_leaves_the_background_alone_and_paints_the_person():
 @pytest.mark.parametrize("name", FORMATS)
 def test_blurring_one_colour_changes_nothing(name):
     frame = solid_frame(PIXEL_FORMATS[name], (33, 66), (0.3, 0.6, 0.2))
-    out = blur_background(frame, random_alpha(frame), sigma=6, regions=whole(frame))
+    out = blur_background(frame, random_alpha(frame), sigma=6)
     for source, result in zip(frame.planes, out.planes, strict=True):
         assert np.abs(result.astype(int) - source).max() <= 1 << frame.format.sample_shift
 
@@ -162,14 +166,14 @@ def test_the_person_does_not_bleed_into_the_blur():
     frame = frame.with_planes((luma, *frame.planes[1:]))
     alpha = np.zeros((64, 64), np.uint8)
     alpha[:, 40:] = 255
-    out = blur_background(frame, alpha, sigma=8, regions=whole(frame))
+    out = blur_background(frame, alpha, sigma=8)
     assert (out.planes[0][:, :40] <= 17).all()
     assert (out.planes[0][:, 40:] == 235).all()
 
 
 def test_the_background_really_is_blurred():
     frame = random_frame(PIXEL_FORMATS["yuv420p"], (64, 64))
-    out = blur_background(frame, np.zeros((64, 64), np.uint8), sigma=5, regions=whole(frame))
+    out = blur_background(frame, np.zeros((64, 64), np.uint8), sigma=5)
     assert out.planes[0].std() < frame.planes[0].std() / 5
     assert abs(float(out.planes[0].mean()) - float(frame.planes[0].mean())) < 2
 
@@ -180,9 +184,23 @@ def test_eyes_are_blurred_apart():
     luma[:, 32:] = 235
     frame = frame.with_planes((luma, *frame.planes[1:]))
     eyes = [Region(0, 0, 32, 16), Region(32, 0, 32, 16)]
-    out = blur_background(frame, np.zeros((16, 64), np.uint8), sigma=6, regions=eyes)
+    out = each_eye(
+        frame, np.zeros((16, 64), np.uint8), eyes, lambda eye, a, _: blur_background(eye, a, sigma=6)
+    )
     assert (out.planes[0][:, :32] == 16).all()
     assert (out.planes[0][:, 32:] == 235).all()
+
+
+def test_a_blur_is_round_whatever_the_chroma_format():
+    """In 4:2:2 chroma is half as wide but as tall: the same picture must be blurred alike in both directions."""
+    frame = solid_frame(PIXEL_FORMATS["yuv422p"], (96, 96), (0.5, 0.5, 0.5))
+    chroma = frame.planes[1].copy()
+    chroma[48, 24] = 255
+    out = blur_background(
+        frame.with_planes((frame.planes[0], chroma, frame.planes[2])), np.zeros((96, 96), np.uint8), sigma=2.5
+    )
+    bump = out.planes[1].astype(float) - 128
+    assert bump[48, 24 + 2] == pytest.approx(bump[48 + 4, 24], abs=1.1)  # both 4 luma samples away
 
 
 @given(
@@ -217,3 +235,29 @@ def test_what_is_transparent_is_gone_but_for_a_margin(name):
     assert (out.planes[0][:30] == black[0]).all()
     assert (out.planes[0][:, 60:] == black[0]).all()
     np.testing.assert_array_equal(out.planes[1][:14], np.broadcast_to(black[1], out.planes[1][:14].shape))
+
+
+@given(seed=st.integers(0, 1000), name=st.sampled_from(["yuv420p", "yuv422p", "nv12"]))
+@settings(max_examples=60, deadline=None)
+def test_kept_blocks_keep_their_codes_beside_a_hard_edge(seed, name):
+    """Luma of every kept sample, and chroma of every block that is kept whole, whatever lies beside it."""
+    frame = random_frame(PIXEL_FORMATS[name], (16, 24), seed=seed)
+    kept = np.random.default_rng(seed).random((4, 6)).repeat(4, axis=0).repeat(4, axis=1) > 0.5
+    out = over_color(frame, (kept * 255).astype(np.uint8), KEY)
+    np.testing.assert_array_equal(out.planes[0][kept], frame.planes[0][kept])
+    sites = kept[:: 1 << frame.format.chroma_shift_y, :: 1 << frame.format.chroma_shift_x]
+    for source, result in zip(frame.planes[1:], out.planes[1:], strict=True):
+        np.testing.assert_array_equal(result[sites], source[sites])
+
+
+def test_one_eye_does_not_colour_the_other():
+    frame = random_frame(PIXEL_FORMATS["yuv420p"], (8, 32))
+    alpha = np.zeros((8, 32), np.uint8)
+    alpha[:, 16:] = 255
+    eyes = [Region(0, 0, 16, 8), Region(16, 0, 16, 8)]
+    out = each_eye(frame, alpha, eyes, lambda eye, a, _: over_color(eye, a, KEY))
+    key = key_codes(frame, KEY)
+    for plane, result, code in zip(frame.planes, out.planes, key, strict=True):
+        half = plane.shape[1] // 2
+        np.testing.assert_array_equal(result[:, :half], np.full_like(result[:, :half], code))
+        np.testing.assert_array_equal(result[:, half:], plane[:, half:])

@@ -153,3 +153,15 @@ def test_a_small_person_anywhere_is_refined_exactly(size, small, box):
     alpha = refine_alpha(frame, regions=whole(frame), gain=gain, offset=offset)
     exact = bilinear(gain[0], size) * grey_plane(frame) + bilinear(offset[0], size)
     assert np.abs(alpha - np.clip(exact, 0, 1) * 255).max() <= 0.6
+
+
+def test_grey_beside_the_seam_is_the_eyes_own():
+    frame = random_frame(PIXEL_FORMATS["yuv420p"], (8, 32))
+    other = frame.with_planes(tuple(plane.copy() for plane in frame.planes))
+    other.planes[0][:, 16:] = 0
+    for plane in other.planes[1:]:
+        plane[:, 8:] = 255
+    eyes = [Region(0, 0, 16, 8), Region(16, 0, 16, 8)]
+    gain, offset = np.ones((2, 4, 4), np.float32), np.zeros((2, 4, 4), np.float32)
+    left = [refine_alpha(f, regions=eyes, gain=gain, offset=offset)[:, :16] for f in (frame, other)]
+    np.testing.assert_array_equal(*left)

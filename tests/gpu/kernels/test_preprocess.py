@@ -120,3 +120,21 @@ def test_cosited_chroma_is_not_shifted():
     expected_v = (red + 20).reshape(8, 16, 4).mean(axis=(0, 2))  # mean V under each output sample
     expected = 0.5 + 2 * (1 - 0.2126) * (expected_v - 128) / 224
     np.testing.assert_allclose(small[2, 2:-2], np.clip(expected, 0, 1)[2:-2], atol=0.004)
+
+
+@pytest.mark.parametrize("location", ["left", "topleft", "center"])
+@pytest.mark.parametrize("name", ["yuv420p", "nv12"])
+def test_an_eye_never_sees_the_other(name, location):
+    frame = random_frame(PIXEL_FORMATS[name], (16, 64), color=ColorSpec(chroma_location=location))
+    left, right = Region(0, 0, 32, 16), Region(32, 0, 32, 16)
+    other = frame.with_planes(tuple(plane.copy() for plane in frame.planes))
+    other.planes[0][:, 32:] = 0
+    for plane in other.planes[1:]:
+        plane[:, 16:] = 0
+    for size in ((8, 16), (40, 80)):
+        np.testing.assert_array_equal(
+            preprocess(frame, regions=[left], size=size), preprocess(other, regions=[left], size=size)
+        )
+    assert (
+        preprocess(frame, regions=[right], size=(8, 16)) != preprocess(other, regions=[right], size=(8, 16))
+    ).any()

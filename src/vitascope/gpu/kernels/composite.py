@@ -8,7 +8,6 @@ because the two products are rounded before they are added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import cv2
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
 from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.eyes import cut
 from vitascope.gpu.kernels.guided import alpha_peak
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
@@ -55,10 +55,10 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
         out.append(filled)
     window = _occupied(frame, alpha)
     if window is not None:
-        person = _cut(frame, window)
+        person = cut(frame, window)
         weights = _weights(person, np.ascontiguousarray(alpha[window.rows, window.columns]))
         for target, plane, weight, slot in zip(
-            _cut(frame.with_planes(tuple(out)), window).planes, person.planes, weights, slots, strict=True
+            cut(frame.with_planes(tuple(out)), window).planes, person.planes, weights, slots, strict=True
         ):
             target[...] = _over_constant(plane, weight, codes[slot])
     return frame.with_planes(tuple(out))
@@ -113,29 +113,20 @@ def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Fra
     return over_color(frame, near, (0, 0, 0))
 
 
-def blur_background(frame: Frame, alpha: Plane, *, sigma: float, regions: Sequence[Region]) -> Frame:
+def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
     """The person sharp on the blurred picture.
 
-    The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it, and
-    each eye is blurred by itself.
+    The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it.
 
     Args:
-        frame: The picture.
+        frame: The picture, one eye.
         alpha: uint8 or uint16 [H, W].
         sigma: Standard deviation of the Gaussian, in luma samples.
-        regions: Where each eye lies.
     """
     behind = []
     for plane, weight in zip(frame.planes, _weights(frame, alpha), strict=True):
         scale_x, scale_y = plane.shape[1] / frame.width, plane.shape[0] / frame.height
-        blurred = np.empty_like(plane)
-        for region in regions:
-            rows = slice(round(region.y * scale_y), round((region.y + region.height) * scale_y))
-            columns = slice(round(region.x * scale_x), round((region.x + region.width) * scale_x))
-            if rows.start < rows.stop and columns.start < columns.stop:
-                eye, share = plane[rows, columns], weight[rows, columns]
-                blurred[rows, columns] = _blur_without(eye, share, sigma * scale_y)
-        behind.append(blurred)
+        behind.append(_blur_without(plane, weight, sigma * scale_x, sigma * scale_y))
     return over_frame(frame, alpha, frame.with_planes(tuple(behind)))
 
 
@@ -170,8 +161,8 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
 
 
 def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
-    """The colour description of a matte made from a frame of ``color``: BT.709 in the range asked for."""
-    return ColorSpec("bt709", full_range, color.chroma_location, color.primaries, color.transfer, 1)
+    """BT.709 throughout, so that no player tone-maps the matte of an HDR video; chroma sits where the frame's does."""
+    return ColorSpec("bt709", full_range, color.chroma_location, primaries=1, transfer=1, matrix_code=1)
 
 
 @cache
@@ -199,25 +190,22 @@ def _occupied(frame: Frame, alpha: Plane) -> Region | None:
     return Region(left, top, right - left, bottom - top)
 
 
-def _cut(frame: Frame, window: Region) -> Frame:
-    """Views of a frame's planes inside a window of whole chroma blocks."""
-    shift_x, shift_y = frame.format.chroma_shift_x, frame.format.chroma_shift_y
-    chroma_width, chroma_height = frame.format.chroma_size(window.width, window.height)
-    rows = slice(window.y >> shift_y, (window.y >> shift_y) + chroma_height)
-    columns = slice(window.x >> shift_x, (window.x >> shift_x) + chroma_width)
-    return frame.with_planes(
-        (frame.planes[0][window.rows, window.columns], *(plane[rows, columns] for plane in frame.planes[1:]))
-    )
-
-
 def _slots(frame: Frame) -> tuple[slice, ...]:
     """Which of (Y, U, V) each plane holds."""
     return (slice(0, 1), slice(1, 3)) if frame.format.semi_planar else (slice(0, 1), slice(1, 2), slice(2, 3))
 
 
 def _weights(frame: Frame, alpha: Plane) -> tuple[Plane, ...]:
-    """Alpha at the samples of each plane; for an interleaved plane once for U and once for V."""
+    """Alpha at the samples of each plane; for an interleaved plane once for U and once for V.
+
+    A chroma site whose whole block is kept is kept whole, although a cosited site also looks at its neighbour: colour
+    of kept samples must not change. In a block that is partly kept, one chroma sample serves both, and is blended.
+    """
     chroma = downsample_to_chroma(alpha, frame.format, frame.color)
+    if chroma is not alpha:
+        block = np.ones((1 << frame.format.chroma_shift_y, 1 << frame.format.chroma_shift_x), np.uint8)
+        least = cv2.erode(alpha, block, anchor=(0, 0), borderType=cv2.BORDER_REPLICATE)
+        chroma = cv2.max(chroma, np.ascontiguousarray(least[:: block.shape[0], :: block.shape[1]]))
     if frame.format.semi_planar:
         return alpha, cv2.merge([chroma, chroma])
     return alpha, chroma, chroma
@@ -263,17 +251,20 @@ def _over_plane(plane: Plane, weight: Plane, behind: Plane) -> Plane:
     return cv2.add(_scaled(plane, weight), _scaled(behind, remaining))
 
 
-def _blur_without(plane: Plane, weight: Plane, sigma: float) -> Plane:
+def _blur_without(plane: Plane, weight: Plane, sigma_x: float, sigma_y: float) -> Plane:
     """Normalised convolution (Knutsson and Westin, 1993): the blur of what is background, weighted by how much."""
     remaining = cv2.bitwise_not(weight).astype(np.float32)
     # A wide Gaussian is the same at a quarter of the size, for a sixteenth of the work.
-    factor = max(int(sigma / 4), 1)
+    factor = max(int(min(sigma_x, sigma_y) / 4), 1)
     height, width = plane.shape[:2]
     small = (max(width // factor, 1), max(height // factor, 1))
     mass = cv2.resize(plane.astype(np.float32) * remaining, small, interpolation=cv2.INTER_AREA)
     share = cv2.resize(remaining, small, interpolation=cv2.INTER_AREA)
-    mass = cv2.GaussianBlur(mass, (0, 0), sigma / factor, borderType=cv2.BORDER_REPLICATE)
-    share = cv2.GaussianBlur(share, (0, 0), sigma / factor, borderType=cv2.BORDER_REPLICATE)
+    spread = (sigma_x / factor, sigma_y / factor)
+    mass, share = (
+        cv2.GaussianBlur(part, (0, 0), spread[0], sigmaY=spread[1], borderType=cv2.BORDER_REPLICATE)
+        for part in (mass, share)
+    )
     # Deep inside a person nothing is left to average; there alpha hides whatever stands here.
     blurred: Plane = mass / np.maximum(share, np.float32(1e-3))
     blurred = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_LINEAR)

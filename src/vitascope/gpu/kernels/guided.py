@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.eyes import cut, is_whole_blocks
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
@@ -146,7 +147,12 @@ def refine_alpha(
         bias = upright_to_coded(offset[index] * peak, rotation_degrees)
         # Whatever the picture shows there, alpha rounds to 0 where neither bound reaches half a code.
         visible = np.maximum(slope * darkest, slope * brightest) + bias >= 0.5
-        _refine_eye(frame, alpha, region, slope, bias, visible)
+        if is_whole_blocks(region, frame):
+            eye = alpha[region.rows, region.columns]
+            own = Region(0, 0, region.width, region.height)
+            _refine_eye(cut(frame, region), eye, own, slope, bias, visible)
+        else:
+            _refine_eye(frame, alpha, region, slope, bias, visible)
     return alpha
 
 

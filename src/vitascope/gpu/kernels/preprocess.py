@@ -15,6 +15,7 @@ import numpy.typing as npt
 from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.eyes import chroma_region
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, resample_window
 
@@ -97,12 +98,12 @@ def _small_planes(
     """Y, U and V of a region at the network's size, in code values."""
     luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
     window = chroma_window(region, frame.format, frame.color)
-    luma: Plane = resample_window(frame.planes[0], luma_window, size)
+    own = chroma_region(region, frame.format)
+    luma: Plane = resample_window(frame.planes[0], luma_window, size, within=region)
     if frame.format.semi_planar:
-        chroma = resample_window(frame.planes[1], window, size)
+        chroma = resample_window(frame.planes[1], window, size, within=own)
         return luma, chroma[..., 0], chroma[..., 1]
-    return (
-        luma,
-        resample_window(frame.planes[1], window, size),
-        resample_window(frame.planes[2], window, size),
+    blue_difference, red_difference = (
+        resample_window(plane, window, size, within=own) for plane in frame.planes[1:]
     )
+    return luma, blue_difference, red_difference

@@ -12,6 +12,7 @@ import numpy as np
 from vitascope.frames import ColorSpec, Frame, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.cuda_module import cuda_kernel
+from vitascope.gpu.kernels.eyes import chroma_region
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span
 
@@ -90,15 +91,18 @@ def _describe(frame: Frame, regions: Sequence[Region], size: tuple[int, int]) ->
     for index, region in enumerate(regions):
         luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
         windows = (luma_window, chroma_window(region, frame.format, frame.color))
-        for slot, (plane, (left, top, right, bottom)) in enumerate(zip(frame.planes, windows, strict=True)):
+        own = (region, chroma_region(region, frame.format))
+        for slot, (plane, (left, top, right, bottom), samples) in enumerate(
+            zip(frame.planes, windows, own, strict=True)
+        ):
             array: Any = plane  # a CuPy array, whose pointer NumPy's types do not know
             channels = slot + 1
             step = (right - left) / width
             pictures["picture"][0, 2 * index + slot] = (
                 array.data.ptr,
                 array.strides[0] // array.dtype.itemsize,
-                _axis(left, right, width, array.shape[1]),
-                _axis(top, bottom, height, array.shape[0]),
+                _axis(left, right, width, samples.x, samples.x + samples.width),
+                _axis(top, bottom, height, samples.y, samples.y + samples.height),
             )
             # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
             longest_run = min(longest_run, (_SPAN / channels - 24) / step)
@@ -109,10 +113,10 @@ def _describe(frame: Frame, regions: Sequence[Region], size: tuple[int, int]) ->
     return pictures, int(longest_run)
 
 
-def _axis(start: float, stop: float, count: int, length: int) -> tuple[float, float, int, int]:
+def _axis(start: float, stop: float, count: int, first: int, end: int) -> tuple[float, float, int, int]:
     """One axis of a window, and the samples of the plane that it may read: the eye's own."""
-    first, end = clamped_span(start, stop, length)
-    return start, (stop - start) / count, first, end - 1
+    begin, stopped = clamped_span(start, stop, first, end)
+    return start, (stop - start) / count, begin, stopped - 1
 
 
 def _has_whole_vectors(plane: Any) -> bool:

@@ -48,20 +48,25 @@ def chroma_window(region: Region, fmt: YuvFormat, color: ColorSpec) -> Window:
     )
 
 
-def resample_window(plane: Plane, window: Window, size: tuple[int, int]) -> FloatPlane:
+def resample_window(
+    plane: Plane, window: Window, size: tuple[int, int], *, within: Region | None = None
+) -> FloatPlane:
     """Read a window of a plane at another size: area average where it shrinks, bilinear where it grows.
 
     Args:
         plane: uint8, uint16 or float32 [H, W] or [H, W, 2].
-        window: What to read; what lies outside the plane repeats its border.
+        window: What to read.
         size: (height, width) of the result.
+        within: The samples of the plane that may be read, the whole plane when omitted; what lies outside repeats
+            their border, so that one eye never sees the other.
 
     Returns:
         float32 [height, width] or [height, width, 2], in the plane's units.
     """
     left, top, right, bottom = window
-    x0, x1 = clamped_span(left, right, plane.shape[1])
-    y0, y1 = clamped_span(top, bottom, plane.shape[0])
+    within = within or Region(0, 0, plane.shape[1], plane.shape[0])
+    x0, x1 = clamped_span(left, right, within.x, within.x + within.width)
+    y0, y1 = clamped_span(top, bottom, within.y, within.y + within.height)
     height, width = size
     patch = _resize(plane[y0:y1, x0:x1].astype(np.float32), size)
     # The integer patch covers a little more than the window; read the window out of the resized patch.
@@ -151,10 +156,10 @@ def _double_columns(plane: FloatPlane, *, cosited: bool) -> FloatPlane:
     return doubled
 
 
-def clamped_span(start: float, stop: float, length: int) -> tuple[int, int]:
-    """First sample, and one past the last, that a window of an axis of ``length`` samples touches; at least one."""
-    first = min(max(math.floor(start), 0), length - 1)
-    return first, max(min(math.ceil(stop), length), first + 1)
+def clamped_span(start: float, stop: float, first: int, end: int) -> tuple[int, int]:
+    """First sample, and one past the last, of ``first..end`` that a window touches; at least one."""
+    begin = min(max(math.floor(start), first), end - 1)
+    return begin, max(min(math.ceil(stop), end), begin + 1)
 
 
 def _resize(patch: FloatPlane, size: tuple[int, int]) -> FloatPlane:
