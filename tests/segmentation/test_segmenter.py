@@ -430,3 +430,41 @@ def test_settings_of_a_run_are_the_loaded_ones(clip):
     with Segmenter(loaded=loaded) as segmenter:
         assert segmenter.settings is loaded.settings
         assert segmenter.loaded.profile == "fast"
+
+
+def test_a_failure_of_one_output_leaves_no_other(clip, tmp_path, scripted, monkeypatch):
+    from vitascope.errors import OutputError
+    from vitascope.media.writer import VideoWriter
+
+    complete = VideoWriter.complete
+
+    def fail_for_masks(self):
+        if "mask" in self._path.name:
+            raise OutputError(f"{self._path}: disk full")
+        complete(self)
+
+    monkeypatch.setattr(VideoWriter, "complete", fail_for_masks)
+    outputs = [("key", tmp_path / "o_key.mp4"), ("mask", tmp_path / "o_mask.mp4")]
+    with Segmenter() as segmenter, pytest.raises(OutputError, match="disk full"):
+        segmenter.write(clip, outputs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_background_of_a_phone_video_is_upright(tmp_path, scripted):
+    from vitascope.media.spherical import set_rotation
+
+    path = write_clip(tmp_path / "phone.mp4", width=96, height=64, frame_count=2,
+                      paint=lambda _: np.zeros((64, 96, 3), np.uint8))  # fmt: skip
+    set_rotation(path, 90)
+    half = np.zeros((96, 64, 3), np.uint8)
+    half[:48] = 255  # bright sky above
+    picture = write_clip(tmp_path / "sky.png", width=64, height=96, frame_count=1, codec="png",
+                         pixel_format="rgb24", paint=lambda _: half)  # fmt: skip
+    settings = {"output.background": str(picture), "output.kinds": ["replace"]}
+    with Segmenter(settings=settings) as segmenter:
+        segmenter.write(path, [("replace", tmp_path / "o.mp4")])
+    with av.open(str(tmp_path / "o.mp4")) as container:
+        coded = next(container.decode(video=0)).to_ndarray(format="gray")
+    upright = np.rot90(coded, k=-1)
+    assert upright[10:40].mean() > 200
+    assert upright[-40:-10].mean() < 40

@@ -133,7 +133,12 @@ class EdgeSettings(Section):
     grow_px: float = setting(
         0.0, "Pixels of the output by which people grow; negative shrinks them.", ge=-256, le=256
     )
-    feather_px: float = setting(0.0, "Softness of the edge: standard deviation of a Gaussian, in pixels of the output.", ge=0, le=256)
+    feather_px: float = setting(
+        0.0,
+        "Softness of the edge: standard deviation of a Gaussian, in pixels of the output.",
+        ge=0,
+        le=256,
+    )
     decontaminate: bool = setting(
         False, "Take the old background's colour out of soft edges, where the network estimates it."
     )

@@ -1,0 +1,198 @@
+"""Every setting that is listed as acting changes something that can be seen; those not covered in test_segmenter."""
+
+from __future__ import annotations
+
+import av
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from skimage import data
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.config import load_settings
+from vitascope.errors import CorruptInputError
+from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import writing
+from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.segmenter import Segmenter
+
+
+def astronaut(n: int):
+    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n, axis=1))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(
+        tmp_path_factory.mktemp("act") / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=24,
+        paint=astronaut,
+        audio="aac",
+    )
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    network = BrightnessNetwork()
+    monkeypatch.setattr(
+        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
+    )
+    return network
+
+
+def first_frame(path):
+    with av.open(str(path)) as container:
+        return next(container.decode(video=0)).to_ndarray(format="rgb24").astype(int)
+
+
+def test_decontaminate(clip, tmp_path, rvm_model_path, model_store):
+    def colours(decontaminate):
+        flags = {
+            "edges.decontaminate": decontaminate,
+            "output.codec": "ffv1",
+            "model.name": "rvm",
+            "video.end_seconds": 0.03,
+        }
+        out = tmp_path / f"{decontaminate}.mkv"
+        with Segmenter(settings=flags, store=model_store) as segmenter:
+            segmenter.write(clip, [("key", out)])
+        return first_frame(out)
+
+    kept, cleaned = colours(False), colours(True)
+    assert np.abs(kept - cleaned).max() > 8
+    # Only the edge changes: most of the picture is the very same.
+    assert (np.abs(kept - cleaned).max(axis=2) <= 1).mean() > 0.8
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A transport stream with a stretch of noise in the middle: pictures are lost, the container goes on."""
+    path = write_clip(
+        tmp_path / "in.ts",
+        width=128,
+        height=128,
+        frame_count=48,
+        paint=astronaut,
+        codec_options={"g": "4", "bf": "0"},
+    )
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 188 * 188
+    for packet in range(6):  # keep the transport packets' heads, so that only the video inside is damaged
+        start = middle + packet * 188 * 3 + 20
+        content[start : start + 150] = np.random.default_rng(packet).bytes(150)
+    path.write_bytes(content)
+    return path
+
+
+def test_max_corrupt_frames(damaged, scripted):
+    with Segmenter(settings={"video.max_corrupt_frames": 1000}) as segmenter:
+        assert len(list(segmenter.stream(damaged))) > 30
+    with Segmenter(settings={"video.max_corrupt_frames": 0}) as segmenter, pytest.raises(CorruptInputError):
+        list(segmenter.stream(damaged))
+
+
+@pytest.fixture
+def three_classes(tmp_path):
+    """Classes: 0 nothing, 1 where the picture is bright, 2 where it is dark."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["grey"], axes=[1], keepdims=1),
+        helper.make_node("Mul", ["grey", "ten"], ["bright"]),
+        helper.make_node("Sub", ["ten", "bright"], ["dark"]),
+        helper.make_node("Mul", ["grey", "zero"], ["nothing"]),
+        helper.make_node("Concat", ["nothing", "bright", "dark"], ["y"], axis=1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 64, 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 64, 64])
+    constants = [
+        helper.make_tensor(n, TensorProto.FLOAT, [1], [v]) for n, v in (("ten", 10.0), ("zero", 0.0))
+    ]
+    graph = helper.make_graph(nodes, "classes", [x], [y], constants)
+    path = tmp_path / "classes.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_kind_and_person_class(clip, three_classes):
+    def alpha_of(person_class):
+        settings = {
+            "model.name": str(three_classes),
+            "model.kind": "semantic",
+            "model.person_class": person_class,
+        }
+        with Segmenter(settings=settings) as segmenter:
+            assert segmenter.chosen.requested == str(three_classes)
+            return next(iter(segmenter.stream(clip))).alpha.astype(int)
+
+    assert np.abs(alpha_of(1) - alpha_of(2)).mean() > 50
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"), [("speed", ("fast", "balanced", "quality")), ("preset", ("ultrafast", "veryslow"))]
+)
+def test_speed_and_preset(clip, tmp_path, scripted, setting, values):
+    sizes = set()
+    for value in values:
+        with Segmenter(settings={f"output.{setting}": value}) as segmenter:
+            sizes.add(segmenter.write(clip, [("overlay", tmp_path / f"{value}.mp4")]).outputs[0].size_bytes)
+    assert len(sizes) == len(values)
+
+
+def test_decode_and_encode_threads(clip, tmp_path, scripted, monkeypatch):
+    seen = {}
+    open_video, writer = segmenter_module.open_video, writing.VideoWriter
+    monkeypatch.setattr(
+        segmenter_module,
+        "open_video",
+        lambda *a, **k: seen.update(decode=k["threads"]) or open_video(*a, **k),
+    )
+    monkeypatch.setattr(
+        writing, "VideoWriter", lambda *a, **k: seen.update(encode=k["encoding"].threads) or writer(*a, **k)
+    )
+    flags = {"pipeline.stages.decode.threads": 3, "pipeline.stages.encode.threads": 2}
+    with Segmenter(settings=flags) as segmenter:
+        segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert seen == {"decode": 3, "encode": 2}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "most"),
+    [
+        ("processing.max_queue_size", 1, 1),
+        ("processing.max_queue_size", 5, 5),
+        ("processing.max_queue_mb", 0.06, 2),
+    ],
+)
+def test_queue_limits(clip, tmp_path, scripted, setting, value, most):
+    """A frame of 128x128 is 25 kB in YUV; two fit into 60 kB."""
+    with Segmenter(settings={setting: value}) as segmenter:
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert max(queue.occupancy_max for queue in report.pipeline.queues) <= most
+    assert report.frame_count == 24
+
+
+def test_what_has_no_effect_is_said(clip, tmp_path):
+    flags = {"model.downsample_ratio": 0.5, "edges.decontaminate": True, "output.background": str(clip)}
+    with Segmenter(profile="fast", settings=flags) as segmenter:
+        notes = " ".join(segmenter.write(clip, [("key", tmp_path / "o.mp4")]).notes)
+    assert all(key in notes for key in flags)
+    with Segmenter(profile="fast") as segmenter:
+        assert segmenter.write(clip, [("key", tmp_path / "p.mp4")]).notes == ()
+
+
+def test_opencv_gets_its_threads_back():
+    import cv2
+
+    cv2.setNumThreads(2)
+    with Segmenter(profile="fast"):
+        assert cv2.getNumThreads() == 1
+    assert cv2.getNumThreads() == 2
+
+
+def test_the_acting_settings_are_these():
+    """A setting that begins to act needs a test here or in test_segmenter; this list makes that be noticed."""
+    acting = {row.key for row in load_settings().rows() if row.arrives_with is None}
+    assert len(acting) == 36
