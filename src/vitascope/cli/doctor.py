@@ -60,7 +60,7 @@ def _findings() -> dict[str, str]:
         + (f", {memory / 2**30:.0f} GiB memory" if memory else ""),
         "SIMD": f"NumPy: {', '.join(simd_features()) or 'none'}; OpenCV: {cv2.getCPUFeaturesLine()}",
         "GPU": "; ".join(
-            f"{gpu.name}, {gpu.memory_bytes / 2**30:.0f} GiB, driver {gpu.driver}" for gpu in gpus
+            f"{gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus
         )
         or "none found (no NVIDIA driver); everything runs on the processor",
         "decoding": f"PyAV {av.__version__} (libavcodec {versions}), on the processor",
@@ -70,3 +70,7 @@ def _findings() -> dict[str, str]:
         "networks lie in": str(store.where()),
         "install for more": "; ".join(missing) or "nothing is missing",
     }
+
+
+def _gib(size_bytes: int | None) -> str:
+    return "memory unknown" if size_bytes is None else f"{size_bytes / 2**30:.0f} GiB"
