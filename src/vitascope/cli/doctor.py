@@ -59,9 +59,7 @@ def _findings() -> dict[str, str]:
         "processor": f"{platform.machine()}, {available_cores()} cores"
         + (f", {memory / 2**30:.0f} GiB memory" if memory else ""),
         "SIMD": f"NumPy: {', '.join(simd_features()) or 'none'}; OpenCV: {cv2.getCPUFeaturesLine()}",
-        "GPU": "; ".join(
-            f"{gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus
-        )
+        "GPU": "; ".join(f"{gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus)
         or "none found (no NVIDIA driver); everything runs on the processor",
         "decoding": f"PyAV {av.__version__} (libavcodec {versions}), on the processor",
         "encoding": ", ".join(available_codecs()),
