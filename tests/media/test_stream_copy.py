@@ -15,6 +15,7 @@ from clips import write_clip
 from vitascope.errors import CorruptInputError, InputError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
 from vitascope.media.encoding import choose_encoding
+from vitascope.media.stream_copy import StreamCopier
 from vitascope.media.writer import VideoWriter
 
 ASS_HEADER = (
@@ -482,3 +483,23 @@ def test_damaged_sound_is_an_error_or_a_note(tmp_path: Path, monkeypatch: pytest
     writer = rewrite(clip, tmp_path / "b.mp4", keep_partial=True)
     assert any("sound ends early" in note for note in writer.report.notes)
     assert len(packets(tmp_path / "b.mp4")) == 20
+
+
+def test_a_second_picture_is_named_as_left_out(tmp_path):
+    path = tmp_path / "two.mkv"
+    with av.open(str(path), "w") as container:
+        streams = [container.add_stream("ffv1", rate=5) for _ in range(2)]
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        for stream in streams:
+            for n in range(2):
+                frame = av.VideoFrame(32, 32, "yuv420p")
+                for plane in frame.planes:
+                    plane.update(bytes(plane.buffer_size))
+                frame.pts = n
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+    with av.open(str(tmp_path / "out.mkv"), "w") as out:
+        copier = StreamCopier(path, out, muxer="matroska", target=tmp_path / "out.mkv")
+        copier.close()
+    assert copier.notes == ["two.mkv: its second picture (track 1) was left out"]

@@ -175,8 +175,16 @@ class StreamCopier:
             self.streams.append(CarriedStream(stream.index, "attachment", name, "copied", name))
         else:
             stream.discard = Discard.all
-            if stream.type == "video" and stream.disposition & Disposition.attached_pic:
-                self.notes.append(f"{self._path.name}: its cover picture was left out")
+            self._note_left_out(stream)
+
+    def _note_left_out(self, stream: Stream) -> None:
+        """Say what does not come along: covers, further pictures, telemetry and time code tracks."""
+        if stream.type == "video" and stream.disposition & Disposition.attached_pic:
+            self.notes.append(f"{self._path.name}: its cover picture was left out")
+        elif stream.type != "video":
+            self.notes.append(f"{self._path.name}: its {stream.type} track {stream.index} was left out")
+        elif stream.index != self._input.streams.video[0].index:
+            self.notes.append(f"{self._path.name}: its second picture (track {stream.index}) was left out")
 
     def _route(self, stream: AudioStream | SubtitleStream) -> tuple[CopiedStream | None, CarriedStream]:
         """Add an output stream for a source stream: a copy, else a re-encoding, else none."""
