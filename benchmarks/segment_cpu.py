@@ -139,7 +139,7 @@ def run_vitascope(source: Path, target: Path, *extra: str) -> dict[str, Any]:
     before, began = os.times(), time.perf_counter()
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     wall, after = time.perf_counter() - began, os.times()
-    report: dict[str, Any] = json.loads(answer.stdout)
+    (report,) = json.loads(answer.stdout)
     report["process_seconds"] = wall
     report["process_cpu_seconds"] = (
         after.children_user + after.children_system - before.children_user - before.children_system

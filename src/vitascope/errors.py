@@ -40,6 +40,7 @@ __all__ = [
     "PipelineError",
     "UsageError",
     "VitascopeError",
+    "one_line",
 ]
 
 
@@ -122,3 +123,10 @@ class PipelineError(ExceptionGroup[Exception], VitascopeError):
     def derive(self, excs: Sequence[Exception]) -> PipelineError:  # type: ignore[override]
         """Build a group of the same kind; ``ExceptionGroup.split`` calls this."""
         return PipelineError(self.message, list(excs))
+
+
+def one_line(error: VitascopeError) -> str:
+    """The message of an error; of a failed pipeline that of its first cause, when that is one of ours."""
+    if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
+        return one_line(error.exceptions[0])
+    return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())

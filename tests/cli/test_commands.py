@@ -65,8 +65,9 @@ def test_segment_writes_and_sums_up(run, clip, tmp_path):
 def test_quiet_says_nothing_and_json_says_it_to_machines(run, clip, tmp_path):
     assert run("segment", clip, "-o", tmp_path / "q.mp4", "--profile", "fast", "-q") == (0, "", "")
     code, out, err = run("segment", clip, "-o", tmp_path / "j.mp4", "--profile", "fast", "--json")
-    report = json.loads(out)
+    (report,) = json.loads(out)
     assert (code, err) == (0, "")
+    assert (report["input"], report["status"]) == (str(clip), "done")
     assert report["frame_count"] == 6
     assert report["pipeline"]["bottleneck"]["stage"]
 
@@ -115,6 +116,131 @@ def test_one_bad_file_among_several_is_named_and_the_rest_is_done(run, clip, tmp
     assert (tmp_path / "cut" / "in.mp4").exists()
 
 
+def test_a_folder_job_does_not_write_over_its_inputs(run, clip, tmp_path):
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for name in ("x.avi", "x.mp4"):
+        (folder / name).write_bytes(clip.read_bytes())
+    code, out, err = run("segment", folder, "-o", f"{folder}/", "--profile", "fast")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "another input" in err
+    assert (folder / "x.mp4").read_bytes() == clip.read_bytes()
+    assert {path.name for path in folder.iterdir()} == {"x.avi", "x.mp4"}
+
+
+def test_results_below_the_input_are_not_taken_for_inputs(run, clip, tmp_path):
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    (folder / "a.mp4").write_bytes(clip.read_bytes())
+    words = ("segment", folder, "-o", folder / "cut", "--recursive", "--profile", "fast", "--json")
+    for resume, status in ((), "done"), (("--resume",), "skipped"):
+        (item,) = json.loads(run(*words, *resume)[1])
+        assert (item["input"], item["status"]) == (str(folder / "a.mp4"), status)
+
+
+def test_a_folder_of_pictures_can_be_made_again_and_resumed(run, clip, tmp_path):
+    words = ("segment", clip, "-o", tmp_path / "frames", "--profile", "fast")
+    assert run(*words)[0] == run(*words)[0] == 0
+    stamp = (tmp_path / "frames").stat().st_mtime_ns
+    assert "done already" in run(*words, "--resume")[1]
+    assert (tmp_path / "frames").stat().st_mtime_ns == stamp
+    assert {path.name for path in (tmp_path / "frames").iterdir()} == {f"{n:06d}.png" for n in range(6)}
+    kinds = ("segment", clip, "-o", tmp_path / "q" / "f_%03d.png", "--output", "mask", "--output", "key")
+    assert run(*kinds, "--profile", "fast")[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"frames", "q_mask", "q_key"}
+    assert "done already" in run(*kinds, "--profile", "fast", "--resume")[1]
+
+
+def test_machines_are_told_of_every_input_also_of_those_that_fail(run, clip, tmp_path):
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("this is text")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "done.mp4").touch()
+    done = tmp_path / "done.mp4"
+    done.write_bytes(clip.read_bytes())
+    words = ("segment", bad, clip, done, "-o", f"{tmp_path}/cut/", "--profile", "fast", "--resume", "--json")
+    code, out, err = run(*words)
+    items = json.loads(out)
+    assert (code, err.count("\n")) == (3, 1)
+    assert [(item["input"], item["status"]) for item in items] == [
+        (str(bad), "failed"), (str(clip), "done"), (str(done), "skipped"),
+    ]  # fmt: skip
+    assert "bad.mp4" in items[0]["error"]
+    assert items[1]["frame_count"] == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "code"),
+    [
+        ("bad.mp4", (), 3),
+        ("gone.mp4", (), 3),
+        ("bad.mp4", ("--dry-run",), 3),
+        ("bad.mp4", ("--model", "resnet"), 5),
+        ("bad.mp4", ("--device", "cuda"), 2),
+    ],
+)
+def test_machines_are_told_of_a_single_failure(run, tmp_path, name, words, code):
+    (tmp_path / "bad.mp4").write_text("this is text")
+    model = () if "--model" in words else ("--profile", "fast")
+    got, out, err = run("segment", tmp_path / name, "-o", tmp_path / "o.mp4", "--json", *model, *words)
+    (item,) = json.loads(out)
+    assert (got, err.count("\n"), item["status"]) == (code, 1, "failed")
+    assert item["input"] == str(tmp_path / name)
+    assert err == f"vitascope: {item['error']}\n"
+
+
+def test_dry_run_lists_the_good_beside_the_bad(run, clip, tmp_path):
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("this is text")
+    words = ("segment", bad, clip, "-o", tmp_path / "cut", "--profile", "fast", "--dry-run")
+    code, out, err = run(*words)
+    assert (code, err.count("\n")) == (3, 1)
+    assert "bad.mp4" in err
+    assert f"key -> {tmp_path / 'cut' / 'in.mp4'}" in out
+    assert [item["status"] for item in json.loads(run(*words, "--json")[1])] == ["failed", "planned"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--model", "resnet"], 5, "resnet"),
+        (["--device", "cuda"], 2, "CPU"),
+        (["--output", "replace", "--background", "gone.jpg"], 3, "gone.jpg"),
+        (["--start", "500"], 3, "no picture between"),
+    ],
+)
+@pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
+def test_dry_run_fails_as_the_real_run_does(run, clip, tmp_path, dry, words, code, says):
+    model = () if "--model" in words else ("--profile", "fast")
+    dry_run = ("--dry-run",) if dry else ()
+    got, out, err = run("segment", clip, "-o", tmp_path / "o.mp4", *model, *words, *dry_run)
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert says in err
+
+
+def test_previews_of_several_inputs_are_kept_apart(run, clip, tmp_path):
+    for name in ("d1", "d2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.mp4").write_bytes(clip.read_bytes())
+    words = ("--profile", "fast", "--preview", tmp_path / "sheet.png", "-o", tmp_path / "cut")
+    assert run("segment", tmp_path / "d1/a.mp4", tmp_path / "d2/a.mp4", *words)[0] == 0
+    assert {path.name for path in (tmp_path / "cut").iterdir()} == {"a.mp4", "a_2.mp4"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"sheet_a.png", "sheet_a_2.png"}
+
+
+def test_tables_do_not_fold_in_a_pipe(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
+    value = "x" * 150
+    _, out, _ = run("config", "show", "--set", f"output.background={value}.png")
+    assert any(line.startswith("output.background") and f"{value}.png" in line for line in out.splitlines())
+    assert len({line.split()[0] for line in out.splitlines()}) == len(out.splitlines())
+    networks = json.loads(run("models", "list", "--json")[1])
+    rows = run("models", "list")[1].splitlines()
+    assert len(rows) == 1 + len(networks)
+    assert all(row.endswith(entry["purpose"]) for row, entry in zip(rows[1:], networks, strict=True))
+    assert any(len(line) > 80 for line in run("doctor")[1].splitlines())
+
+
 def test_dry_run_explains_and_writes_nothing(run, clip, tmp_path):
     code, out, err = run("segment", clip, "-o", tmp_path / "o.mov", "--output", "alpha", "--dry-run")
     assert (code, err) == (0, "")
@@ -129,10 +255,14 @@ def test_flags_beat_set_beats_file_beats_profile(run, clip, tmp_path):
     settings = tmp_path / "my.yaml"
     settings.write_text("output:\n  codec: h265\n  crf: 40\n")
     words = ("segment", clip, "-o", tmp_path / "o.mkv", "--profile", "fast", "-c", settings, "--json")
-    assert json.loads(run(*words)[1])["outputs"][0]["codec"] == "h265"
-    assert json.loads(run(*words, "--set", "output.codec=av1")[1])["outputs"][0]["codec"] == "av1"
-    flagged = run(*words, "--set", "output.codec=av1", "--codec", "h264")[1]
-    assert json.loads(flagged)["outputs"][0]["codec"] == "h264"
+
+    def codec(*more):
+        (report,) = json.loads(run(*words, *more)[1])
+        return report["outputs"][0]["codec"]
+
+    assert codec() == "h265"
+    assert codec("--set", "output.codec=av1") == "av1"
+    assert codec("--set", "output.codec=av1", "--codec", "h264") == "h264"
 
 
 def test_a_setting_that_arrives_later_is_said_so(run, clip, tmp_path):
@@ -188,7 +318,7 @@ def test_without_rvm_auto_says_so_and_goes_on_with_selfie(run, clip, tmp_path, m
     assert err.count("\n") == 1
     assert "vitascope models pull rvm" in err
     assert "selfie" in out
-    report = json.loads(run("segment", clip, "-o", tmp_path / "j.mp4", "--json")[1])
+    (report,) = json.loads(run("segment", clip, "-o", tmp_path / "j.mp4", "--json")[1])
     assert (report["model"], report["model_requested"]) == ("selfie", "auto")
     assert "going on with selfie" in report["model_note"]
     assert run("segment", clip, "-o", tmp_path / "r.mp4", "--model", "rvm")[0] == 5

@@ -14,8 +14,8 @@ from vitascope.media.discovery import find_videos
 def tree(tmp_path: Path) -> Path:
     names = [
         "clips/b.mp4", "clips/a10.MKV", "clips/a2.mkv", "clips/.hidden.mp4", "clips/late.mp4.part",
-        "clips/late.part.mp4", "clips/notes.txt", "clips/cover.jpg", "clips/deep/er/z.mov", "clips/.trash/y.mp4",
-        "frames/img2.png", "frames/img10.png", "empty/readme.md",
+        "clips/.late.0a1b2c3d.part.mp4", "clips/notes.txt", "clips/cover.jpg", "clips/deep/er/z.mov",
+        "clips/.trash/y.mp4", "frames/img2.png", "frames/img10.png", "empty/readme.md",
     ]  # fmt: skip
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -29,6 +29,42 @@ def listed(*inputs: Path, recursive: bool = False) -> list[str]:
 
 def test_folder_in_natural_order_without_hidden_and_partial(tree: Path) -> None:
     assert listed(tree / "clips") == ["a2.mkv", "a10.MKV", "b.mp4"]
+
+
+def test_part_in_the_middle_of_a_name_is_a_part_of_a_film(tree: Path) -> None:
+    for name in ("film.part.1.mp4", "film.part.2.mp4", "film.tmp.mov"):
+        (tree / "empty" / name).touch()
+    assert listed(tree / "empty") == ["film.part.1.mp4", "film.part.2.mp4", "film.tmp.mov"]
+
+
+def test_the_output_below_a_searched_folder_is_left_out(tree: Path) -> None:
+    results = ["clips/cut/a2.mkv", "clips/cut/deep/er/z.mov", "clips/cutter/c.mp4"]
+    for name in results:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).touch()
+
+    def left(source: Path, exclude: Path) -> list[str]:
+        found = find_videos([source], recursive=True, exclude=exclude)
+        return [video.path.relative_to(tree).as_posix() for video in found]
+
+    rest = ["clips/a2.mkv", "clips/a10.MKV", "clips/b.mp4", "clips/cutter/c.mp4", "clips/deep/er/z.mov"]
+    assert left(tree / "clips", tree / "clips" / "cut") == rest
+    assert left(tree / "clips", tree / "frames" / ".." / "clips" / "cut") == rest
+    assert sorted(left(tree / "clips" / "*", tree / "clips" / "cut")) == sorted(rest)
+    assert sorted(left(tree / "clips" / "**" / "*.mov", tree / "clips" / "cut")) == ["clips/deep/er/z.mov"]
+    # What is the output's folder, or was named in it, was meant.
+    assert "clips/b.mp4" in left(tree / "clips", tree / "clips")
+    assert left(tree / "clips" / "cut", tree / "clips" / "cut") == results[:2]
+    assert left(tree / "clips" / "cut" / "a2.mkv", tree / "clips" / "cut") == results[:1]
+
+
+def test_what_was_named_differs_from_what_was_found(tree: Path) -> None:
+    def named(source: Path) -> list[bool]:
+        return [video.is_named for video in find_videos([source], recursive=False)]
+
+    assert named(tree / "clips/b.mp4") == named(tree / "frames") == named(tree / "frames/*.png") == [True]
+    assert named(tree / "clips") == [False] * 3
+    assert named(tree / "clips/b*.mp4") == [False]
 
 
 def test_recursive_mirrors_the_tree(tree: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from vitascope.errors import OutputError
-from vitascope.media import partial_file
+from vitascope.media import _writer_lock, partial_file
 from vitascope.media.partial_file import PartialFile, PartialFolder
 
 NUMBERED = re.compile(r"\d{6}\.png")
@@ -75,6 +79,117 @@ def test_two_writers_of_one_target_do_not_mix(tmp_path: Path) -> None:
         PartialFile(tmp_path / "a.mp4")
     assert first.path.exists()
     first.discard()
+    assert names(tmp_path) == []
+    PartialFile(tmp_path / "a.mp4").discard()
+
+
+def test_two_writers_of_one_folder_do_not_mix(tmp_path: Path) -> None:
+    first = PartialFolder(tmp_path / "cut", file_pattern=NUMBERED)
+    with pytest.raises(OutputError, match="being written already"):
+        PartialFolder(tmp_path / "cut", file_pattern=NUMBERED)
+    first.commit()
+    PartialFolder(tmp_path / "cut", file_pattern=NUMBERED).discard()
+    assert names(tmp_path) == ["cut"]
+
+
+KILLED = """
+import os, re, signal, sys
+from pathlib import Path
+from vitascope.media.partial_file import PartialFile, PartialFolder
+file, folder = PartialFile(Path("a.mp4")), PartialFolder(Path("cut"), file_pattern=re.compile("x"))
+file.path.write_text("half")
+(folder.path / "x").write_text("half")
+print(flush=True)
+if sys.argv[1] == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_what_a_killed_run_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    died = subprocess.run([sys.executable, "-c", KILLED, "die"], check=False, capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert len(names(tmp_path)) == 4  # two temporary names and their locks
+    # Whoever comes next may well have the same process id: containers count from 1.
+    file, folder = PartialFile(Path("a.mp4")), PartialFolder(Path("cut"), file_pattern=NUMBERED)
+    (folder.path / "000000.png").touch()
+    file.commit()
+    folder.commit()
+    assert names(tmp_path) == ["a.mp4", "cut"]
+    assert (tmp_path / "a.mp4").read_text() == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_a_run_that_lives_in_another_process_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [sys.executable, "-c", KILLED, "live"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        before = names(tmp_path)
+        with pytest.raises(OutputError, match="being written already"):
+            PartialFile(Path("a.mp4"))
+        with pytest.raises(OutputError, match="being written already"):
+            PartialFolder(Path("cut"), file_pattern=NUMBERED)
+        assert names(tmp_path) == before
+        other.kill()
+    PartialFile(Path("a.mp4")).discard()
+
+
+def test_other_hidden_files_are_nobody_s_leftovers(tmp_path: Path) -> None:
+    others = [".a.b.0a1b2c3d.part.mp4", ".a.123.part.mp4", ".a.0a1b2c3d.part.mkv", ".ab.0a1b2c3d.part.mp4"]
+    for name in [*others, ".a.0a1b2c3d.part.mp4"]:
+        (tmp_path / name).touch()
+    PartialFile(tmp_path / "a.mp4").discard()
+    assert names(tmp_path) == sorted(others)
+
+
+def test_a_folder_killed_between_its_two_renames_comes_back(tmp_path: Path) -> None:
+    old = tmp_path / ".cut.0a1b2c3d.old"
+    old.mkdir()
+    (old / "000000.png").write_text("earlier")
+    PartialFolder(tmp_path / "cut", file_pattern=NUMBERED).discard()
+    assert (tmp_path / "cut" / "000000.png").read_text() == "earlier"
+    assert names(tmp_path) == ["cut"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="flock")
+def test_without_locks_writers_still_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(_writer_lock.fcntl, "flock", refuse)
+    first, second = PartialFile(tmp_path / "a.mp4"), PartialFile(tmp_path / "a.mp4")
+    first.path.write_text("first")
+    second.path.write_text("second")
+    first.commit()
+    second.commit()
+    assert (tmp_path / "a.mp4").read_text() == "second"
+    assert names(tmp_path) == ["a.mp4"]
+
+
+def test_the_current_folder_is_not_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    for inside in ("here", "here/below"):
+        monkeypatch.chdir(tmp_path / inside)
+        with pytest.raises(OutputError, match="current folder"):
+            PartialFolder(tmp_path / "here", file_pattern=re.compile(".*"))
+    assert names(tmp_path) == ["here"]
+
+
+def test_what_a_file_browser_leaves_does_not_make_a_folder_foreign(tmp_path: Path) -> None:
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / ".DS_Store").touch()
+    partial = PartialFolder(tmp_path / "cut", file_pattern=NUMBERED)
+    (partial.path / "000000.png").touch()
+    partial.commit()
+    assert names(tmp_path / "cut") == ["000000.png"]
 
 
 @pytest.mark.parametrize("kind", [PartialFile, lambda path: PartialFolder(path, file_pattern=NUMBERED)])

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vitascope import __version__
 from vitascope.cli import config, doctor, models, segment
-from vitascope.errors import PipelineError, VitascopeError
+from vitascope.errors import VitascopeError, one_line
 
 __all__ = ["app", "main"]
 
@@ -57,13 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(one_line(error), debug=debug)
         raise SystemExit(error.exit_code) from None
     raise SystemExit(result if isinstance(result, int) else 0)
-
-
-def one_line(error: VitascopeError) -> str:
-    """The message of an error; of a failed pipeline that of its first cause, when that is one of ours."""
-    if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
-        return one_line(error.exceptions[0])
-    return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())
 
 
 def _complain(message: str, *, debug: bool) -> None:

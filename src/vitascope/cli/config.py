@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vitascope.cli.tables import print_table
 from vitascope.config import load_settings
 
 __all__ = ["app"]
@@ -62,4 +63,4 @@ def show(
         later = f"no effect yet: arrives with {row.arrives_with}" if row.arrives_with else ""
         cells = (Text(text) for text in (row.key, row.value_text, str(row.origin), later))
         table.add_row(*cells, style="dim" if later else None)
-    page.print(table)
+    print_table(table)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vitascope import __version__
+from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
 
 __all__ = ["doctor"]
@@ -35,7 +36,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     table.add_column(overflow="fold")
     for name, value in findings.items():
         table.add_row(Text(name), Text(value))
-    page.print(table)
+    print_table(table)
 
 
 def _findings() -> dict[str, str]:

@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
 
 __all__ = ["app"]
@@ -50,7 +51,7 @@ def list_models(*, json: Annotated[bool, Parameter(negative="")] = False) -> Non
         table.add_row(
             entry.name, entry.state.value, f"{entry.size_bytes / 1e6:.1f}", entry.license, entry.purpose
         )
-    page.print(table)
+    print_table(table)
 
 
 @app.command

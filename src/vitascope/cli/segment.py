@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -17,10 +18,22 @@ from vitascope.config import (
     OutputKind,
     load_settings,
 )
+from vitascope.errors import VitascopeError, one_line
+
+if TYPE_CHECKING:
+    from vitascope.segmentation.plan import PlannedVideo
 
 __all__ = ["segment"]
 
 _Many = Parameter(negative="", consume_multiple=False)
+
+
+class _Told(NamedTuple):
+    """What became of one input."""
+
+    fields: dict[str, Any]
+    """For machines."""
+    error: VitascopeError | None
 
 
 def segment(
@@ -58,7 +71,7 @@ def segment(
 
     Args:
         inputs: Videos, images, folders or globs.
-        out: Output file, or a folder when there are several inputs.
+        out: Output file, or a folder when there are several inputs; without a suffix, a folder of pictures.
         output: What to write; give it several times for several files from one pass [default: key].
         profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
@@ -79,7 +92,7 @@ def segment(
         keep_partial: Keep what could be read of a damaged video, as a .part file.
         preview: Also write a contact sheet (PNG): source, matte and result of up to twelve frames.
         dry_run: Say what would happen, and do nothing.
-        json: Print a report for machines.
+        json: Print a list for machines: for each input its status, and the report or the error.
         quiet: Print nothing but errors.
     """
     given = {
@@ -103,6 +116,7 @@ def segment(
         loaded,
         inputs,
         out,
+        settings_files=config or (),
         recursive=recursive,
         resume=resume,
         preview=preview,
@@ -117,6 +131,7 @@ def _run(
     inputs: list[str],
     out: str,
     *,
+    settings_files: Sequence[Path],
     recursive: bool,
     resume: bool,
     preview: Path | None,
@@ -125,36 +140,76 @@ def _run(
     quiet: bool,
 ) -> int:
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.cli.app import one_line
-    from vitascope.media.discovery import find_videos
-    from vitascope.observe.progress import JobProgress
-    from vitascope.segmentation.batch import segment_all
-    from vitascope.segmentation.plan import explain, plan_outputs
-    from vitascope.segmentation.segmenter import Segmenter
-    from vitascope.segmentation.summary import summarise
+    from vitascope.segmentation.batch import failure_to_dict, plan_batch
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
-    chatty = not (quiet or as_json)
-    videos = find_videos(inputs, recursive=recursive)
-    wanted = loaded.settings.output
-    into_folder = len(inputs) > 1 or Path(inputs[0]) != videos[0].path
-    planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, into_folder=into_folder)
-    if dry_run:
-        explained = [explain(plan, loaded.settings, resume=resume) for plan in planned]
-        if as_json:
-            page.print(json_module.dumps([entry.to_dict() for entry in explained], indent=2))
-        else:
-            for entry in explained:
-                page.print("\n".join(entry.lines()))
-        return 0
-    for row in loaded.inactive():
-        if not quiet:
+    if not quiet:
+        for row in loaded.inactive():
             screen.print(
                 f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}"
             )
-    reports: list[dict[str, Any]] = []
-    code = 0
+    videos: Sequence[str | Path] = inputs
+    try:
+        planned = plan_batch(
+            inputs,
+            out,
+            loaded.settings,
+            recursive=recursive,
+            preview=preview,
+            settings_files=settings_files,
+        )
+        videos = [plan.video for plan in planned]
+        if dry_run:
+            items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not as_json)
+        else:
+            items = _segment(
+                loaded, planned, resume=resume, screen=screen, quiet=quiet, chatty=not (quiet or as_json)
+            )
+    except VitascopeError as error:  # refused as a whole: every input shares its fate
+        if as_json:
+            _print_json([failure_to_dict(video, error) for video in videos])
+        raise
+    if as_json:
+        _print_json([item.fields for item in items])
+    errors = [item.error for item in items if item.error is not None]
+    if len(items) == 1 and errors:
+        raise errors[0]
+    return errors[0].exit_code if errors else 0
+
+
+def _explain(
+    loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Console, chatty: bool
+) -> list[_Told]:
+    from vitascope.segmentation.explain import Explanation, explain_all
+
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    items = []
+    for item in explain_all(planned, loaded.settings, resume=resume):
+        items.append(_Told(item.to_dict(), None if isinstance(item, Explanation) else item.error))
+        if isinstance(item, Explanation):
+            if chatty:
+                page.print("\n".join(item.lines()))
+        elif len(planned) > 1:
+            screen.print(f"vitascope: {one_line(item.error)}")
+    return items
+
+
+def _segment(
+    loaded: LoadedSettings,
+    planned: list[PlannedVideo],
+    *,
+    resume: bool,
+    screen: Console,
+    quiet: bool,
+    chatty: bool,
+) -> list[_Told]:
+    from vitascope.observe.progress import JobProgress
+    from vitascope.segmentation.batch import segment_all
+    from vitascope.segmentation.segmenter import Segmenter
+    from vitascope.segmentation.summary import summarise
+
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    items = []
     with (
         JobProgress(screen, visible=chatty) as progress,
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
@@ -165,25 +220,22 @@ def _run(
             segmenter,
             planned,
             resume=resume,
-            preview=preview,
             on_start=lambda plan, started: progress.show(
                 plan.video.name, started.pipeline, frame_count=started.expected_frame_count
             ),
         ):
             progress.clear()
+            items.append(_Told(outcome.to_dict(), outcome.error))
             if outcome.error is not None:
-                if len(planned) == 1:
-                    raise outcome.error
-                code = code or outcome.error.exit_code
-                screen.print(f"vitascope: {one_line(outcome.error)}")
-                reports.append({"input": str(outcome.planned.video), "error": one_line(outcome.error)})
-            elif outcome.report is not None:
-                reports.append(outcome.report.to_dict())
-                if chatty:
-                    page.print("\n".join(summarise(outcome.report)))
+                if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
+                    screen.print(f"vitascope: {one_line(outcome.error)}")
+            elif outcome.report is not None and chatty:
+                page.print("\n".join(summarise(outcome.report)))
             elif chatty:
                 page.print(f"{outcome.planned.video}: done already")
-    if as_json:
-        json_module.dump(reports if len(planned) > 1 else reports[0] if reports else {}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    return code
+    return items
+
+
+def _print_json(items: list[dict[str, Any]]) -> None:
+    json_module.dump(items, sys.stdout, indent=2)
+    sys.stdout.write("\n")

@@ -4,14 +4,88 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from vitascope.errors import UsageError
-from vitascope.media.partial_file import PartialFile, PartialFolder
+from vitascope.media._av_errors import wrap_output_error
+from vitascope.media.partial_file import FILE_BROWSER_LITTER, PartialFile, PartialFolder
 
-__all__ = ["OutputTarget"]
+__all__ = ["OutputTarget", "PictureFolder", "is_written", "picture_folder"]
 
 _FOLDER_PATTERN = "%06d.png"
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFolder:
+    """An output that is a folder of numbered pictures; a run replaces the folder as a whole."""
+
+    folder: Path
+    pattern: str
+    """What the pictures are called, for example ``frame_%05d.png``."""
+
+    @property
+    def file_names(self) -> re.Pattern[str]:
+        """What the pattern can print.
+
+        Raises:
+            UsageError: The pattern has not exactly one number.
+        """
+        match = re.fullmatch(r"([^%]*)%(?:0(\d+))?d([^%]*)", self.pattern)
+        if match is None:
+            raise UsageError(f"{self.folder / self.pattern}: write the number as %06d, once")
+        head, digits, tail = match.groups()
+        return re.compile(rf"{re.escape(head)}\d{{{int(digits or 1)},}}{re.escape(tail)}")
+
+    def is_filled(self) -> bool:
+        """True when it holds pictures of these names: folders appear only whole.
+
+        Raises:
+            OutputError: The folder cannot be looked into.
+            UsageError: The pattern has not exactly one number.
+        """
+        return self.folder.is_dir() and any(self.file_names.fullmatch(path.name) for path in self._entries())
+
+    def foreign_name(self) -> str | None:
+        """The name of something in it that no run of ours wrote, or None.
+
+        Raises:
+            OutputError: The folder cannot be looked into.
+            UsageError: The pattern has not exactly one number.
+        """
+        if not self.folder.is_dir():
+            return None
+        names = self.file_names
+        return next((path.name for path in self._entries() if not names.fullmatch(path.name)), None)
+
+    def _entries(self) -> list[Path]:
+        with wrap_output_error(self.folder, "look into it"):
+            return [path for path in self.folder.iterdir() if path.name not in FILE_BROWSER_LITTER]
+
+
+def picture_folder(path: Path) -> PictureFolder | None:
+    """The folder of pictures that an output path means; None when it means one file.
+
+    A pattern such as ``cut/frame_%05d.png`` means its folder, with pictures of that name. A path without a suffix is
+    itself the folder, and so is any folder that exists.
+    """
+    if path.is_dir():
+        return PictureFolder(path, _FOLDER_PATTERN)
+    if path.suffix.lower() not in ("", ".png"):
+        return None
+    if "%" in path.name:
+        return PictureFolder(path.parent, path.name)
+    return None if path.suffix else PictureFolder(path, _FOLDER_PATTERN)
+
+
+def is_written(path: Path) -> bool:
+    """True when the output is there: outputs appear only whole, so nothing is left to do.
+
+    Raises:
+        UsageError: It is a pattern without exactly one number.
+    """
+    pictures = picture_folder(path)
+    return path.is_file() if pictures is None else pictures.is_filled()
 
 
 class OutputTarget:
@@ -35,20 +109,16 @@ class OutputTarget:
         self._muxer_options: dict[str, str] = {}
         self.partial: PartialFile | PartialFolder
         """Owns the temporary file or folder."""
-        if muxer != "image2":
-            self.partial = PartialFile(path)
-        elif "%" in path.name:
-            self._pattern = path.name
-            self.partial = PartialFolder(path.parent, file_pattern=_files_of(path))
-        elif path.suffix.lower() == ".png" and not path.is_dir():
+        pictures = picture_folder(path) if muxer == "image2" else None
+        if pictures is not None:
+            self._pattern = pictures.pattern
+            self._muxer_options = {"start_number": "0"}
+            self.partial = PartialFolder(pictures.folder, file_pattern=pictures.file_names)
+            return
+        self.partial = PartialFile(path)
+        if muxer == "image2":
             self.takes_one_frame = True
             self._muxer_options = {"update": "1"}
-            self.partial = PartialFile(path)
-        else:
-            self._pattern = _FOLDER_PATTERN
-            self.partial = PartialFolder(path, file_pattern=_files_of(Path(_FOLDER_PATTERN)))
-        if self._pattern is not None:
-            self._muxer_options = {"start_number": "0"}
 
     @property
     def muxer_name(self) -> str:
@@ -68,12 +138,3 @@ class OutputTarget:
         if finished.is_dir():
             return sum(file.stat().st_size for file in finished.iterdir())
         return finished.stat().st_size
-
-
-def _files_of(path: Path) -> re.Pattern[str]:
-    """What the files of a pattern such as ``frame_%05d.png`` are called."""
-    match = re.fullmatch(r"([^%]*)%(?:0(\d+))?d([^%]*)", path.name)
-    if match is None:
-        raise UsageError(f"{path}: write the number as %06d, once")
-    head, digits, tail = match.groups()
-    return re.compile(rf"{re.escape(head)}\d{{{int(digits or 1)},}}{re.escape(tail)}")

@@ -5,6 +5,9 @@
 - ``commit()``: synced to disk and renamed to the target, in one step that nobody can observe half done;
 - ``discard()``: removed, together with parent folders that were made for it;
 - ``keep()``: renamed to ``<target>.part``, for what an interrupted run already did.
+
+While it is open, a lock beside the target (`WriterLock`) keeps other writers away. What a run that was killed left
+behind is removed by the next one that writes the same target.
 """
 
 from __future__ import annotations
@@ -12,27 +15,35 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from vitascope.errors import OutputError
 from vitascope.media._av_errors import wrap_output_error
+from vitascope.media._writer_lock import WriterLock
 
-__all__ = ["PartialFile", "PartialFolder"]
+__all__ = ["FILE_BROWSER_LITTER", "PartialFile", "PartialFolder"]
+
+FILE_BROWSER_LITTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Files that looking at a folder puts there; they do not make it a folder with other things."""
+
+_TOKEN_BYTES = 4
 
 
 class PartialFile:
     """A file that is being written beside its target.
 
-    The temporary name is hidden, keeps the suffix (muxers choose by it) and holds the process id, so that two
-    processes which write the same target do not write into one another.
+    The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
+    is anybody else's, not even where the file system knows no locks.
 
     Args:
         target: Where the finished file shall be. Missing parent folders are made.
 
     Raises:
-        OutputError: The folder cannot be made or written to, or the target is a folder or write-protected.
+        OutputError: The folder cannot be made or written to, the target is a folder or write-protected, or it is
+            being written already.
     """
 
     def __init__(self, target: Path) -> None:
@@ -42,16 +53,18 @@ class PartialFile:
         if target.exists() and not os.access(target, os.W_OK):
             raise OutputError(f"{target}: cannot replace it: the file is write-protected")
         self._made_folders = _make_parents(target)
-        self.path = target.absolute().with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+        self._lock = _lock(target, made_folders=self._made_folders)
+        if self._lock.is_exclusive:
+            for stale in _siblings(target, f".{target.stem}.", f".part{target.suffix}"):
+                with suppress(OSError):  # it disturbs nobody; writing goes on beside it
+                    stale.unlink()
+        self.path = target.absolute().with_name(f".{target.stem}.{_token()}.part{target.suffix}")
         try:
             with wrap_output_error(target, "create it"):
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        except OutputError as error:
+        except OutputError:
+            self._lock.release()
             _remove_folders(self._made_folders)
-            if isinstance(error.__cause__, FileExistsError):
-                raise OutputError(
-                    f"{target}: cannot create it: it is being written already ({self.path.name})"
-                ) from error
             raise
 
     def commit(self) -> None:
@@ -64,11 +77,13 @@ class PartialFile:
             _sync(self.path)
             self.path.replace(self.target)
             _sync_folder(self.target.parent)
+        self._lock.release()
 
     def discard(self) -> None:
         """Remove what was written; a file that is already gone is fine."""
         with suppress(OSError):
             self.path.unlink()
+        self._lock.release()
         _remove_folders(self._made_folders)
 
     def keep(self) -> Path:
@@ -81,6 +96,7 @@ class PartialFile:
         with wrap_output_error(kept, "keep the partial result"):
             _sync(self.path)
             self.path.replace(kept)
+        self._lock.release()
         return kept
 
 
@@ -101,11 +117,16 @@ class PartialFolder:
         self._file_pattern = file_pattern
         self._check_target()
         self._made_folders = _make_parents(target)
-        self.path = target.absolute().with_name(f".{target.absolute().name}.{os.getpid()}.part")
+        self._lock = _lock(target, made_folders=self._made_folders)
+        if self._lock.is_exclusive:
+            self._clean_up()
+        self._token = _token()
+        self.path = target.absolute().with_name(f".{target.absolute().name}.{self._token}.part")
         try:
             with wrap_output_error(target, "create it"):
                 self.path.mkdir()
         except OutputError:
+            self._lock.release()
             _remove_folders(self._made_folders)
             raise
 
@@ -116,7 +137,7 @@ class PartialFolder:
             OutputError: The rename failed, or the target has got other content meanwhile.
         """
         self._check_target()
-        old = self.path.with_name(f".{self.target.absolute().name}.{os.getpid()}.old")
+        old = self.path.with_name(f".{self.target.absolute().name}.{self._token}.old")
         with wrap_output_error(self.target, "finish it"):
             for file in self.path.iterdir():
                 _sync(file)
@@ -125,10 +146,12 @@ class PartialFolder:
             self.path.rename(self.target)
             _sync_folder(self.target.parent)
         shutil.rmtree(old, ignore_errors=True)
+        self._lock.release()
 
     def discard(self) -> None:
         """Remove what was written."""
         shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
         _remove_folders(self._made_folders)
 
     def keep(self) -> Path:
@@ -142,19 +165,37 @@ class PartialFolder:
             if kept.is_dir():
                 shutil.rmtree(kept)
             self.path.rename(kept)
+        self._lock.release()
         return kept
+
+    def _clean_up(self) -> None:
+        """Remove what killed runs left; one killed in the middle of ``commit`` gets its earlier folder back."""
+        head = f".{self.target.absolute().name}."
+        with wrap_output_error(self.target, "clean up after an earlier run"):
+            for old in _siblings(self.target, head, ".old"):
+                if self.target.exists():
+                    shutil.rmtree(old, ignore_errors=True)
+                else:
+                    old.rename(self.target)
+        for stale in _siblings(self.target, head, ".part"):
+            shutil.rmtree(stale, ignore_errors=True)
 
     def _check_target(self) -> None:
         if not self.target.exists():
             return
         if not self.target.is_dir():
             raise OutputError(f"{self.target}: cannot create a folder: a file of that name exists")
+        # The finished folder takes this one's place; a shell that stands in it would stand in a removed folder.
+        if Path.cwd().is_relative_to(self.target.resolve()):
+            raise OutputError(
+                f"{self.target}: cannot replace the current folder by pictures; name a folder in it, such as frames"
+            )
         with wrap_output_error(self.target, "look into it"):
             foreign = next(
                 (
                     entry.name
                     for entry in self.target.iterdir()
-                    if not self._file_pattern.fullmatch(entry.name)
+                    if not self._file_pattern.fullmatch(entry.name) and entry.name not in FILE_BROWSER_LITTER
                 ),
                 None,
             )
@@ -162,6 +203,27 @@ class PartialFolder:
             raise OutputError(
                 f"{self.target}: the folder holds other files ({foreign}); name a new or an empty folder"
             )
+
+
+def _lock(target: Path, *, made_folders: list[Path]) -> WriterLock:
+    """Lock a target whose parents were just made; they go again when that fails."""
+    try:
+        with wrap_output_error(target, "create it"):
+            return WriterLock(target)
+    except OutputError:
+        _remove_folders(made_folders)
+        raise
+
+
+def _token() -> str:
+    return secrets.token_hex(_TOKEN_BYTES)
+
+
+def _siblings(target: Path, head: str, tail: str) -> list[Path]:
+    """What lies beside a target under a temporary name."""
+    pattern = re.compile(rf"{re.escape(head)}[0-9a-f]{{{2 * _TOKEN_BYTES}}}{re.escape(tail)}")
+    with wrap_output_error(target, "look into its folder"):
+        return [path for path in target.absolute().parent.iterdir() if pattern.fullmatch(path.name)]
 
 
 def _make_parents(target: Path) -> list[Path]:

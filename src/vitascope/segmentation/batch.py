@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from vitascope.config import OutputKind
-from vitascope.errors import VitascopeError
-from vitascope.media.discovery import FoundVideo
+from vitascope.config import OutputKind, Settings, load_settings
+from vitascope.errors import VitascopeError, one_line
+from vitascope.media.discovery import FoundVideo, find_videos
+from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["Outcome", "segment", "segment_all"]
+__all__ = ["Outcome", "failure_to_dict", "plan_batch", "segment", "segment_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,55 @@ class Outcome:
     planned: PlannedVideo
     report: SegmentReport | None = None
     error: VitascopeError | None = None
+
+    @property
+    def status(self) -> Literal["done", "skipped", "failed"]:
+        """In one word."""
+        if self.error is not None:
+            return "failed"
+        return "skipped" if self.report is None else "done"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: ``input`` and ``status``, and the report's own values or the ``error`` in one line."""
+        if self.error is not None:
+            return failure_to_dict(self.planned.video, self.error)
+        fields = {} if self.report is None else self.report.to_dict()
+        return {**fields, "input": str(self.planned.video), "status": self.status}
+
+
+def failure_to_dict(video: Path | str, error: VitascopeError) -> dict[str, Any]:
+    """What ``Outcome.to_dict`` gives for a video that failed, also before anything was planned for it."""
+    return {"input": str(video), "status": "failed", "error": one_line(error)}
+
+
+def plan_batch(
+    inputs: Sequence[str | Path],
+    out: Path | str,
+    settings: Settings,
+    *,
+    recursive: bool = False,
+    preview: Path | None = None,
+    settings_files: Sequence[Path] = (),
+) -> list[PlannedVideo]:
+    """Find the inputs and name their outputs. Opens nothing.
+
+    Args:
+        inputs: Videos, images, folders, globs and image patterns.
+        out: A file or a folder, see ``plan_outputs``. What lies in it is no input when it lies below one.
+        settings: They say what to write, and what else is read.
+        recursive: Look into folders of folders.
+        preview: Where to write a contact sheet; of several videos each gets its name appended.
+        settings_files: Where settings were read from: they are not written over.
+
+    Raises:
+        InputError: An input does not exist, or gives no video.
+        UsageError: The outputs would clash with one another, or with what is read.
+    """
+    wanted = settings.output
+    videos = find_videos(inputs, recursive=recursive, exclude=Path(out))
+    planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, preview=preview)
+    refuse_clashes(planned, settings=settings, settings_files=settings_files)
+    return planned
 
 
 def segment(
@@ -54,11 +104,14 @@ def segment(
     flags = dict(settings or {})
     if output is not None:
         flags["output.kinds"] = [output] if isinstance(output, str) else list(output)
-    with Segmenter(profile=profile, settings=flags) as segmenter:
-        wanted = segmenter.settings.output
-        source = FoundVideo(Path(video), Path(Path(video).name))
-        (planned,) = plan_outputs([source], out, wanted.kinds, codec=wanted.codec)
-        return segmenter.write(video, planned.outputs, preview=None if preview is None else Path(preview))
+    loaded = load_settings(profile=profile, flags=flags)
+    wanted = loaded.settings.output
+    source = FoundVideo(Path(video), Path(Path(video).name))
+    sheet = None if preview is None else Path(preview)
+    (planned,) = plan_outputs([source], out, wanted.kinds, codec=wanted.codec, preview=sheet)
+    refuse_clashes([planned], settings=loaded.settings)
+    with Segmenter(loaded=loaded) as segmenter:
+        return segmenter.write(planned.video, planned.outputs, preview=planned.preview)
 
 
 def segment_all(
@@ -66,7 +119,6 @@ def segment_all(
     planned: Sequence[PlannedVideo],
     *,
     resume: bool = False,
-    preview: Path | None = None,
     on_start: Callable[[PlannedVideo, Started], object] | None = None,
 ) -> Iterator[Outcome]:
     """Segment videos one after another, giving each outcome as it comes.
@@ -75,22 +127,24 @@ def segment_all(
         segmenter: Does the work.
         planned: Inputs and outputs.
         resume: Leave out videos whose outputs all exist.
-        preview: Where to write a contact sheet; of several videos each gets its stem appended.
         on_start: Called when a video's files are open.
+
+    Raises:
+        UsageError: The outputs would clash with one another, or with what is read; nothing was opened yet.
     """
+    refuse_clashes(planned, settings=segmenter.settings)
     for plan in planned:
         if resume and plan.is_done:
             yield Outcome(plan)
             continue
-        sheet = preview
-        if preview is not None and len(planned) > 1:
-            sheet = preview.with_name(f"{preview.stem}_{plan.video.stem}{preview.suffix}")
 
         def started(event: Started, plan: PlannedVideo = plan) -> None:
             if on_start is not None:
                 on_start(plan, event)
 
         try:
-            yield Outcome(plan, segmenter.write(plan.video, plan.outputs, preview=sheet, on_start=started))
+            yield Outcome(
+                plan, segmenter.write(plan.video, plan.outputs, preview=plan.preview, on_start=started)
+            )
         except VitascopeError as error:
             yield Outcome(plan, error=error)

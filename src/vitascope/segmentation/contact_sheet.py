@@ -12,6 +12,7 @@ from vitascope.errors import OutputError
 from vitascope.frames import Frame, Plane, Rotation, VideoInfo
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
+from vitascope.media._av_errors import wrap_output_error
 from vitascope.media.partial_file import PartialFile
 from vitascope.segmentation.rendering import Rendered
 
@@ -75,11 +76,12 @@ class ContactSheet:
             raise OutputError(f"{self._path}: OpenCV could not encode the contact sheet")
         partial = PartialFile(self._path)
         try:
-            partial.path.write_bytes(data.tobytes())
+            with wrap_output_error(self._path, "write the contact sheet"):
+                partial.path.write_bytes(data.tobytes())
             partial.commit()
-        except OSError as error:
+        except BaseException:
             partial.discard()
-            raise OutputError(f"{self._path}: cannot write the contact sheet: {error.strerror}") from error
+            raise
 
     def _still(self, rendered: Rendered) -> Rgb8:
         height, width = self._size

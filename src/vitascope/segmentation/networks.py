@@ -13,7 +13,7 @@ from vitascope.models.catalogue import load_catalogue
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store import ModelStore
 
-__all__ = ["ChosenNetwork", "FetchProgress", "open_network"]
+__all__ = ["ChosenNetwork", "FetchProgress", "foresee_network", "open_network"]
 
 FetchProgress = Callable[[str, int, int], None]
 """Told (model name, bytes so far, bytes in all) while a model is fetched."""
@@ -45,8 +45,7 @@ def open_network(
     model = settings.model
     if _is_file_name(model.name):
         return ChosenNetwork(_open_custom(settings), model.name, None)
-    if model.kind is not None:
-        raise UsageError(f"model.kind is for an ONNX file of your own; {model.name} says itself what it is")
+    _refuse_kind(settings)
     if model.name != "auto":
         return ChosenNetwork(_open_named(model.name, settings, store, progress), model.name, None)
     try:
@@ -55,6 +54,30 @@ def open_network(
         return ChosenNetwork(
             _open_named("selfie", settings, store, progress), "auto", f"{error}; going on with selfie"
         )
+
+
+def foresee_network(settings: Settings, store: ModelStore) -> str:
+    """Which network ``open_network`` would open, in words; fetches nothing.
+
+    What is on this machine is verified, and an ONNX file of one's own opened and closed, so that what is wrong with
+    them shows now.
+
+    Raises:
+        UsageError: As ``open_network``.
+        ModelError: The network is unknown, damaged or of another kind.
+        EngineError: The engine cannot load an ONNX file of one's own.
+    """
+    model = settings.model
+    if _is_file_name(model.name):
+        _open_custom(settings).close()
+        return f"{model.name} (here)"
+    _refuse_kind(settings)
+    name = "rvm" if model.name == "auto" else model.name
+    _require_matting(name)
+    if store.is_cached(name):
+        store.path(name)
+        return f"{name} (here)"
+    return f"{name} (would be fetched)" + (", else selfie" if model.name == "auto" else "")
 
 
 def _open_named(
@@ -71,9 +94,7 @@ def _open_named(
             threads=threads,
             choice="aspect" if name == "selfie" else "landscape",
         )
-    entry = load_catalogue().entry(name)
-    if entry.used_by != "segmentation":
-        raise UsageError(f"{name} is not a matting network: {entry.purpose}")
+    _require_matting(name)
     from vitascope.models.rvm import RvmNetwork
 
     # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
@@ -105,6 +126,18 @@ def _open_custom(settings: Settings) -> MattingNetwork:
         person_class=model.person_class,
         threads=settings.processing.num_threads,
     )
+
+
+def _refuse_kind(settings: Settings) -> None:
+    model = settings.model
+    if model.kind is not None:
+        raise UsageError(f"model.kind is for an ONNX file of your own; {model.name} says itself what it is")
+
+
+def _require_matting(name: str) -> None:
+    entry = load_catalogue().entry(name)
+    if entry.used_by != "segmentation":
+        raise UsageError(f"{name} is not a matting network: {entry.purpose}")
 
 
 def _is_file_name(name: str) -> bool:

@@ -1,29 +1,27 @@
-"""Where the outputs go, and how each is encoded."""
+"""What the outputs are called."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from vitascope.config import Codec, OutputKind, OutputSettings, Settings
+from vitascope.config import Codec, OutputKind
 from vitascope.errors import UsageError
-from vitascope.frames import StereoLayout, VideoInfo
 from vitascope.media.discovery import VIDEO_SUFFIXES, FoundVideo
-from vitascope.media.encoding import Encoding, choose_encoding
 from vitascope.media.images import IMAGE_SUFFIXES
-from vitascope.media.probe import probe
-from vitascope.vr.stereo import DetectedLayout, detect_layout
+from vitascope.media.output_target import is_written, picture_folder
 
-__all__ = ["Explanation", "PlannedVideo", "encoding_for", "explain", "plan_outputs"]
+__all__ = ["PlannedVideo", "file_key", "plan_outputs"]
 
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
-_CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
-_CODECS_WITH_CRF = frozenset({"h264", "h265", "av1", "vp9"})
-_CODECS_WITH_PRESET = frozenset({"h264", "h265", "av1", "vp9", "png"})
+_SUFFIXES_OF_FILES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +30,13 @@ class PlannedVideo:
 
     video: Path
     outputs: tuple[tuple[OutputKind, Path], ...]
+    preview: Path | None = None
+    """Where its contact sheet goes, if one is wanted."""
 
     @property
     def is_done(self) -> bool:
         """True when every output exists: outputs appear only whole, so nothing is left to do."""
-        return all(path.exists() for _, path in self.outputs)
+        return all(is_written(path) for _, path in self.outputs)
 
 
 def plan_outputs(
@@ -45,174 +45,73 @@ def plan_outputs(
     kinds: Sequence[OutputKind],
     *,
     codec: Literal["auto"] | Codec = "auto",
-    into_folder: bool = False,
+    preview: Path | None = None,
 ) -> list[PlannedVideo]:
     """Name the outputs of each input.
 
-    One input goes to ``out`` itself, unless that is a folder (it exists as one, or is written with a slash at the
-    end). Several inputs, or one that was found in a folder, go into the folder ``out``, in the tree they came from.
-    Several kinds get the kind as a suffix: ``cut.mp4`` becomes ``cut_mask.mp4`` and ``cut_key.mp4``.
+    One input that was named goes to ``out`` itself: a file, or, without a suffix, a folder of pictures. It goes into
+    the folder ``out`` when that is written with a slash at the end, or exists and holds anything but an earlier run's
+    pictures. Several inputs, and what was found in a folder or by a glob, always go into the folder ``out``, in the
+    tree they came from; names that would meet are numbered. Several kinds get the kind as a suffix: ``cut.mp4``
+    becomes ``cut_mask.mp4`` and ``cut_key.mp4``, ``cut/%06d.png`` becomes ``cut_mask/%06d.png`` and so on.
 
     Args:
         videos: The inputs.
         out: A file or a folder.
         kinds: What to make of each.
         codec: ``output.codec``: decides the container in a folder.
-        into_folder: True when the inputs were named by a folder or a glob.
+        preview: Where to write a contact sheet; of several videos each gets its name appended.
 
     Raises:
-        UsageError: Several inputs, and ``out`` is a file.
+        UsageError: What needs a folder was given a file, or several kinds have no folder of their own.
     """
+    target = Path(out)
+    previews = _previews(preview, videos)
+    if len(videos) == 1 and videos[0].is_named and not _takes_files(out):
+        outputs = tuple((kind, _with_kind(target, kind, kinds, codec)) for kind in kinds)
+        return [PlannedVideo(videos[0].path, outputs, previews[0])]
+    looks_like_file = target.suffix.lower() in _SUFFIXES_OF_FILES and not _takes_files(out)
+    if target.is_file() or looks_like_file:
+        what = f"{len(videos)} inputs go" if len(videos) > 1 else f"{videos[0].path} was found, so it goes"
+        raise UsageError(
+            f"{out}: {what} into a folder, not a file; name one, such as {target.with_suffix('')}/"
+        )
+    taken: set[str] = set()
+    return [
+        PlannedVideo(video.path, _in_folder(target, video, kinds, codec, taken), sheet)
+        for video, sheet in zip(videos, previews, strict=True)
+    ]
+
+
+def file_key(path: Path) -> str:
+    """Equal for paths that may be one file, also where names differ in case or in how an accent is spelled."""
+    return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()
+
+
+def _takes_files(out: Path | str) -> bool:
+    """True when ``out`` is a folder to put files in, rather than the output itself."""
     path = Path(out)
-    named_as_folder = str(out).endswith(("/", os.sep)) or path.is_dir()
-    if not named_as_folder and len(videos) == 1 and not into_folder:
-        outputs = tuple((kind, _with_kind(path, kind, kinds, codec)) for kind in kinds)
-        return [PlannedVideo(videos[0].path, outputs)]
-    if path.is_file() or path.suffix.lower() in VIDEO_SUFFIXES:
-        raise UsageError(f"{path}: {len(videos)} inputs need a folder to go to, not a file")
-    taken: set[Path] = set()
-    planned = []
-    for video in videos:
-        outputs = tuple((kind, _in_folder(path, video, kind, kinds, codec, taken)) for kind in kinds)
-        taken.update(target for _, target in outputs)
-        planned.append(PlannedVideo(video.path, outputs))
-    return planned
-
-
-def encoding_for(
-    path: Path, kind: OutputKind, *, info: VideoInfo, settings: OutputSettings, threads: int
-) -> Encoding:
-    """How one output is encoded.
-
-    With several kinds in one run a codec that cannot carry alpha is not forced on ``alpha``, and ``crf`` and
-    ``preset`` go only to codecs that have them; a single output takes every wish or says why it cannot.
-
-    Raises:
-        UsageError: The wishes contradict one another.
-        OutputError: The container does not take the codec, or this FFmpeg build lacks it.
-    """
-    alone = len(settings.kinds) == 1
-    codec = settings.codec
-    if kind == "alpha" and codec not in _CODECS_WITH_ALPHA and not alone:
-        codec = "auto"
-
-    def choose(crf: int | None, preset: str | None) -> Encoding:
-        return choose_encoding(
-            path,
-            codec=codec,
-            source_format=info.format,
-            crf=crf,
-            preset=preset,
-            bit_depth=settings.bit_depth,
-            with_alpha=kind == "alpha",
-            grey=kind == "mask",
-            speed=settings.speed,
-            threads=threads,
-        )
-
-    if alone:
-        return choose(settings.crf, settings.preset)
-    name = choose(None, None).codec
-    return choose(
-        settings.crf if name in _CODECS_WITH_CRF else None,
-        settings.preset if name in _CODECS_WITH_PRESET else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What would happen to one video."""
-
-    planned: PlannedVideo
-    info: VideoInfo
-    stereo: DetectedLayout
-    model: str
-    encodings: tuple[Encoding, ...]
-    skipped: bool
-    """True when every output exists and only missing ones were asked for."""
-
-    def lines(self) -> list[str]:
-        """For people."""
-        info = self.info
-        seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
-        rate = float(info.average_frame_rate)
-        head = (
-            f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {rate:.3f} fps, {seconds}, "
-            f"{self.stereo.layout.value} ({self.stereo.reason}), network {self.model}"
-        )
-        if self.skipped:
-            return [head, "  done already"]
-        lines = [head]
-        for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True):
-            replaced = " (replaces the file there)" if path.exists() else ""
-            lines.append(f"  {kind} -> {path}: {encoding.encoder} {encoding.pixel_format}{replaced}")
-            lines += [f"    note: {note}" for note in encoding.notes]
-        return lines
-
-    def to_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {
-            "input": str(self.info.path),
-            "width": self.info.width,
-            "height": self.info.height,
-            "stereo": self.stereo.layout.value,
-            "stereo_reason": self.stereo.reason,
-            "model": self.model,
-            "skipped": self.skipped,
-            "outputs": [
-                {
-                    "kind": kind,
-                    "path": str(path),
-                    "encoder": encoding.encoder,
-                    "pixel_format": encoding.pixel_format,
-                }
-                for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True)
-            ],
-        }
-
-
-def explain(planned: PlannedVideo, settings: Settings, *, resume: bool = False) -> Explanation:
-    """What ``Segmenter.write`` would do, from the file's header alone.
-
-    Raises:
-        VitascopeError: What the real run would raise before its first frame.
-    """
-    info = probe(planned.video)
-    declared = settings.video.stereo
-    refuse_clashes(planned)
-    encodings = tuple(
-        encoding_for(path, kind, info=info, settings=settings.output, threads=0).for_size(
-            info.width, info.height
-        )
-        for kind, path in planned.outputs
-    )
-    return Explanation(
-        planned=planned,
-        info=info,
-        stereo=detect_layout(info, None if declared == "auto" else StereoLayout(declared)),
-        model=settings.model.name,
-        encodings=encodings,
-        skipped=resume and planned.is_done,
-    )
-
-
-def refuse_clashes(planned: PlannedVideo) -> None:
-    """Refuse to write over the input, or two outputs into one file.
-
-    Raises:
-        UsageError: One of these would happen.
-    """
-    paths = [path for _, path in planned.outputs]
-    for path in paths:
-        if path.exists() and planned.video.exists() and path.samefile(planned.video):
-            raise UsageError(f"{path}: the output is the input; name another file")
-    if len({path.absolute() for path in paths}) < len(paths):
-        raise UsageError(f"{paths[0]}: two outputs would be the same file")
+    if str(out).endswith(("/", os.sep)) or path.name in ("", ".."):
+        return True
+    if not path.is_dir():
+        return False
+    pictures = picture_folder(path)
+    is_earlier_run = pictures is not None and pictures.is_filled() and pictures.foreign_name() is None
+    return bool(path.suffix) or not is_earlier_run
 
 
 def _with_kind(path: Path, kind: OutputKind, kinds: Sequence[OutputKind], codec: str) -> Path:
     if len(kinds) == 1:
         return path
+    pictures = picture_folder(path)
+    if (
+        pictures is not None and pictures.folder != path
+    ):  # a pattern: a folder for each kind, with the same names
+        if pictures.folder.name in ("", ".."):
+            raise UsageError(
+                f"{path}: {len(kinds)} kinds need a folder each; name one, such as frames/{path.name}"
+            )
+        return pictures.folder.with_name(f"{pictures.folder.name}_{kind}") / path.name
     suffix = path.suffix
     if kind == "alpha" and suffix.lower() in (".mp4", ".m4v"):
         suffix = _HOME_OF_CODEC[codec] if codec in ("vp9", "ffv1", "prores") else ".mov"
@@ -220,30 +119,70 @@ def _with_kind(path: Path, kind: OutputKind, kinds: Sequence[OutputKind], codec:
 
 
 def _in_folder(
-    folder: Path,
-    video: FoundVideo,
-    kind: OutputKind,
-    kinds: Sequence[OutputKind],
-    codec: str,
-    taken: set[Path],
-) -> Path:
+    folder: Path, video: FoundVideo, kinds: Sequence[OutputKind], codec: str, taken: set[str]
+) -> tuple[tuple[OutputKind, Path], ...]:
+    """The outputs of one of several videos, under the first name that is free for all its kinds."""
+    suffixes = {kind: _suffix_in_folder(video, kind, codec) for kind in kinds}
+    for stem in _stems(video, set(suffixes.values())):
+        outputs = []
+        for kind, suffix in suffixes.items():
+            name = f"{stem}_{kind}" if len(kinds) > 1 else stem
+            if suffix in ("", ".png"):  # these names have a grammar: no suffix is a folder, and % a number
+                name = re.sub(r"[%.]", "_", name)
+            outputs.append((kind, folder / video.relative_path.parent / f"{name}{suffix}"))
+        keys = {file_key(path) for _, path in outputs}
+        if not keys & taken:
+            break
+    taken |= keys
+    return tuple(outputs)
+
+
+def _stems(video: FoundVideo, suffixes: set[str]) -> Iterator[str]:
+    """Names for the outputs of a video, the best first, without end."""
     source = video.relative_path
-    suffix = _suffix_in_folder(source, video.path, kind, codec)
-    ending = f"_{kind}" if len(kinds) > 1 else ""
-    stem = source.stem if source.suffix else source.name
-    target = folder / source.parent / f"{stem}{ending}{suffix}"
-    if target in taken:  # a.mp4 and a.mkv side by side
-        target = folder / source.parent / f"{stem}_{source.suffix.lstrip('.').lower()}{ending}{suffix}"
-    return target
+    stem = source.name if video.path.is_dir() else source.stem
+    if _is_sequence(video) and "%" in stem:
+        stem = re.sub(r"%\d*d", "", stem).strip("_-. ") or video.path.absolute().parent.name or "pictures"
+    yield stem
+    ending = source.suffix.lower()
+    if ending and ending not in suffixes and not _is_sequence(video):  # a.mp4 and a.avi side by side
+        yield f"{stem}_{ending.lstrip('.')}"
+    for number in itertools.count(2):
+        yield f"{stem}_{number}"
 
 
-def _suffix_in_folder(source: Path, path: Path, kind: OutputKind, codec: str) -> str:
-    if source.suffix.lower() in IMAGE_SUFFIXES:
-        return ".png" if path.is_file() else ""
-    if path.is_dir():
+def _suffix_in_folder(video: FoundVideo, kind: OutputKind, codec: str) -> str:
+    suffix = video.relative_path.suffix.lower()
+    if _is_sequence(video) and codec in ("auto", "png"):
         return ""
+    if suffix in IMAGE_SUFFIXES and not _is_sequence(video):
+        return ".png"
     if codec in _HOME_OF_CODEC:
         return _HOME_OF_CODEC[codec]
     if kind == "alpha":
         return ".mov"
-    return source.suffix.lower() if source.suffix.lower() in _SUFFIXES_KEPT else ".mp4"
+    return suffix if suffix in _SUFFIXES_KEPT else ".mp4"
+
+
+def _is_sequence(video: FoundVideo) -> bool:
+    """True for a folder, a pattern or a glob of images."""
+    is_pattern = video.path.suffix.lower() in IMAGE_SUFFIXES and not video.path.is_file()
+    return is_pattern or video.path.is_dir()
+
+
+def _previews(preview: Path | None, videos: Sequence[FoundVideo]) -> list[Path | None]:
+    if preview is None or len(videos) == 1:
+        return [preview] * len(videos)
+    sheets: list[Path | None] = []
+    taken: set[str] = set()
+    for video in videos:
+        name = "_".join((preview.stem, *video.relative_path.with_suffix("").parts))
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        sheet = next(
+            sheet
+            for sheet in (preview.with_name(f"{name}{preview.suffix}") for name in names)
+            if file_key(sheet) not in taken
+        )
+        taken.add(file_key(sheet))
+        sheets.append(sheet)
+    return sheets

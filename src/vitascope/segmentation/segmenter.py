@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import cv2
 
-from vitascope.config import LoadedSettings, OutputKind, VideoSettings, load_settings, vitascope_home
+from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.device import peak_memory_bytes, select_device
-from vitascope.errors import CorruptInputError, InputError
+from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline import Pipeline
@@ -23,12 +23,15 @@ from vitascope.gpu.stages import Batched, Group, Map, Sink, Source, Stage
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore
+from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.contact_sheet import ContactSheet
 from vitascope.segmentation.matting import Matte, MattingOptions, StreamMatting
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
-from vitascope.segmentation.plan import PlannedVideo, encoding_for, refuse_clashes
+from vitascope.segmentation.output_encoding import check_kinds, encoding_for
+from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.rendering import Rendered, Renderer
 from vitascope.segmentation.report import OutputReport, SegmentReport
+from vitascope.segmentation.stretch import no_picture_between
 from vitascope.segmentation.writing import OutputSet
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
@@ -139,7 +142,8 @@ class Segmenter:
             on_start: Called once everything is open, from this thread.
 
         Raises:
-            UsageError: An output is the input, or two outputs are the same file.
+            UsageError: A kind is unknown or lacks its background; an output is something that is read; or two
+                outputs are the same file.
             InputError: The input cannot be read; ``CorruptInputError`` when it stops being decodable
                 (``output.keep_partial`` then keeps what was written as ``.part``).
             OutputError: An output cannot be written.
@@ -147,7 +151,8 @@ class Segmenter:
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
-        refuse_clashes(PlannedVideo(Path(video), tuple(outputs)))
+        check_kinds([kind for kind, _ in outputs], self.settings.output)
+        refuse_clashes([PlannedVideo(Path(video), tuple(outputs), preview)], settings=self.settings)
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(Path(video)))
             layout = self._layout(reader)
@@ -203,7 +208,7 @@ class Segmenter:
                     raise
                 raise CorruptInputError(f"{error}; {_kept(files)}") from error
             if reader.decoded_count == 0:
-                raise InputError(f"{video}: no picture {_stretch(self.settings.video, reader.info)}")
+                raise no_picture_between(video, self.settings.video, reader.info)
             if sheet is not None:
                 sheet.save()
             written = _finish(files)
@@ -297,7 +302,14 @@ class Segmenter:
     def _encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
         threads = self.settings.pipeline.stages.encode.threads or 0
         return [
-            encoding_for(path, kind, info=reader.info, settings=self.settings.output, threads=threads)
+            encoding_for(
+                path,
+                kind,
+                info=reader.info,
+                settings=self.settings.output,
+                threads=threads,
+                alone=len(outputs) == 1,
+            )
             for kind, path in outputs
         ]
 
@@ -339,9 +351,3 @@ def _finish(files: OutputSet) -> tuple[OutputReport, ...]:
         except KeyboardInterrupt as error:
             names = ", ".join(str(output.path) for output in finishing.result())
             raise KeyboardInterrupt(f"the outputs were finished first: {names}") from error
-
-
-def _stretch(wanted: VideoSettings, info: VideoInfo) -> str:
-    end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
-    length = "" if info.duration_seconds is None else f"; the video is {info.duration_seconds:.1f} s long"
-    return f"between {wanted.start_seconds:g} s and {end}{length}"

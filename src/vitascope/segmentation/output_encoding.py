@@ -1,0 +1,81 @@
+"""How each output is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from vitascope.config import OutputKind, OutputSettings
+from vitascope.errors import UsageError
+from vitascope.frames import VideoInfo
+from vitascope.media.encoding import Encoding, choose_encoding
+
+__all__ = ["check_kinds", "encoding_for"]
+
+_CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
+_CODECS_WITH_CRF = frozenset({"h264", "h265", "av1", "vp9"})
+_CODECS_WITH_PRESET = frozenset({"h264", "h265", "av1", "vp9", "png"})
+
+
+def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
+    """Check that the kinds can be made with these settings, whatever kinds the settings themselves name.
+
+    Raises:
+        UsageError: There is none, one is unknown, or ``replace`` has no background.
+    """
+    known = get_args(OutputKind)
+    if not kinds:
+        raise UsageError(f"no output was asked for; name one or more of {', '.join(known)}")
+    for kind in kinds:
+        if kind not in known:
+            raise UsageError(f"unknown kind of output {kind!r}; known are {', '.join(known)}")
+    if "replace" in kinds and settings.background is None:
+        raise UsageError("replace needs output.background, the path of an image or a video")
+
+
+def encoding_for(
+    path: Path, kind: OutputKind, *, info: VideoInfo, settings: OutputSettings, threads: int, alone: bool
+) -> Encoding:
+    """How one output is encoded.
+
+    With several outputs in one run a codec that cannot carry alpha is not forced on ``alpha``, and ``crf`` and
+    ``preset`` go only to codecs that have them; a single output takes every wish or says why it cannot.
+
+    Args:
+        path: The output; its suffix chooses the container.
+        kind: What it shows.
+        info: The input.
+        settings: The wishes; their ``kinds`` do not matter here.
+        threads: Encoder threads; 0 takes what the machine has.
+        alone: True for the only output of a run.
+
+    Raises:
+        UsageError: The wishes contradict one another.
+        OutputError: The container does not take the codec, or this FFmpeg build lacks it.
+    """
+    codec = settings.codec
+    if kind == "alpha" and codec not in _CODECS_WITH_ALPHA and not alone:
+        codec = "auto"
+
+    def choose(crf: int | None, preset: str | None) -> Encoding:
+        return choose_encoding(
+            path,
+            codec=codec,
+            source_format=info.format,
+            crf=crf,
+            preset=preset,
+            bit_depth=settings.bit_depth,
+            with_alpha=kind == "alpha",
+            grey=kind == "mask",
+            speed=settings.speed,
+            threads=threads,
+        )
+
+    if alone:
+        return choose(settings.crf, settings.preset)
+    name = choose(None, None).codec
+    return choose(
+        settings.crf if name in _CODECS_WITH_CRF else None,
+        settings.preset if name in _CODECS_WITH_PRESET else None,
+    )
