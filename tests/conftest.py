@@ -16,9 +16,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 from vitascope.errors import ModelUnavailableError
 from vitascope.models.store import ModelStore
+
+# In CI the same examples every time: what fails there must fail again on the next run. Elsewhere new ones are tried.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 FETCHED_MODEL_FIXTURES = {"pull_or_skip", "rvm_model_path"}
 """Fixtures that fetch; a test that uses one carries the marker ``fetched_model`` by itself."""

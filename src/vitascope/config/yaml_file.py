@@ -41,6 +41,9 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+_LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029\ufeff")
+
+
 class _Dumper(yaml.SafeDumper):
     """SafeDumper that quotes what ``_Loader`` would read as a number, and writes lists on one line."""
 
@@ -48,12 +51,18 @@ class _Dumper(yaml.SafeDumper):
         """Write equal values out each time, because ``_Loader`` refuses aliases."""
         return True
 
+    def represent_text(self, value: str) -> yaml.ScalarNode:
+        """Text; what YAML takes for a line break is escaped, or it would come back as a space."""
+        style = '"' if _LINE_BREAKS.intersection(value) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
     def represent_list(self, data: Iterable[Any]) -> yaml.SequenceNode:
         """Write ``[mask, key]``."""
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
 
 _Dumper.add_representer(list, _Dumper.represent_list)
+_Dumper.add_representer(str, _Dumper.represent_text)
 for _dialect in (_Loader, _Dumper):
     _dialect.add_implicit_resolver(_FLOAT_TAG, _FLOAT_WITH_EXPONENT, list("-+0123456789"))
 
