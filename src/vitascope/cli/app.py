@@ -12,6 +12,7 @@ from rich.console import Console
 
 from vitascope import __version__
 from vitascope.cli import config, doctor, models, segment
+from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
 
 __all__ = ["app", "main"]
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
-        _complain(str(error), debug=debug)
+        _complain(in_words(error), debug=debug)
         raise SystemExit(USAGE) from None
     except KeyboardInterrupt as error:
         _complain(f"interrupted; {error}" if str(error) else "interrupted", debug=debug)

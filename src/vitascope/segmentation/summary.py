@@ -31,10 +31,15 @@ def _pace(report: SegmentReport) -> str:
     stages = report.pipeline.stages
     bottleneck = report.pipeline.bottleneck
     slowest = next((stage for stage in stages if bottleneck and stage.name == bottleneck.stage), stages[0])
-    latency = slowest.latency
+    # A stage that takes several frames at a time is timed by the call.
+    per_frame = slowest.latency.count / slowest.items if slowest.items else 1.0
+    p50, p95, p99 = (
+        seconds * per_frame * 1e3
+        for seconds in (slowest.latency.p50_seconds, slowest.latency.p95_seconds, slowest.latency.p99_seconds)
+    )
     return (
-        f"bottleneck {slowest.name} (busy {slowest.load:.0%}; p50 {latency.p50_seconds * 1e3:.0f} ms, "
-        f"p95 {latency.p95_seconds * 1e3:.0f}, p99 {latency.p99_seconds * 1e3:.0f})"
+        f"bottleneck {slowest.name} (busy {slowest.load:.0%}; a frame takes {p50:.0f} ms p50, "
+        f"{p95:.0f} p95, {p99:.0f} p99)"
     )
 
 
