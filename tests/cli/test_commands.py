@@ -155,7 +155,7 @@ def test_machines_are_told_of_every_input_also_of_those_that_fail(run, clip, tmp
     bad = tmp_path / "bad.mp4"
     bad.write_text("this is text")
     (tmp_path / "cut").mkdir()
-    (tmp_path / "cut" / "done.mp4").touch()
+    (tmp_path / "cut" / "done.mp4").write_bytes(clip.read_bytes())
     done = tmp_path / "done.mp4"
     done.write_bytes(clip.read_bytes())
     words = ("segment", bad, clip, done, "-o", f"{tmp_path}/cut/", "--profile", "fast", "--resume", "--json")
@@ -351,3 +351,25 @@ def test_doctor(run):
     )
     findings = json.loads(run("doctor", "--json")[1])
     assert "rvm" in findings["networks"]
+
+
+def test_a_folder_ends_with_a_tally_and_resume_redoes_what_is_too_short(run, clip, tmp_path):
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    long = write_clip(folder / "long.mp4", width=96, height=64, frame_count=48)
+    (folder / "bad.mp4").write_text("text")
+    words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast")
+    code, out, _ = run(*words, "--end", "0.3")
+    assert code == 3
+    assert out.splitlines()[-1] == f"1 of 2 videos done, 1 failed: {folder / 'bad.mp4'}"
+    (folder / "bad.mp4").unlink()
+    # A try with --end is no finished film.
+    assert "done already" not in run(*words, "--resume")[1]
+    assert "done already" in run(*words, "--resume")[1]
+    assert long.exists()
+
+
+def test_what_was_replaced_is_said(run, clip, tmp_path):
+    words = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast")
+    assert "took the place" not in run(*words)[1]
+    assert "o.mp4 took the place of an earlier file" in run(*words)[1]

@@ -1,4 +1,4 @@
-"""Sound, subtitles, chapters and tags, from real files into real files."""
+"""Sound beside the picture, from real files into real files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from av.subtitles.subtitle import SubtitleSet
+from rewritten_films import packets, rewrite, video_times, write_subtitled
 
 from clips import write_clip
 from vitascope.errors import CorruptInputError, InputError
@@ -17,137 +17,6 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
 from vitascope.media.encoding import choose_encoding
 from vitascope.media.stream_copy import StreamCopier
 from vitascope.media.writer import VideoWriter
-
-ASS_HEADER = (
-    b"[Script Info]\r\nScriptType: v4.00+\r\n\r\n[V4+ Styles]\r\nFormat: Name, Fontname, Fontsize, PrimaryColour, "
-    b"SecondaryColour, OutlineColour, BackColour, Bold, Italic, Underline, StrikeOut, ScaleX, ScaleY, Spacing, Angle, "
-    b"BorderStyle, Outline, Shadow, Alignment, MarginL, MarginR, MarginV, Encoding\r\n"
-    b"Style: Default,Arial,16,&Hffffff,&Hffffff,&H0,&H0,0,0,0,0,100,100,0,0,1,1,0,2,10,10,10,1\r\n\r\n[Events]\r\n"
-    b"Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\r\n"
-)
-
-
-def rewrite(source: Path, target: Path, *, tags: dict[str, str] | None = None, **options: Any) -> VideoWriter:
-    """Read a clip, write it anew with everything beside the picture."""
-    start, end = options.get("start_seconds"), options.get("end_seconds")
-    with av.open(str(source)) as container:
-        stream = container.streams.video[0]
-        time_base, rate = stream.time_base, stream.average_rate
-        context = stream.codec_context
-        info = VideoInfo(
-            path=source,
-            width=context.width,
-            height=context.height,
-            format=PIXEL_FORMATS["yuv420p"],
-            source_format="yuv420p",
-            color=ColorSpec(),
-            codec="h264",
-            container=container.format.name,
-            time_base=time_base,
-            average_frame_rate=rate,
-            frame_count_estimate=None,
-            duration_seconds=None,
-            metadata=dict(container.metadata) if tags is None else tags,
-        )
-        encoding = choose_encoding(target, source_format=info.format, speed="fast")
-        with VideoWriter(target, info=info, encoding=encoding, copy_from=source, **options) as writer:
-            index = 0
-            for picture in container.decode(stream):
-                moment = picture.pts * time_base
-                if (start is not None and moment < start) or (end is not None and moment >= end):
-                    continue
-                planes = tuple(
-                    np.frombuffer(plane, np.uint8).reshape(plane.height, -1)[:, : plane.width]
-                    for plane in picture.planes
-                )
-                writer.write(
-                    Frame(
-                        planes, info.format, info.color, index, picture.pts, time_base, picture.duration or 0
-                    )
-                )
-                index += 1
-    return writer
-
-
-def packets(path: Path, kind: str = "audio", index: int = 0) -> list[tuple[Fraction, bytes]]:
-    with av.open(str(path)) as container:
-        stream = [stream for stream in container.streams if stream.type == kind][index]
-        return [
-            (packet.pts * packet.time_base, bytes(packet))
-            for packet in container.demux(stream)
-            if packet.size
-        ]
-
-
-def video_times(path: Path) -> list[Fraction]:
-    with av.open(str(path)) as container:
-        return [frame.pts * frame.time_base for frame in container.decode(video=0)]
-
-
-def write_subtitled(path: Path, codec: str, *, attachment: bool = False) -> Path:
-    """A two-second film with two lines of text, two sound tracks, tags and chapters."""
-    with av.open(str(path), "w") as container:
-        container.metadata.update({"title": "Käse", "artist": "Nobody"})
-        container.set_chapters(
-            [
-                {
-                    "id": 1,
-                    "start": 0,
-                    "end": 1000,
-                    "time_base": Fraction(1, 1000),
-                    "metadata": {"title": "One"},
-                },
-                {
-                    "id": 2,
-                    "start": 1000,
-                    "end": 2000,
-                    "time_base": Fraction(1, 1000),
-                    "metadata": {"title": "Two"},
-                },
-            ]
-        )
-        video = container.add_stream("libx264", rate=24, width=32, height=32, pix_fmt="yuv420p")
-        sounds = [
-            container.add_stream("aac" if path.suffix == ".mp4" else "libopus", rate=48000) for _ in range(2)
-        ]
-        for sound, language in zip(sounds, ("deu", "fra"), strict=True):
-            sound.metadata["language"] = language
-        text = container.add_stream(codec)
-        text.codec_context.subtitle_header = ASS_HEADER
-        text.time_base = text.codec_context.time_base = Fraction(1, 1000)
-        text.metadata["language"] = "swe"
-        if attachment:
-            container.add_attachment("font.ttf", "application/x-truetype-font", b"\0\1\0\0 not really")
-        for n in range(48):
-            picture = av.VideoFrame(32, 32, "yuv420p")
-            for plane in picture.planes:
-                np.frombuffer(plane, np.uint8)[:] = 100 + n
-            picture.pts, picture.time_base = n, Fraction(1, 24)
-            container.mux(video.encode(picture))
-        container.mux(video.encode(None))
-        for pitch, sound in enumerate(sounds):
-            for start in range(0, 96000, 960):
-                wave = np.sin((440 + 110 * pitch) * 2 * np.pi * (start + np.arange(960)) / 48000).astype(
-                    np.float32
-                )
-                samples = av.AudioFrame.from_ndarray(np.stack([wave, wave]), format="fltp", layout="stereo")
-                samples.sample_rate, samples.pts, samples.time_base = 48000, start, Fraction(1, 48000)
-                container.mux(sound.encode(samples))
-            container.mux(sound.encode(None))
-        for n, line in enumerate(
-            (b"0,0,Default,,0,0,0,,Hello {\\i1}World{\\i0}", "1,0,Default,,0,0,0,,Grüße".encode())
-        ):
-            packet = text.codec_context.encode_subtitle(SubtitleSet.create(line, 0, 800, n * 1000))
-            packet.stream, packet.time_base = text, Fraction(1, 1000)
-            packet.pts = packet.dts = n * 1000 + 100
-            packet.duration = 800
-            container.mux(packet)
-    return path
-
-
-def shown_text(path: Path) -> list[tuple[Fraction, bytes]]:
-    lines = [(moment, data) for moment, data in packets(path, "subtitle")]
-    return [(moment, data) for moment, data in lines if data != b"\0\0"]
 
 
 @pytest.mark.parametrize(
@@ -330,82 +199,6 @@ def test_two_sound_tracks_and_their_languages(tmp_path: Path) -> None:
         assert packets(clip, "audio", index) == packets(tmp_path / "out.mkv", "audio", index)
         with av.open(str(tmp_path / "out.mkv")) as container:
             assert container.streams.audio[index].language == language
-
-
-@pytest.mark.parametrize(
-    ("source", "codec", "target", "first"),
-    [
-        ("in.mkv", "srt", "out.mkv", b"Hello <i>World</i>"),
-        ("in.mkv", "ass", "out.mkv", b"0,0,Default,,0,0,0,,Hello {\\i1}World{\\i0}"),
-        ("in.mkv", "srt", "out.mp4", b"\0\x0bHello World"),
-        ("in.mkv", "ass", "out.mp4", b"\0\x0bHello World"),
-        ("in.mkv", "srt", "out.webm", b"Hello <i>World</i>"),
-        ("in.mp4", "mov_text", "out.mp4", b"\0\x0bHello World"),
-        ("in.mp4", "mov_text", "out.mkv", b"Hello <i>World</i>"),
-    ],
-)
-def test_subtitles(tmp_path: Path, source: str, codec: str, target: str, first: bytes) -> None:
-    clip = write_subtitled(tmp_path / source, codec)
-    writer = rewrite(clip, tmp_path / target)
-    text = shown_text(tmp_path / target)
-    assert [moment for moment, _ in text] == [Fraction(1, 10), Fraction(11, 10)]
-    assert text[0][1].startswith(first)
-    assert "Grüße".encode() in text[1][1]
-    entry = writer.report.streams[-1]
-    same = (source[-3:], codec) == (target[-3:], codec) and target != "out.webm"
-    assert entry.action == ("copied" if same else "re-encoded")
-    with av.open(str(tmp_path / target)) as container:
-        assert container.streams.subtitles[0].language == "swe"
-
-
-def test_a_subtitle_on_screen_at_the_start_is_shortened(tmp_path: Path) -> None:
-    clip = write_subtitled(tmp_path / "in.mkv", "srt")
-    rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5)
-    with av.open(str(tmp_path / "out.mkv")) as container:
-        lines = [(p.pts, p.duration) for p in container.demux(subtitles=0) if p.size]
-    assert lines == [(0, 400), (600, 800)]
-
-
-@pytest.mark.parametrize("target", ["out.mp4", "out.mkv", "out.mov"])
-def test_chapters_and_tags(tmp_path: Path, target: str) -> None:
-    clip = write_subtitled(tmp_path / "in.mkv", "srt")
-    rewrite(clip, tmp_path / target)
-    with av.open(str(tmp_path / target)) as container:
-        chapters = [
-            (c["metadata"]["title"], c["start"] * c["time_base"], c["end"] * c["time_base"])
-            for c in container.chapters()
-        ]
-        tags = {name.lower(): value for name, value in container.metadata.items()}
-    assert chapters == [("One", 0, 1), ("Two", 1, 2)]
-    assert tags["title"] == "Käse"
-    assert tags["artist"] == "Nobody"
-
-
-def test_chapters_move_with_the_stretch(tmp_path: Path) -> None:
-    clip = write_subtitled(tmp_path / "in.mkv", "srt")
-    rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5, end_seconds=1.5)
-    with av.open(str(tmp_path / "out.mkv")) as container:
-        spans = [(c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in container.chapters()]
-    assert spans == [(0, Fraction(1, 2)), (Fraction(1, 2), 1)]
-
-
-def test_unusual_tags_survive_in_mp4(tmp_path: Path) -> None:
-    clip = write_clip(tmp_path / "in.mp4")
-    tags = {"title": "T", "com.example.camera": "X9", "major_brand": "isom", "encoder": "old"}
-    rewrite(clip, tmp_path / "out.mp4", tags=tags)
-    with av.open(str(tmp_path / "out.mp4")) as container:
-        assert container.metadata["title"] == "T"
-        assert container.metadata["com.example.camera"] == "X9"
-        assert container.metadata["encoder"] != "old"
-
-
-def test_fonts_go_along_in_matroska(tmp_path: Path) -> None:
-    clip = write_subtitled(tmp_path / "in.mkv", "ass", attachment=True)
-    writer = rewrite(clip, tmp_path / "out.mkv")
-    with av.open(str(tmp_path / "out.mkv")) as container:
-        (font,) = (stream for stream in container.streams if stream.type == "attachment")
-        assert font.data == b"\0\1\0\0 not really"
-    assert writer.report.streams[-1].kind == "attachment"
 
 
 def test_pictures_have_no_sound_and_say_so(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_explaining_reads_the_header_and_writes_nothing(clip, tmp_path, store):
 
 
 def test_what_stands_there_is_said_to_be_replaced_or_done(clip, tmp_path, store):
-    (tmp_path / "o.mp4").touch()
+    (tmp_path / "o.mp4").write_bytes(clip.read_bytes())
     assert "(replaces the file there)" in "\n".join(explain(planned(clip), settings(), store=store).lines())
     done = explain(planned(clip), settings(), resume=True, store=store)
     assert "done already" in "\n".join(done.lines())

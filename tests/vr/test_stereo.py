@@ -79,3 +79,9 @@ def test_eyes_are_halves():
     assert (left.x, left.width, right.x, right.width) == (0, 50, 50, 50)
     top, bottom = eye_regions(100, 40, StereoLayout.TOP_BOTTOM)
     assert (top.y, top.height, bottom.y, bottom.height) == (0, 20, 20, 20)
+
+
+def test_a_doubtful_word_is_mentioned():
+    found = detect_layout(video("wedding_TB.mp4"))
+    assert found.layout is StereoLayout.MONO
+    assert "--stereo tb" in found.reason

@@ -233,6 +233,12 @@ def _segment(
                 page.print("\n".join(summarise(outcome.report)))
             elif chatty:
                 page.print(f"{outcome.planned.video}: done already")
+    if chatty and len(items) > 1:
+        failed = [
+            str(plan.video) for plan, item in zip(planned, items, strict=True) if item.error is not None
+        ]
+        tail = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
+        page.print(f"{len(items) - len(failed)} of {len(items)} videos done{tail}")
     return items
 
 

@@ -14,6 +14,7 @@ from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
+from vitascope.segmentation.stretch import is_finished
 
 __all__ = ["Outcome", "failure_to_dict", "plan_batch", "segment", "segment_all"]
 
@@ -126,7 +127,7 @@ def segment_all(
     Args:
         segmenter: Does the work.
         planned: Inputs and outputs.
-        resume: Leave out videos whose outputs all exist.
+        resume: Leave out videos whose outputs all exist and are as long as is wanted now.
         on_start: Called when a video's files are open.
 
     Raises:
@@ -134,7 +135,7 @@ def segment_all(
     """
     refuse_clashes(planned, settings=segmenter.settings)
     for plan in planned:
-        if resume and plan.is_done:
+        if resume and is_finished(plan, segmenter.settings.video):
             yield Outcome(plan)
             continue
 

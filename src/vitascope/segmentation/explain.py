@@ -19,7 +19,7 @@ from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo
-from vitascope.segmentation.stretch import no_picture_between
+from vitascope.segmentation.stretch import is_finished, no_picture_between
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 __all__ = ["Explanation", "Refusal", "explain", "explain_all"]
@@ -158,7 +158,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         stereo=detect_layout(info, None if declared == "auto" else StereoLayout(declared)),
         model=model,
         encodings=encodings,
-        skipped=resume and planned.is_done,
+        skipped=resume and is_finished(planned, settings.video),
     )
 
 

@@ -15,7 +15,7 @@ import cv2
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.device import peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
-from vitascope.frames import Frame, Plane, StereoLayout, VideoInfo
+from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.queues import QueueLimits
@@ -36,6 +36,8 @@ from vitascope.segmentation.writing import OutputSet
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
+
+_HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 
 
 class FrameAndAlpha(NamedTuple):
@@ -151,6 +153,7 @@ class Segmenter:
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
+        replaced = [f"{path} took the place of an earlier file" for _, path in outputs if path.is_file()]
         check_kinds([kind for kind, _ in outputs], self.settings.output)
         refuse_clashes([PlannedVideo(Path(video), tuple(outputs), preview)], settings=self.settings)
         with ExitStack() as stack:
@@ -219,7 +222,7 @@ class Segmenter:
             corrupt_count=reader.corrupt_count,
             scene_cut_count=matting.cut_count,
             model=self.chosen.network.name,
-            notes=self._notes(reader.info, [kind for kind, _ in outputs]),
+            notes=(*self._notes(reader, [kind for kind, _ in outputs]), *replaced),
             model_requested=self.chosen.requested,
             model_note=self.chosen.note,
             engine=self.chosen.network.engine_name,
@@ -233,9 +236,16 @@ class Segmenter:
             pipeline=measured,
         )
 
-    def _notes(self, info: VideoInfo, kinds: Sequence[OutputKind]) -> tuple[str, ...]:
+    def _notes(self, reader: VideoReader, kinds: Sequence[OutputKind]) -> tuple[str, ...]:
         """What the user should know of this run: what was not done, or has no effect."""
+        info = reader.info
         notes = []
+        if info.container == "images" and reader.decoded_count > 1:
+            notes.append(f"pictures carry no time: taken at {float(info.average_frame_rate):g} a second")
+        if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
+            notes.append(
+                "the video is HDR; the new colours are written as they are, brighter than they were meant"
+            )
         if info.interlaced:
             notes.append(
                 "the video is interlaced; it was matted and written as full pictures, combing included"

@@ -13,9 +13,9 @@ def summarise(report: SegmentReport) -> list[str]:
     for output in report.outputs:
         lines.append(f"{output.path}  {output.kind}, {output.codec}, {_size(output.size_bytes)}")
         lines += [f"  note: {note}" for note in output.notes]
+    frames = "1 frame" if report.frame_count == 1 else f"{report.frame_count} frames"
     lines.append(
-        f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; "
-        f"{_pace(report)}"
+        f"{frames} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; {_pace(report)}"
     )
     height, width = report.network_size
     eyes = f"{report.stereo} ({report.stereo_reason})"

@@ -76,4 +76,9 @@ def _from_name(path: Path) -> DetectedLayout:
         for token in tokens:
             if token.lower() in known:
                 return DetectedLayout(layout, f"file name ({token})")
+    doubtful = next((token for token in tokens if token.lower() in _AMBIGUOUS_TOP_BOTTOM), None)
+    if doubtful is not None:
+        return DetectedLayout(
+            StereoLayout.MONO, f"{doubtful} alone is no sign of stereo; --stereo tb says it is"
+        )
     return DetectedLayout(StereoLayout.MONO, "no sign of stereo")

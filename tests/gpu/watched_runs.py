@@ -1,0 +1,75 @@
+"""Pipelines under watch: a run that must end, a source that knows whether it was closed, threads that must be gone."""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from vitascope.gpu.queues import QueueLimits
+
+PATIENCE_SECONDS = 20.0
+ONE = QueueLimits(items=1)
+
+
+class BoomError(Exception):
+    pass
+
+
+def our_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("vitascope-")]
+
+
+def watched(action: Callable[[], Any]) -> Any:
+    """Run in a thread that must finish; a deadlock fails the test with the stacks of all threads."""
+    outcome: dict[str, Any] = {}
+
+    def attempt() -> None:
+        try:
+            outcome["result"] = action()
+        except BaseException as error:
+            outcome["error"] = error
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    if thread.is_alive():
+        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+        pytest.fail("deadlock")
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["result"]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < give_up_at, "never became true"
+        time.sleep(0.001)
+
+
+class ClosingSource:
+    """Counts up without end (or to ``count``) and remembers that its generator was closed, and where."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count
+        self.given = 0
+        self.closed_in: str | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            for n in itertools.count() if self.count is None else range(self.count):
+                self.given = n + 1
+                yield n
+        finally:
+            self.closed_in = threading.current_thread().name
+
+
+def batches(items: Sequence[Any]) -> Iterable[Any]:
+    return list(items)

@@ -1,0 +1,93 @@
+"""Subtitles, their fonts, chapters and tags, from real files into real files."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from rewritten_films import packets, rewrite, write_subtitled
+
+from clips import write_clip
+
+
+def shown_text(path: Path) -> list[tuple[Fraction, bytes]]:
+    lines = [(moment, data) for moment, data in packets(path, "subtitle")]
+    return [(moment, data) for moment, data in lines if data != b"\0\0"]
+
+
+@pytest.mark.parametrize(
+    ("source", "codec", "target", "first"),
+    [
+        ("in.mkv", "srt", "out.mkv", b"Hello <i>World</i>"),
+        ("in.mkv", "ass", "out.mkv", b"0,0,Default,,0,0,0,,Hello {\\i1}World{\\i0}"),
+        ("in.mkv", "srt", "out.mp4", b"\0\x0bHello World"),
+        ("in.mkv", "ass", "out.mp4", b"\0\x0bHello World"),
+        ("in.mkv", "srt", "out.webm", b"Hello <i>World</i>"),
+        ("in.mp4", "mov_text", "out.mp4", b"\0\x0bHello World"),
+        ("in.mp4", "mov_text", "out.mkv", b"Hello <i>World</i>"),
+    ],
+)
+def test_subtitles(tmp_path: Path, source: str, codec: str, target: str, first: bytes) -> None:
+    clip = write_subtitled(tmp_path / source, codec)
+    writer = rewrite(clip, tmp_path / target)
+    text = shown_text(tmp_path / target)
+    assert [moment for moment, _ in text] == [Fraction(1, 10), Fraction(11, 10)]
+    assert text[0][1].startswith(first)
+    assert "Grüße".encode() in text[1][1]
+    entry = writer.report.streams[-1]
+    same = (source[-3:], codec) == (target[-3:], codec) and target != "out.webm"
+    assert entry.action == ("copied" if same else "re-encoded")
+    with av.open(str(tmp_path / target)) as container:
+        assert container.streams.subtitles[0].language == "swe"
+
+
+def test_a_subtitle_on_screen_at_the_start_is_shortened(tmp_path: Path) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "srt")
+    rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5)
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        lines = [(p.pts, p.duration) for p in container.demux(subtitles=0) if p.size]
+    assert lines == [(0, 400), (600, 800)]
+
+
+@pytest.mark.parametrize("target", ["out.mp4", "out.mkv", "out.mov"])
+def test_chapters_and_tags(tmp_path: Path, target: str) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "srt")
+    rewrite(clip, tmp_path / target)
+    with av.open(str(tmp_path / target)) as container:
+        chapters = [
+            (c["metadata"]["title"], c["start"] * c["time_base"], c["end"] * c["time_base"])
+            for c in container.chapters()
+        ]
+        tags = {name.lower(): value for name, value in container.metadata.items()}
+    assert chapters == [("One", 0, 1), ("Two", 1, 2)]
+    assert tags["title"] == "Käse"
+    assert tags["artist"] == "Nobody"
+
+
+def test_chapters_move_with_the_stretch(tmp_path: Path) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "srt")
+    rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5, end_seconds=1.5)
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        spans = [(c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in container.chapters()]
+    assert spans == [(0, Fraction(1, 2)), (Fraction(1, 2), 1)]
+
+
+def test_unusual_tags_survive_in_mp4(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mp4")
+    tags = {"title": "T", "com.example.camera": "X9", "major_brand": "isom", "encoder": "old"}
+    rewrite(clip, tmp_path / "out.mp4", tags=tags)
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        assert container.metadata["title"] == "T"
+        assert container.metadata["com.example.camera"] == "X9"
+        assert container.metadata["encoder"] != "old"
+
+
+def test_fonts_go_along_in_matroska(tmp_path: Path) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "ass", attachment=True)
+    writer = rewrite(clip, tmp_path / "out.mkv")
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        (font,) = (stream for stream in container.streams if stream.type == "attachment")
+        assert font.data == b"\0\1\0\0 not really"
+    assert writer.report.streams[-1].kind == "attachment"
