@@ -65,3 +65,23 @@ def test_kinds_that_cannot_be_made(clip, tmp_path, kinds, says):
     with Segmenter(profile="fast") as segmenter, pytest.raises(UsageError, match=says):
         segmenter.write(clip, [(kind, tmp_path / f"{kind}.mp4") for kind in kinds])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_make_video_that_players_take(tmp_path):
+    for n in range(2):
+        write_clip(
+            tmp_path / f"{n}.png", width=32, height=32, frame_count=1, codec="png", pixel_format="rgb24"
+        )
+    info = probe(tmp_path)
+    assert info.format.name == "yuv444p"
+    chosen = {
+        (kind, name): encoding_for(
+            Path(name), kind, info=info, settings=load_settings().settings.output, threads=0, alone=True
+        ).pixel_format
+        for kind, name in (("key", "o.mp4"), ("alpha", "o.mov"), ("key", "pictures"))
+    }
+    assert chosen == {
+        ("key", "o.mp4"): "yuv420p",
+        ("alpha", "o.mov"): "yuva444p10le",
+        ("key", "pictures"): "rgb24",
+    }

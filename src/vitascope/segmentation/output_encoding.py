@@ -8,11 +8,12 @@ from typing import get_args
 
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.errors import UsageError
-from vitascope.frames import VideoInfo
+from vitascope.frames import PIXEL_FORMATS, VideoInfo, YuvFormat
 from vitascope.media.encoding import Encoding, choose_encoding
 
 __all__ = ["check_kinds", "encoding_for"]
 
+_EDITING_CODECS = frozenset({"prores", "ffv1", "png"})
 _CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
 _CODECS_WITH_CRF = frozenset({"h264", "h265", "av1", "vp9"})
 _CODECS_WITH_PRESET = frozenset({"h264", "h265", "av1", "vp9", "png"})
@@ -58,11 +59,13 @@ def encoding_for(
     if kind == "alpha" and codec not in _CODECS_WITH_ALPHA and not alone:
         codec = "auto"
 
+    keeps_chroma = kind == "alpha" or codec in _EDITING_CODECS
+
     def choose(crf: int | None, preset: str | None) -> Encoding:
         return choose_encoding(
             path,
             codec=codec,
-            source_format=info.format,
+            source_format=info.format if keeps_chroma else _format_for_players(info),
             crf=crf,
             preset=preset,
             bit_depth=settings.bit_depth,
@@ -79,3 +82,10 @@ def encoding_for(
         settings.crf if name in _CODECS_WITH_CRF else None,
         settings.preset if name in _CODECS_WITH_PRESET else None,
     )
+
+
+def _format_for_players(info: VideoInfo) -> YuvFormat:
+    """Pictures are RGB, which would make 4:4:4 video that phones, headsets and hardware decoders refuse."""
+    if info.container == "images":
+        return PIXEL_FORMATS["yuv420p" if info.format.bit_depth == 8 else "yuv420p10le"]
+    return info.format
