@@ -116,10 +116,12 @@ class PipelineError(ExceptionGroup[Exception], VitascopeError):
     """
 
     @property
+    # mypy: a property in the place of a plain attribute; callers only read it.
     def exit_code(self) -> int:  # type: ignore[override]
         """The exit code of the first cause, or 1 when that is not one of ours."""
         return getattr(self.exceptions[0], "exit_code", 1)
 
+    # mypy: typeshed makes derive generic over the exceptions; a PipelineError holds any Exception.
     def derive(self, excs: Sequence[Exception]) -> PipelineError:  # type: ignore[override]
         """Build a group of the same kind; ``ExceptionGroup.split`` calls this."""
         return PipelineError(self.message, list(excs))

@@ -281,7 +281,7 @@ def test_scene_cut_threshold_acts(tmp_path, scripted):
         assert scripted.states[-1].resets == resets
 
 
-def test_queue_limits_and_threads_reach_their_places(clip, scripted):
+def test_queue_limits_are_read_from_the_settings(clip, scripted):
     settings = {
         "processing.max_queue_size": 3,
         "processing.max_queue_mb": 0.5,
@@ -321,13 +321,6 @@ def test_a_failing_stage_leaves_nothing_behind(clip, tmp_path, monkeypatch):
         segmenter.write(clip, [("key", tmp_path / "o.mp4")])
     assert "Frame(128x128" in "".join(caught.value.exceptions[0].__notes__)
     assert list(tmp_path.iterdir()) == []
-
-
-class Interrupting(BrightnessNetwork):
-    def infer(self, images, state):
-        if len(self.calls) == 5:
-            raise KeyboardInterrupt
-        return super().infer(images, state)
 
 
 @pytest.fixture
@@ -401,7 +394,7 @@ def test_a_report_is_plain_json(clip, tmp_path):
 
 
 @pytest.mark.fetched_model
-def test_decontaminate_and_network_size_act_with_rvm(clip, rvm_model_path, model_store):
+def test_network_size_acts_with_rvm(clip, rvm_model_path, model_store):
     def first(**settings):
         with Segmenter(profile="quality", settings=settings, store=model_store) as segmenter:
             frame, alpha = next(iter(segmenter.stream(clip)))

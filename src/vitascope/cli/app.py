@@ -22,7 +22,7 @@ USAGE = 2
 
 app = App(
     name="vitascope",
-    help="Cut people out of (VR) video faster than it plays.",
+    help="Cut people out of video, flat or VR, stereo or not.",
     help_epilogue="Every command takes --debug, which shows where an error came from.",
     version=__version__,
     help_format="plaintext",

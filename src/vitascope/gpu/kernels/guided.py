@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 # Rows handled together: a band's float planes stay in a core's cache, and are too small for the allocator to give back
-# to the system after every frame, which would cost more in page faults (10 ms at 1080p) than the arithmetic.
+# to the system after every frame, which can cost more in page faults than the arithmetic does.
 _BAND_ROWS = 128
 
 FloatPlane = npt.NDArray[Any]
