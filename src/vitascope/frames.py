@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ __all__ = [
     "PIXEL_FORMATS",
     "ChromaLocation",
     "ColorSpec",
+    "DeviceEvent",
     "Frame",
     "Plane",
     "Projection",
@@ -33,6 +34,20 @@ Plane = npt.NDArray[Any]
 
 A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row stride), samples of a row are dense.
 """
+
+
+class DeviceEvent(Protocol):
+    """A CUDA event, such as ``cupy.cuda.Event``."""
+
+    @property
+    def ptr(self) -> int:
+        """The event's handle."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait on the host until the work before the event is done."""
+        ...
+
 
 Matrix = Literal["bt601", "bt709", "bt2020"]
 ChromaLocation = Literal["left", "center", "topleft"]
@@ -150,6 +165,8 @@ class Frame:
     """Ticks this picture is shown; 0 when the container does not say."""
     keyframe: bool = False
     """True when the decoder could start here."""
+    ready: DeviceEvent | None = None
+    """GPU event that must have passed before the planes are read; None when they may be read at once."""
 
     def __post_init__(self) -> None:
         """Check the planes against the format."""

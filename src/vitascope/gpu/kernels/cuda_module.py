@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from vitascope.errors import KernelCompileError, MissingDependencyError
+from vitascope.frames import Frame
 
-__all__ = ["SOURCES", "cuda_kernel", "is_on_gpu"]
+__all__ = ["SOURCES", "cuda_kernel", "is_on_gpu", "nvtx_range", "wait_until_ready"]
 
 SOURCES = Path(__file__).parent
 """Where the ``.cu`` files lie."""
@@ -17,6 +20,24 @@ SOURCES = Path(__file__).parent
 def is_on_gpu(array: Any) -> bool:
     """True for CuPy arrays; asks no library, so that a CPU run never imports CuPy."""
     return type(array).__module__.partition(".")[0] == "cupy"
+
+
+def wait_until_ready(frame: Frame) -> None:
+    """Order the current CuPy stream behind ``frame.ready``; the host does not wait."""
+    if frame.ready is not None:
+        cupy = _cupy()
+        cupy.cuda.get_current_stream().wait_event(frame.ready)
+
+
+@contextmanager
+def nvtx_range(name: str) -> Iterator[None]:
+    """Name what is launched inside, for Nsight's timelines."""
+    nvtx = _cupy().cuda.nvtx
+    nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        nvtx.RangePop()
 
 
 def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
