@@ -18,7 +18,8 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
-from vitascope.errors import ModelUnavailableError
+from vitascope import device as device_module
+from vitascope.errors import DeviceError, ModelUnavailableError
 from vitascope.models.store import ModelStore
 
 # In CI the same examples every time: what fails there must fail again on the next run. Elsewhere new ones are tried.
@@ -64,6 +65,18 @@ def missing_gpu() -> str | None:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             return f"needs an NVIDIA GPU ({error})"
     return None if count else "needs an NVIDIA GPU (none found)"
+
+
+@pytest.fixture(autouse=True)
+def on_the_processor_unless_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with a GPU, jobs of tests without the marker ``cuda`` compute on the processor all the same."""
+    if request.node.get_closest_marker("cuda") or "choosing_devices" in request.node.keywords:
+        return
+
+    def refuse(index: int) -> NoReturn:
+        raise DeviceError(f"GPU {index} is not for this test")
+
+    monkeypatch.setattr(device_module, "_gpu_device", refuse)
 
 
 @pytest.fixture(scope="session")

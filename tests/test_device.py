@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from vitascope import device as device_module
 from vitascope.device import (
     available_cores,
     peak_memory_bytes,
@@ -12,7 +14,9 @@ from vitascope.device import (
     select_device,
     simd_features,
 )
-from vitascope.errors import UsageError
+from vitascope.errors import DeviceError
+
+pytestmark = pytest.mark.choosing_devices
 
 
 def test_figures_are_plausible():
@@ -24,10 +28,75 @@ def test_figures_are_plausible():
     assert all(isinstance(name, str) for name in simd_features())
 
 
-def test_auto_is_the_cpu_and_cuda_is_refused():
-    assert select_device("auto").kind == select_device("cpu").kind == "cpu"
-    with pytest.raises(UsageError, match="CPU only"):
-        select_device("cuda")
+def test_the_cpu_can_always_be_had():
+    device = select_device("cpu")
+    assert (device.kind, device.note) == ("cpu", None)
+    assert str(available_cores()) in device.label
+
+
+def test_auto_takes_the_gpu_exactly_where_one_can_be_had():
+    try:
+        device = select_device("cuda")
+    except DeviceError as error:
+        assert "CuPy" in str(error) or "GPU" in str(error)
+        assert select_device("auto").kind == "cpu"
+    else:
+        assert select_device("auto") == device
+
+
+class FakeCuda:
+    """As much of CuPy as choosing a device needs."""
+
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def __init__(self, *, capability=(9, 0), count=1, failure=None):
+        self.cuda = SimpleNamespace(runtime=self)
+        self._capability, self._count, self._failure = capability, count, failure
+
+    def getDeviceCount(self):
+        if self._failure:
+            raise self.CUDARuntimeError(self._failure)
+        return self._count
+
+    def getDeviceProperties(self, index):
+        major, minor = self._capability
+        return {"name": b"Test GPU", "major": major, "minor": minor, "totalGlobalMem": 8 << 30}
+
+
+def test_a_gpu_is_named_with_memory_and_capability(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", FakeCuda(count=2))
+    device = select_device("auto", index=1)
+    assert (device.kind, device.index) == ("cuda", 1)
+    assert device.label == "Test GPU (GPU 1, 8 GiB, compute capability 9.0)"
+
+
+@pytest.mark.parametrize(
+    ("fake", "index", "said"),
+    [
+        (FakeCuda(count=1), 1, "there is no GPU 1: this machine has 1"),
+        (FakeCuda(count=0), 0, "no NVIDIA GPU was found"),
+        (FakeCuda(capability=(6, 1)), 0, "compute capability 6.1; the kernels need 7.5"),
+        (FakeCuda(failure="cudaErrorInsufficientDriver: CUDA driver version"), 0, "driver is too old"),
+        (
+            FakeCuda(failure="cudaErrorNoDevice: no CUDA-capable device is detected"),
+            0,
+            "no CUDA-capable device",
+        ),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_says_why(monkeypatch, fake, index, said):
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    with pytest.raises(DeviceError, match=said):
+        select_device("cuda", index=index)
+
+
+def test_auto_says_why_a_gpu_that_is_there_lies_idle(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", FakeCuda(failure="cudaErrorInsufficientDriver: too old"))
+    monkeypatch.setattr(device_module, "_has_nvidia_driver", lambda: True)
+    device = select_device("auto")
+    assert device.kind == "cpu"
+    assert "the GPU is not used: no NVIDIA GPU can be used: its driver is too old" in device.note
 
 
 def test_importing_the_package_loads_no_heavy_library():

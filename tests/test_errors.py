@@ -17,6 +17,8 @@ CODES = {
     "ModelUnavailableError": 5,
     "ModelChecksumError": 5,
     "EngineError": 5,
+    "DeviceError": 5,
+    "DeviceMemoryError": 5,
     "KernelCompileError": 5,
     "MissingDependencyError": 5,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from vitascope.errors import UsageError
+from vitascope.errors import DeviceError
 
 __all__ = [
     "Device",
@@ -25,14 +26,20 @@ __all__ = [
     "simd_features",
 ]
 
+_OLDEST_COMPUTE_CAPABILITY = (7, 5)
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """Where arrays live and kernels run."""
 
-    kind: Literal["cpu"]
+    kind: Literal["cpu", "cuda"]
     label: str
-    """For reports, for example ``CPU (2 cores)``."""
+    """For reports, for example ``CPU (2 cores)`` or ``NVIDIA H200 (GPU 0, 140 GiB, compute capability 9.0)``."""
+    index: int = 0
+    """Number of the GPU; 0 on a CPU."""
+    note: str | None = None
+    """What the user should know of the choice, in one line: a GPU that lies idle, and how to use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +52,72 @@ class Gpu:
     """None where the driver does not tell."""
 
 
-def select_device(kind: Literal["auto", "cpu", "cuda"]) -> Device:
-    """Choose the device for a run.
+def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> Device:
+    """Choose the device for a run. Only a choice that may fall on a GPU touches CUDA.
+
+    Args:
+        kind: ``auto`` takes the GPU where one can be used, else the CPU.
+        index: Number of the GPU, from 0.
 
     Raises:
-        UsageError: ``cuda`` was asked for; this version's stages compute on the CPU.
+        DeviceError: ``cuda`` was asked for and cannot be had; the message says what would help.
     """
-    if kind == "cuda":
-        raise UsageError("gpu.device=cuda: this version computes on the CPU only; use --device auto or cpu")
+    if kind == "cpu":
+        return _cpu()
+    try:
+        return _gpu_device(index)
+    except DeviceError as error:
+        if kind == "cuda":
+            raise
+        return _cpu(note=f"the GPU is not used: {error}" if _has_nvidia_driver() else None)
+
+
+def _cpu(*, note: str | None = None) -> Device:
     cores = available_cores()
-    return Device("cpu", f"CPU ({cores} core{'' if cores == 1 else 's'})")
+    return Device("cpu", f"CPU ({cores} core{'' if cores == 1 else 's'})", note=note)
+
+
+def _gpu_device(index: int) -> Device:
+    try:
+        with warnings.catch_warnings():
+            # CuPy warns about toolkits that it does not find; whether it works is asked below.
+            warnings.simplefilter("ignore")
+            import cupy
+    except ImportError as error:
+        raise DeviceError("CuPy is not installed: pip install 'vitascope[cuda]'") from error
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise DeviceError(f"no NVIDIA GPU can be used: {_reason(error)}") from error
+    if index >= count:
+        raise DeviceError(
+            f"there is no GPU {index}: this machine has {count}, numbered from 0"
+            if count
+            else "no NVIDIA GPU was found"
+        )
+    properties = runtime.getDeviceProperties(index)
+    major, minor = properties["major"], properties["minor"]
+    name = properties["name"].decode(errors="replace")
+    if (major, minor) < _OLDEST_COMPUTE_CAPABILITY:
+        raise DeviceError(
+            f"{name} has compute capability {major}.{minor}; the kernels need 7.5 (Turing, 2018) or newer"
+        )
+    memory = properties["totalGlobalMem"] / 2**30
+    return Device(
+        "cuda", f"{name} (GPU {index}, {memory:.0f} GiB, compute capability {major}.{minor})", index
+    )
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if "InsufficientDriver" in text:
+        return "its driver is too old for the installed CUDA libraries; update the driver"
+    return text.partition(": ")[2] or text
+
+
+def _has_nvidia_driver() -> bool:
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
 def available_cores() -> int:

@@ -13,6 +13,8 @@
         │   ├── ModelUnavailableError  5   not on this machine, and it could not be fetched
         │   └── ModelChecksumError     5   the bytes are not those the catalogue names
         ├── EngineError                5   an inference engine that failed
+        │   └── DeviceMemoryError      5   a GPU that has too little memory left
+        ├── DeviceError                5   a GPU that is missing, or that cannot be used
         ├── KernelCompileError         5   CUDA source that the driver's compiler refused
         ├── MissingDependencyError     5   an optional package that is not installed
         └── PipelineError              the code of its first cause; also an ExceptionGroup
@@ -29,6 +31,8 @@ from collections.abc import Sequence
 __all__ = [
     "ConfigError",
     "CorruptInputError",
+    "DeviceError",
+    "DeviceMemoryError",
     "EngineError",
     "InputError",
     "KernelCompileError",
@@ -92,6 +96,16 @@ class ModelChecksumError(ModelError):
 
 class EngineError(VitascopeError):
     """An inference engine that could not be opened, or failed while running."""
+
+    exit_code = 5
+
+
+class DeviceMemoryError(EngineError):
+    """A GPU ran out of memory; the message says how much was wanted and how much was free."""
+
+
+class DeviceError(VitascopeError):
+    """A GPU that was asked for and is missing, or whose driver cannot be used; the message says what would help."""
 
     exit_code = 5
 

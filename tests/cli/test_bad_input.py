@@ -120,7 +120,7 @@ def test_output_equal_to_input(fails, tmp_path, clip):
         (["--start", "soon"], 2, "soon"),
         (["--start", "5", "--end", "2"], 2, "end"),
         (["--output", "replace"], 2, "background"),
-        (["--device", "cuda"], 2, "CPU"),
+        (["--device", "cuda"], 5, "GPU"),
         (["--no-such-flag"], 2, "--no-such-flag"),
         (["--model", "resnet"], 5, "resnet"),
         (["--model", "own.onnx"], 2, "--kind"),

@@ -141,12 +141,12 @@ def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_rows_cover_everything_once_with_origin_and_meaning() -> None:
-    loaded = load_settings(profile="animator", assignments=["gpu.precision=fp32"])
+    loaded = load_settings(profile="animator", assignments=["gpu.max_vram_usage=0.5"])
     rows = {row.key: row for row in loaded.rows()}
     assert len(rows) == len(loaded.rows())
     assert {key.partition(".")[0] for key in rows} == set(Settings.model_fields)
-    assert rows["gpu.precision"].value_text == "fp32"
-    assert rows["gpu.precision"].arrives_with == "the GPU path"
+    assert rows["gpu.max_vram_usage"].value_text == "0.5"
+    assert rows["gpu.max_vram_usage"].arrives_with == "the GPU toolkit"
     assert rows["animation.batch_size"].value_text == "4"
     assert str(rows["animation.batch_size"].origin) == "profile animator"
     assert str(rows["video.stereo"].origin) == "default"
@@ -154,11 +154,11 @@ def test_rows_cover_everything_once_with_origin_and_meaning() -> None:
 
 
 def test_only_what_the_user_set_himself_counts_as_inactive(tmp_path: Path) -> None:
-    path = write(tmp_path, "gpu:\n  precision: fp16\nmodel:\n  batch_size: 8\n")
+    path = write(tmp_path, "gpu:\n  max_vram_usage: 0.5\nmodel:\n  batch_size: 8\n")
     loaded = load_settings(
         profile="animator", files=[path], assignments=["performance.target_fps=30", "video.stereo=sbs"]
     )
-    assert [row.key for row in loaded.inactive()] == ["gpu.precision", "performance.target_fps"]
+    assert [row.key for row in loaded.inactive()] == ["gpu.max_vram_usage", "performance.target_fps"]
     assert load_settings(profile="animator").inactive() == []
 
 
@@ -173,7 +173,16 @@ def test_which_settings_act_now() -> None:
         "model.warm_up_frames",
         "model.input_size",
         "model.downsample_ratio",
+        "model.backend",
         "gpu.device",
+        "gpu.device_id",
+        "gpu.precision",
+        "gpu.decoder_sessions",
+        "gpu.encoder",
+        "gpu.cudnn_benchmark",
+        "gpu.cudnn_deterministic",
+        "gpu.allow_tf32",
+        "performance.mode",
         "processing.num_threads",
         "processing.max_queue_size",
         "processing.max_queue_mb",

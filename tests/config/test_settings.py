@@ -73,7 +73,7 @@ def test_later_work_is_named_by_its_part() -> None:
     assert {entry.arrives_with for entry in FIELDS} <= {None, *Arrival}
     assert setting_fields()["performance.frame_skip_enabled"].arrives_with is Arrival.ANIMATOR
     assert setting_fields()["performance.auto_tune"].arrives_with is Arrival.TUNING
-    assert setting_fields()["gpu.allow_tf32"].arrives_with is Arrival.GPU_PATH
+    assert setting_fields()["gpu.memory_fraction"].arrives_with is Arrival.GPU_TOOLKIT
     assert setting_fields()["tensorrt.workspace_gb"].arrives_with is Arrival.GPU_TOOLKIT
 
 

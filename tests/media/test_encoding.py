@@ -21,7 +21,7 @@ TEN = PIXEL_FORMATS["yuv420p10le"]
     ("name", "source", "alpha", "codec", "pixel_format"),
     [
         ("a.mp4", "yuv420p", False, "h264", "yuv420p"),
-        ("a.M4V", "nv12", False, "h264", "yuv420p"),
+        ("a.M4V", "nv12", False, "h264", "nv12"),
         ("a.mkv", "yuv444p", False, "h264", "yuv444p"),
         ("a.mov", "yuv422p", False, "h264", "yuv422p"),
         ("a.mp4", "yuv420p10le", False, "h265", "yuv420p10le"),

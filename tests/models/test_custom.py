@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from tiny_networks import FREE, RED, alphas, as_is, pictures, save, weighted
 
+from fake_cupy import fake_cupy
+from fake_gpu_engine import FakeGpuEngine
 from vitascope.errors import ModelError
 from vitascope.models.custom import open_custom_network
 from vitascope.models.network import FloatArray
@@ -265,3 +268,44 @@ def test_yolo_drops_worse_boxes_of_the_same_person(tmp_path: Path) -> None:
 def test_yolo_without_people_is_empty(tmp_path: Path) -> None:
     rows = np.array([anchor((16, 16, 16, 16), (0.1, 0.9), (1, 0))], np.float32).T
     assert not alphas(as_is(yolo(tmp_path / "yolo.onnx", rows, PROTOTYPES), "yolo-seg"), YOLO_PICTURES).any()
+
+
+# --- engines -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("free_batch", [True, False])
+def test_a_gpu_engine_takes_pictures_from_either_side_and_mattes_come_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_batch: bool
+) -> None:
+    cupy = fake_cupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    shape = ["n" if free_batch else 1, 3, "h", "w"]
+    path = save(
+        tmp_path / "matte.onnx",
+        [
+            helper.make_node("Conv", ["picture", "kernel"], ["planes"]),
+            helper.make_node("Sigmoid", ["planes"], ["alpha"]),
+        ],
+        input_shape=shape,
+        outputs={"alpha": [shape[0], 1, "h", "w"]},
+        constants={"kernel": np.asarray(RED, np.float32)[:, :, None, None]},
+    )
+    network = open_custom_network(path, kind="matte", open_engine=FakeGpuEngine)
+    assert network.engine_name == "fake GPU engine 1.0"
+    images = pictures(3, 2, 3, 8, 12)
+    expected = 1 / (1 + np.exp(-images[:, :, 0]))
+    for given in (images, cupy.asarray(images)):
+        found = alphas(network, given)
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    network.close()
+
+
+def test_pictures_on_the_gpu_are_refused_by_an_engine_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupy = fake_cupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    path = weighted(tmp_path / "matte.onnx", RED, input_shape=FREE, outputs={"planes": ["n", 1, "h", "w"]})
+    with pytest.raises(ModelError, match="on the processor"):
+        alphas(as_is(path, "matte"), cupy.asarray(pictures(1, 1, 3, 8, 12)))

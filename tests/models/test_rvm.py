@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from vitascope.errors import ModelError
-from vitascope.models.rvm import RvmNetwork, body_downsample_ratio
+from fake_cupy import FakeArray, fake_cupy
+from fake_gpu_engine import FakeGpuEngine
+from vitascope.errors import EngineError, ModelError
+from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange
+from vitascope.models.rvm import RvmNetwork, body_downsample_ratio, cut_official_graph
+from vitascope.models.rvm_graph import GAIN, SMALL_RGB, STATES_IN, STATES_OUT, engine_profiles
 
 pytestmark = pytest.mark.fetched_model
 
@@ -120,3 +126,69 @@ def test_text_is_refused(tmp_path):
     path.write_text("hello")
     with pytest.raises(ModelError, match=r"text\.onnx"):
         RvmNetwork(path)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    module = fake_cupy()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return module
+
+
+def on_gpu_engines(opened):
+    def open_engines(encoder, decoder):
+        opened.extend([FakeGpuEngine(encoder), FakeGpuEngine(decoder)])
+        return opened[0], opened[1]
+
+    return open_engines
+
+
+def test_on_a_gpu_engine_pictures_states_and_coefficients_stay_there(network, rvm_model_path, cupy):
+    opened = []
+    on_gpu = RvmNetwork(rvm_model_path, open_engines=on_gpu_engines(opened))
+    assert on_gpu.engine_name == "fake GPU engine 1.0"
+    pictures = moving_pictures(3, eyes=2, size=(33, 50))
+    expected = network.infer(pictures, network.new_state())
+    state = on_gpu.new_state()
+    ours = on_gpu.infer(cupy.asarray(pictures[:2]), state) + on_gpu.infer(cupy.asarray(pictures[2:]), state)
+    for one, other in zip(ours, expected, strict=True):
+        assert isinstance(one.gain, FakeArray)
+        assert isinstance(one.offset, FakeArray)
+        np.testing.assert_allclose(one.gain, other.gain, atol=1e-4)
+        np.testing.assert_allclose(one.offset, other.offset, atol=1e-4)
+    assert all(isinstance(tensor, FakeArray) for tensor in state.tensors)
+    state.reset()
+    first = on_gpu.infer(cupy.asarray(pictures[:1]), state)[0]
+    np.testing.assert_allclose(first.gain, expected[0].gain, atol=1e-4)
+    # One set of shapes from the first frame on: what CUDA graphs and TensorRT profiles are made for.
+    decoder_shapes = {tuple(sorted(shapes.items())) for shapes in opened[1].shapes}
+    assert len(decoder_shapes) == 1
+    on_gpu.close()
+    assert all(engine.closed for engine in opened)
+
+
+def test_pictures_on_the_wrong_device_are_an_engine_error(rvm_model_path, cupy):
+    on_gpu = RvmNetwork(rvm_model_path, open_engines=on_gpu_engines([]))
+    with pytest.raises(EngineError, match="host's memory"):
+        on_gpu.infer(moving_pictures(1), on_gpu.new_state())
+
+
+@pytest.mark.parametrize("size", [(16, 16), (33, 50), (65, 47)])
+def test_profiles_name_the_sizes_that_the_engines_meet(rvm_model_path, size):
+    encoder, decoder = cut_official_graph(rvm_model_path)
+    pictures = ShapeRange((1, 3, 16, 16), (6, 3, *size), (8, 3, 80, 90))
+    of_encoder, of_decoder = engine_profiles(encoder, decoder, pictures, most_eyes=2)
+    assert of_encoder == {SMALL_RGB: pictures}
+    with OnnxRuntimeEngine(encoder) as first, OnnxRuntimeEngine(decoder) as second:
+        assert set(of_decoder) == {tensor.name for tensor in second.spec.inputs}
+        small_rgb = moving_pictures(1, eyes=2, size=size)[0]
+        inputs = {SMALL_RGB: small_rgb, **first.run({SMALL_RGB: small_rgb})}
+        inputs |= {name: np.zeros(of_decoder[name].usual, np.float32) for name in STATES_IN}
+        assert {name: array.shape for name, array in inputs.items()} == {
+            name: shapes.usual for name, shapes in of_decoder.items()
+        }
+        outputs = second.run(inputs)
+    assert outputs[GAIN].shape == (2, 4, *size)
+    for into, out in zip(STATES_IN, STATES_OUT, strict=True):
+        assert outputs[out].shape == of_decoder[into].usual
+        assert of_decoder[into].smallest[0] == 1

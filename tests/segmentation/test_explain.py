@@ -6,7 +6,14 @@ import pytest
 
 from clips import write_clip
 from vitascope.config import load_settings
-from vitascope.errors import InputError, ModelChecksumError, ModelError, UsageError, VitascopeError
+from vitascope.errors import (
+    DeviceError,
+    InputError,
+    ModelChecksumError,
+    ModelError,
+    UsageError,
+    VitascopeError,
+)
 from vitascope.media.discovery import find_videos
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.explain import Explanation, Refusal, explain, explain_all
@@ -78,7 +85,7 @@ def test_auto_says_what_it_means_on_this_machine(clip, store, rvm_model_path):
         ({"model__name": "gone.onnx", "model__kind": "matte"}, ModelError, "gone.onnx"),
         ({"model__name": "gone.onnx"}, UsageError, "--kind"),
         ({"model__kind": "matte"}, UsageError, "model.kind"),
-        ({"gpu__device": "cuda"}, UsageError, "CPU"),
+        ({"gpu__device": "cuda", "gpu__device_id": 200}, DeviceError, "GPU|CuPy"),
         ({"output__kinds": ["replace"], "output__background": "gone.jpg"}, InputError, "gone.jpg"),
     ],
 )

@@ -17,6 +17,7 @@ from vitascope.config import load_settings
 from vitascope.errors import CorruptInputError, PipelineError, UsageError
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation.batch import segment_all
+from vitascope.segmentation.jobs import queue_limits
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
@@ -289,7 +290,7 @@ def test_queue_limits_are_read_from_the_settings(clip, scripted):
         "pipeline.stages.encode.threads": 1,
     }
     with Segmenter(settings=settings) as segmenter:
-        limits = segmenter._limits
+        limits = queue_limits(segmenter.settings)
         assert (limits.items, limits.nbytes) == (3, 500_000)
         list(segmenter.stream(clip))
 

@@ -11,7 +11,7 @@ from skimage import data
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
-from vitascope.errors import CorruptInputError
+from vitascope.errors import CorruptInputError, DeviceError, UsageError
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation import writing
 from vitascope.segmentation.networks import ChosenNetwork
@@ -183,6 +183,56 @@ def test_what_has_no_effect_is_said(clip, tmp_path):
         assert segmenter.write(clip, [("key", tmp_path / "p.mp4")]).notes == ()
 
 
+def test_latency_mode_takes_each_frame_at_once(clip, tmp_path, scripted):
+    flags = {"model.batch_size": 6, "performance.mode": "latency"}
+    with Segmenter(settings=flags) as segmenter:
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert {frames for frames, _ in scripted.calls} == {1}
+    assert max(queue.occupancy_max for queue in report.pipeline.queues) <= 2
+    scripted.calls.clear()
+    with Segmenter(settings={"model.batch_size": 6}) as segmenter:
+        segmenter.write(clip, [("key", tmp_path / "p.mp4")])
+    assert {frames for frames, _ in scripted.calls} == {6}
+
+
+@pytest.mark.parametrize(
+    ("most", "width", "height"), [(64, 64, 64), (100, 100, 100), (128, 128, 128), (500, 128, 128)]
+)
+def test_mask_max_width(clip, tmp_path, scripted, most, width, height):
+    out = tmp_path / "mask.mkv"
+    with Segmenter(settings={"output.mask_max_width": most, "output.codec": "ffv1"}) as segmenter:
+        segmenter.write(clip, [("mask", out), ("key", tmp_path / "key.mkv")])
+    assert first_frame(out).shape[:2] == (height, width)
+    assert first_frame(tmp_path / "key.mkv").shape[:2] == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gpu.precision", "fp32"),
+        ("gpu.decoder_sessions", 2),
+        ("gpu.cudnn_benchmark", False),
+        ("gpu.cudnn_deterministic", True),
+        ("gpu.allow_tf32", False),
+    ],
+)
+def test_wishes_for_a_gpu_are_named_where_none_computes(clip, tmp_path, scripted, key, value):
+    with Segmenter(settings={key: value, "gpu.device": "cpu"}) as segmenter:
+        notes = segmenter.write(clip, [("key", tmp_path / "o.mp4")]).notes
+    assert notes == (f"{key} has no effect here: this run computed on the processor",)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "tensorrt"])
+def test_an_engine_of_the_gpu_is_refused_on_the_processor(backend):
+    with pytest.raises(UsageError, match=f"model.backend={backend} runs on a GPU"):
+        Segmenter(profile="fast", settings={"model.backend": backend, "gpu.device": "cpu"})
+
+
+def test_the_number_of_the_gpu_reaches_the_device():
+    with pytest.raises(DeviceError, match="GPU 7"):
+        Segmenter(profile="fast", settings={"gpu.device": "cuda", "gpu.device_id": 7})
+
+
 def test_opencv_gets_its_threads_back():
     import cv2
 
@@ -195,4 +245,4 @@ def test_opencv_gets_its_threads_back():
 def test_the_acting_settings_are_these():
     """A setting that begins to act needs a test here or in test_segmenter; this list makes that be noticed."""
     acting = {row.key for row in load_settings().rows() if row.arrives_with is None}
-    assert len(acting) == 36
+    assert len(acting) == 46

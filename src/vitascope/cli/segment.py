@@ -56,6 +56,10 @@ def segment(
     start: str | None = None,
     end: str | None = None,
     device: Literal["auto", "cpu", "cuda"] | None = None,
+    gpu_id: int | None = None,
+    mode: Literal["throughput", "latency"] | None = None,
+    backend: Literal["auto", "onnxruntime", "inductor", "tensorrt"] | None = None,
+    precision: Literal["fp32", "fp16", "int8", "mixed"] | None = None,
     recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
     keep_partial: Annotated[bool | None, Parameter(negative="")] = None,
@@ -86,7 +90,11 @@ def segment(
         preset: The encoder's own preset, for example veryfast.
         start: Where to begin: seconds, or 1:30, or 0:01:30.5.
         end: Where to stop.
-        device: What computes.
+        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        gpu_id: Number of the GPU, from 0.
+        mode: Many frames at a time (throughput), or each frame at once with short queues (latency).
+        backend: Engine that runs the network; auto takes the fastest that works here.
+        precision: Arithmetic of the network on a GPU.
         recursive: Look into folders of folders.
         resume: Leave out inputs whose outputs exist already.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
@@ -109,6 +117,10 @@ def segment(
         "video.start_seconds": ("--start", start),
         "video.end_seconds": ("--end", end),
         "gpu.device": ("--device", device),
+        "gpu.device_id": ("--gpu-id", gpu_id),
+        "gpu.precision": ("--precision", precision),
+        "performance.mode": ("--mode", mode),
+        "model.backend": ("--backend", backend),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
@@ -214,8 +226,10 @@ def _segment(
         JobProgress(screen, visible=chatty) as progress,
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
     ):
-        if segmenter.chosen.note and not quiet:
-            screen.print(f"note: {segmenter.chosen.note}")
+        if not quiet:
+            for note in (segmenter.device.note, segmenter.chosen.note):
+                if note:
+                    screen.print(f"note: {note}")
         for outcome in segment_all(
             segmenter,
             planned,

@@ -70,6 +70,9 @@ def suggestion(key: str) -> str | None:
     fields = setting_fields()
     if matches := difflib.get_close_matches(wanted, fields, n=1, cutoff=0.75):
         return matches[0]
+    # The name of a whole section, misspelt, stands where sections do: it is not a setting inside another one.
+    if "." not in wanted and (matches := difflib.get_close_matches(wanted, section_keys(), n=1, cutoff=0.8)):
+        return matches[0]
     by_name: dict[str, list[str]] = {}
     for candidate in fields:
         by_name.setdefault(candidate.rpartition(".")[2], []).append(candidate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 
 from vitascope.config.section import Arrival, Section, setting
 from vitascope.config.values import BatchRange, InputSize, ThreadCount
@@ -21,42 +21,44 @@ class GpuSettings(Section):
     )
     device_id: int = setting(
         0,
-        "Number of the GPU, counted from 0 as nvidia-smi does.",
-        arrives_with=Arrival.GPU_PATH,
+        "Number of the GPU, counted from 0.",
         ge=0,
         le=255,
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",
-        "Arithmetic of networks on the GPU; mixed lets each layer choose between fp16 and fp32, int8 is calibrated.",
-        arrives_with=Arrival.GPU_PATH,
+        "Arithmetic of networks on the GPU; mixed keeps what is sensitive in fp32, int8 is calibrated.",
+    )
+    decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
+        "auto",
+        "Hardware decoders that share one video; auto takes 4 above 4K where memory allows, else 1.",
+    )
+    encoder: Literal["cpu", "nvenc", "auto"] = setting(
+        "cpu",
+        "What encodes H.264, H.265 and AV1: the processor, the GPU's NVENC, or auto: NVENC where it works.",
     )
     max_vram_usage: float = setting(
         0.9,
         "Share of the GPU's memory that may be in use, 0 to 1.",
-        arrives_with=Arrival.GPU_PATH,
+        arrives_with=Arrival.GPU_TOOLKIT,
         gt=0,
         le=1,
     )
     memory_fraction: float | None = setting(
         None,
         "Exact share of the GPU's memory to reserve at the start, 0 to 1; null reserves as needed.",
-        arrives_with=Arrival.GPU_PATH,
+        arrives_with=Arrival.GPU_TOOLKIT,
         gt=0,
         le=1,
     )
     cudnn_benchmark: bool = setting(
         True,
         "Time cuDNN's convolution algorithms at the start and keep the fastest.",
-        arrives_with=Arrival.GPU_PATH,
     )
-    cudnn_deterministic: bool = setting(
-        False, "Use only algorithms that repeat bit for bit; slower.", arrives_with=Arrival.GPU_PATH
-    )
+    cudnn_deterministic: bool = setting(False, "Use only algorithms that repeat bit for bit; slower.")
     allow_tf32: bool = setting(
         True,
         "Let fp32 matrix products use TF32 (10-bit mantissa) on Ampere and newer.",
-        arrives_with=Arrival.GPU_PATH,
     )
 
 
@@ -106,8 +108,7 @@ class ModelSettings(Section):
     )
     backend: Literal["auto", "onnxruntime", "inductor", "tensorrt"] = setting(
         "auto",
-        "Engine that runs the network; auto takes the best that works.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Engine that runs the network; auto takes the fastest that is installed and right on this machine.",
     )
 
     @property
@@ -152,6 +153,10 @@ class ProcessingSettings(Section):
 class PerformanceSettings(Section):
     """``performance``: the speed to reach, and what a live run may give up for it."""
 
+    mode: Literal["throughput", "latency"] = setting(
+        "throughput",
+        "What to optimise: throughput works on many frames at a time; latency takes each at once, with short queues.",
+    )
     target_fps: float = setting(90.0, "Frames a second to reach.", arrives_with=Arrival.TUNING, gt=0, le=1000)
     max_latency_ms: float = setting(
         50.0,

@@ -80,6 +80,12 @@ class OutputSettings(Section):
         None,
         "Image or video behind people in replace; a relative path in a settings file is relative to that file.",
     )
+    mask_max_width: int | None = setting(
+        None,
+        "Most pixels a row of mask; a wider video's mask is made smaller, which encodes faster; null keeps its size.",
+        ge=16,
+        le=65536,
+    )
     blur_radius: float = setting(
         24.0, "Strength of blur in pixels of a picture of 1080 lines; scales with the height.", gt=0, le=512
     )

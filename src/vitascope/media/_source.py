@@ -37,7 +37,11 @@ class SourceFacts:
 
 
 class PictureSource(Protocol):
-    """Decoded software pictures in presentation order, with their time base set. Not thread-safe."""
+    """Decoded pictures in presentation order, with their time base set. Not thread-safe.
+
+    Software pictures, or CUDA pictures whose memory belongs to the decoder: it may write there again once the
+    picture object is gone.
+    """
 
     @property
     def facts(self) -> SourceFacts:
@@ -46,6 +50,10 @@ class PictureSource(Protocol):
     @property
     def damage(self) -> DamageCounter:
         """What could not be decoded so far."""
+
+    @property
+    def decoder(self) -> str:
+        """What decodes, and why it is not what was asked for; for reports."""
 
     def pictures(self) -> Iterator[av.VideoFrame]:
         """Decode from the current position to the end; the last one started is the only one that may be used.

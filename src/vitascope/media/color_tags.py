@@ -17,7 +17,7 @@ from av.sidedata.sidedata import Type as SideDataType
 
 from vitascope.errors import InputError
 from vitascope.frames import ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
-from vitascope.media.planes import RGB_COLOR, layout_of
+from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
 __all__ = ["HdrMetadata", "SideData", "color_spec", "default_chroma_location", "read_side_data"]
 
@@ -90,7 +90,7 @@ def color_spec(
     becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags.
 
     Args:
-        frame: A decoded frame in its native format.
+        frame: A decoded frame in its native format, of the CPU or the GPU.
         path: Named in errors.
         codec: FFmpeg's decoder name.
         chroma_location: From the bitstream; the codec's default when None.
@@ -99,7 +99,7 @@ def color_spec(
         InputError: The matrix is one that our kernels do not know (YCgCo, ICtCp, BT.2020 constant luminance).
     """
     primaries = int(frame.color_primaries)
-    name = frame.format.name
+    name = pixel_format_name(frame)
     if layout_of(name).way == "rgb":
         transfer = int(frame.color_trc)
         return replace(

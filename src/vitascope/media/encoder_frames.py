@@ -13,6 +13,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from vitascope.errors import OutputError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 
 __all__ = ["FramePacker", "scale_alpha"]
 
@@ -59,8 +60,13 @@ class FramePacker:
             A frame in the encoder's pixel format, without time.
 
         Raises:
-            OutputError: The pixel format has no alpha but alpha came, or the alpha plane has another size.
+            OutputError: The pixel format has no alpha but alpha came, the alpha plane has another size, or the planes
+                are on the GPU.
         """
+        if is_on_gpu(frame.planes[0]):
+            raise OutputError(
+                f"frame {frame.index} is on the GPU, and this encoder takes host memory; copy it down first"
+            )
         if alpha is not None:
             if not self._has_alpha:
                 raise OutputError(f"the output's pixel format {self._target} has no alpha plane")

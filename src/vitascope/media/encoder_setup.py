@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 import av
+from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vitascope.frames import ColorSpec, VideoInfo
 from vitascope.media import matroska_video
 from vitascope.media.color_tags import HdrMetadata
+from vitascope.media.encoder_frames import FramePacker
 from vitascope.media.encoding import Encoding
+from vitascope.media.gpu_encoder_frames import NvencFramePacker, NvencStreamEncoder
 from vitascope.media.hdr import hdr_encoder_parameters
+from vitascope.media.parallel_encoder import ParallelEncoder, PictureEncoder, StreamEncoder
 from vitascope.media.stream_copy import film_tags
 
 __all__ = ["BOX_MUXERS", "MATROSKA_MUXERS", "ColourTags", "PictureSetup", "muxer_options", "quiet_svt"]
@@ -31,6 +36,9 @@ _MATRIX_CODES = {"bt601": 6, "bt709": 1, "bt2020": 9}
 _TURNED_CHROMA = {(90, "left"): "top", (270, "left"): "bottom", (270, "topleft"): "bottomleft"}
 """Where chroma sits after the pixels were turned; combinations that codecs have no word for keep their own."""
 _DEFAULT_FRAME_RATE = Fraction(25)
+_GLOBAL_HEADER = (
+    1 << 22
+)  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
 _MP4_TAGS = frozenset(
     """
@@ -99,18 +107,62 @@ class PictureSetup:
             options[_PARAMETER_OPTIONS[encoding.encoder]] = ":".join(
                 f"{k}={v}" for k, v in parameters.items()
             )
-        if "420" in encoding.pixel_format:
+        if "420" in encoding.pixel_format or encoding.pixel_format in ("nv12", "p010le"):
             site = self._info.color.chroma_location
             options["chroma_sample_location"] = _TURNED_CHROMA.get((self.turned_degrees, site), site)
         return options
 
-    def configure(self, stream: VideoStream) -> None:
-        """Set a new stream up; its encoder is opened after this."""
-        context = stream.codec_context
+    def open_packer(self) -> FramePacker | NvencFramePacker:
+        """What turns frames into the encoder's pictures."""
+        packer = FramePacker(
+            self.encoding.pixel_format,
+            color=self._info.color,
+            full_range=self.full_range,
+            rotation_degrees=self.turned_degrees,
+        )
+        if not self.encoding.is_nvenc:
+            return packer
+        return NvencFramePacker(packer, self.encoding.pixel_format, rotation_degrees=self.turned_degrees)
+
+    def open_encoder(self, stream: VideoStream, options: dict[str, str]) -> PictureEncoder:
+        """Set a new stream and its encoder, or encoders, up.
+
+        Args:
+            stream: Of an output container, nothing muxed yet.
+            options: From ``encoder_options``.
+
+        Raises:
+            FFmpegError: The encoder refuses the picture or an option.
+        """
+        count = self.encoding.parallel_encoders
+        stream.time_base = self._info.time_base
+        # Of several encoders the stream's own writes nothing but the headers.
+        self._configure(stream.codec_context, threads=self.encoding.threads if count == 1 else 1)
+        if self.encoding.is_nvenc:
+            return NvencStreamEncoder(stream)
+        with quiet_svt():
+            stream.codec_context.open()
+        if count == 1:
+            return StreamEncoder(stream)
+        threads = max((self.encoding.threads or os.cpu_count() or 1) // count, 1)
+        flags = stream.codec_context.flags & _GLOBAL_HEADER
+
+        def open_one() -> VideoCodecContext:
+            context = cast("VideoCodecContext", av.CodecContext.create(self.encoding.encoder, "w"))
+            self._configure(context, threads=threads)
+            context.framerate = self.frame_rate
+            context.options = dict(options)
+            context.flags |= flags
+            context.open()
+            return context
+
+        return ParallelEncoder(stream, open_one, encoders=count)
+
+    def _configure(self, context: VideoCodecContext, *, threads: int) -> None:
         context.width, context.height = self.width, self.height
         context.pix_fmt = self.encoding.pixel_format
-        stream.time_base = context.time_base = self._info.time_base
-        context.thread_count = self.encoding.threads
+        context.time_base = self._info.time_base
+        context.thread_count = threads
         # PyAV's default, slice threads, would cut H.264 pictures into slices and cost quality.
         context.thread_type = "AUTO"
         context.sample_aspect_ratio = self.sample_aspect_ratio

@@ -1,23 +1,12 @@
 """Which encoder, pixel format and options an output gets.
 
 ``choose_encoding`` turns a path and a few wishes into an `Encoding`, and refuses what cannot work with a message that
-says what would. Quality by speed, at 1080p; CRF scales differ between codecs, so a row is about equal quality:
-
-========  =======================  ======================  =====================  ==============================
-codec     fast                     balanced                quality                CRF and preset scales
-========  =======================  ======================  =====================  ==============================
-h264      superfast, CRF 23        veryfast, CRF 20        medium, CRF 17         0..51, ultrafast..veryslow
-h265      ultrafast, CRF 25        superfast, CRF 22       medium, CRF 19         0..51, ultrafast..veryslow
-av1       10, CRF 35               8, CRF 30               6, CRF 24              1..63, 0 (slow)..13
-vp9       8, CRF 34                5, CRF 30               2, CRF 24              0..63, 0 (slow)..8
-prores    HQ (4444 with alpha)     HQ (4444 with alpha)    HQ (4444XQ with alpha)  none: fixed quality
-ffv1      lossless                 lossless                lossless               none
-png       zlib level 1             zlib level 3            zlib level 6           none, 0 (fast)..9
-========  =======================  ======================  =====================  ==============================
+says what would.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -31,11 +20,10 @@ from av.video.format import VideoFormat
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import YuvFormat
+from vitascope.media.nvenc import NVENC_ENCODERS, Hardware, on_hardware
+from vitascope.media.rate_control import PRESETS, CodecName, Speed, rate_options
 
-__all__ = ["CodecName", "Encoding", "Speed", "choose_encoding"]
-
-CodecName = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
-Speed = Literal["fast", "balanced", "quality"]
+__all__ = ["CodecName", "Encoding", "Hardware", "Speed", "choose_encoding"]
 
 _ENCODERS: dict[CodecName, str] = {
     "h264": "libx264",
@@ -63,39 +51,9 @@ _ALPHA_OF_MUXER: dict[str, tuple[CodecName, ...]] = {
 _ALPHA_ADVICE = "use .mov (ProRes 4444), .webm (VP9), .mkv (FFV1), or a folder of .png"
 _SUFFIX_ADVICE = ".mp4, .mov, .mkv, .webm, or a folder (or a name such as frame_%06d.png) for PNG pictures"
 
-_X26X_PRESETS = (
-    "ultrafast",
-    "superfast",
-    "veryfast",
-    "faster",
-    "fast",
-    "medium",
-    "slow",
-    "slower",
-    "veryslow",
-    "placebo",
-)
-_PRESETS: dict[CodecName, tuple[str, ...]] = {
-    "h264": _X26X_PRESETS,
-    "h265": _X26X_PRESETS,
-    "av1": tuple(str(n) for n in range(14)),
-    "vp9": tuple(str(n) for n in range(9)),
-    "png": tuple(str(n) for n in range(10)),
-}
-_CRF_RANGES: dict[CodecName, tuple[int, int]] = {
-    "h264": (0, 51),
-    "h265": (0, 51),
-    "av1": (1, 63),
-    "vp9": (0, 63),
-}
-_DEFAULTS: dict[CodecName, dict[Speed, tuple[int | None, str]]] = {
-    "h264": {"fast": (23, "superfast"), "balanced": (20, "veryfast"), "quality": (17, "medium")},
-    "h265": {"fast": (25, "ultrafast"), "balanced": (22, "superfast"), "quality": (19, "medium")},
-    "av1": {"fast": (35, "10"), "balanced": (30, "8"), "quality": (24, "6")},
-    "vp9": {"fast": (34, "8"), "balanced": (30, "5"), "quality": (24, "2")},
-    "png": {"fast": (None, "1"), "balanced": (None, "3"), "quality": (None, "6")},
-}
-_EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265"})
+_THREADS_AN_ENCODER = 4
+"""Where several encoders share the film: chosen by measurement, see ``parallel_encoder``."""
+_EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265", *NVENC_ENCODERS.values()})
 """These refuse 4:2:0 pictures of odd width or height; H.264 and H.265 cannot crop a single luma row there."""
 
 
@@ -115,7 +73,9 @@ class Encoding:
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Entries of the encoder's own parameter list (``x264-params``, ``x265-params``, ``svtav1-params``)."""
     threads: int = 0
-    """Encoder threads; 0 lets the encoder take what the machine has."""
+    """Encoder threads, of all encoders together; 0 lets the encoder take what the machine has."""
+    parallel_encoders: int = 1
+    """Encoders that work at once on closed chunks of the film; see ``parallel_encoder``."""
     notes: tuple[str, ...] = ()
     """What the choice costs, one line each, for the closing summary."""
 
@@ -128,6 +88,11 @@ class Encoding:
     def bit_depth(self) -> int:
         """Bits of a sample."""
         return max(component.bits for component in VideoFormat(self.pixel_format).components)
+
+    @property
+    def is_nvenc(self) -> bool:
+        """True when the encoder is the GPU's."""
+        return self.encoder in NVENC_ENCODERS.values()
 
     @property
     def is_lossless(self) -> bool:
@@ -147,8 +112,10 @@ class Encoding:
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)
         if not odd or self.encoder not in _EVEN_SIZE_ENCODERS:
             return self
-        pixel_format = self.pixel_format.replace("420", "444").replace("422", "444")
-        if pixel_format not in _pixel_formats(self.encoder):
+        pixel_format = (
+            self.pixel_format.replace("nv12", "yuv420p").replace("420", "444").replace("422", "444")
+        )
+        if self.is_nvenc or pixel_format not in _pixel_formats(self.encoder):
             raise OutputError(
                 f"{self.encoder} takes no odd picture sizes such as {width}x{height}; use vp9 or ffv1"
             )
@@ -168,6 +135,8 @@ def choose_encoding(
     grey: bool = False,
     speed: Speed = "balanced",
     threads: int = 0,
+    hardware: Hardware = "cpu",
+    parallel_encoders: int | Literal["auto"] = 1,
 ) -> Encoding:
     """Choose encoder, pixel format and options for an output.
 
@@ -185,11 +154,16 @@ def choose_encoding(
         with_alpha: True when an alpha plane comes with every frame.
         grey: True when only luma means something (masks); lossless codecs then store no chroma at all.
         speed: Which column of the table above.
-        threads: Encoder threads; 0 takes what the machine has.
+        threads: Encoder threads, of all encoders together; 0 takes what the machine has.
+        hardware: ``nvenc`` for the GPU's encoder (H.264, H.265, AV1; 4:2:0 without alpha), ``cpu``, or ``auto``: the
+            GPU's where it works and takes the picture. CRF and preset go on meaning what they mean on the CPU.
+        parallel_encoders: Encoders that work on chunks of the film at once, which keeps many cores busy with small or
+            simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads.
 
     Raises:
         UsageError: The wishes contradict one another or are out of range.
-        OutputError: The suffix is unknown, or the container or this FFmpeg build does not take the codec.
+        OutputError: The suffix is unknown, the container or this FFmpeg build does not take the codec, or NVENC is
+            asked for and cannot be had.
     """
     muxer = _muxer_of(out_path)
     if codec != "auto" and codec not in get_args(CodecName):
@@ -211,12 +185,13 @@ def choose_encoding(
             *notes,
             f"{name} stores {VideoFormat(pixel_format).components[0].bits} of {wanted_depth} bits",
         )
-    options, parameters = _rate_options(name, crf, preset, speed, pixel_format=pixel_format)
+    options, parameters = rate_options(name, crf, preset, speed, pixel_format=pixel_format)
+    count = _parallel_encoders(name, parallel_encoders, threads)
     if threads and encoder == "libx265":
         parameters["pools"] = str(threads)
     elif threads and encoder == "libsvtav1":
         parameters["lp"] = str(threads)
-    return Encoding(
+    encoding = Encoding(
         codec=name,
         encoder=encoder,
         pixel_format=pixel_format,
@@ -224,13 +199,29 @@ def choose_encoding(
         options=MappingProxyType(options),
         parameters=MappingProxyType(parameters),
         threads=threads,
+        parallel_encoders=count,
         notes=notes,
     )
+    presets = PRESETS.get(name, ())
+    place = presets.index(options["preset"]) if options.get("preset") in presets else 0
+    if name == "av1":  # SVT-AV1 counts from the slowest
+        place = len(presets) - 1 - place
+    return on_hardware(encoding, hardware, preset_index=place, preset_count=len(presets))
 
 
 def available_codecs() -> list[str]:
     """The codecs that this FFmpeg build can write."""
     return [name for name, encoder in _ENCODERS.items() if _pixel_formats(encoder)]
+
+
+def _parallel_encoders(codec: CodecName, wish: int | Literal["auto"], threads: int) -> int:
+    if wish == "auto":
+        return max((threads or os.cpu_count() or 1) // _THREADS_AN_ENCODER, 1) if codec == "h264" else 1
+    if wish < 1:
+        raise UsageError(f"parallel_encoders={wish}; it must be 1 or more, or auto")
+    if wish > 1 and codec != "h264":
+        raise UsageError(f"{codec} is not written by several encoders, only h264 is")
+    return wish
 
 
 def _muxer_of(path: Path) -> str:
@@ -312,52 +303,9 @@ def _pixel_format(
         for candidate in dict.fromkeys((wanted_chroma, second_choice)):
             name = f"{letter}{candidate}p" + ("" if bits == 8 else f"{bits}le")
             if name in known:
+                if codec == "h264" and name == "yuv420p" and source.name == "nv12":
+                    name = "nv12"  # as x264 keeps pictures itself: no need to take the chroma apart
                 poorer = chroma != "420" and candidate == "420"
                 note = f"{codec} stores chroma as 4:2:0; the source has 4:{chroma[1]}:{chroma[2]}"
                 return name, (note,) if poorer else ()
     raise OutputError(f"{codec}: this FFmpeg build's encoder takes no {letter} pixel format that fits")
-
-
-def _rate_options(
-    codec: CodecName, crf: int | None, preset: str | None, speed: Speed, *, pixel_format: str
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Encoder options and entries of the encoder's parameter list."""
-    if crf is not None and codec not in _CRF_RANGES:
-        raise UsageError(f"{codec} has no CRF; leave it out or choose one of {', '.join(_CRF_RANGES)}")
-    if preset is not None and codec not in _PRESETS:
-        raise UsageError(f"{codec} has no presets; leave it out or choose one of {', '.join(_PRESETS)}")
-    default_crf, default_preset = _DEFAULTS[codec][speed] if codec in _DEFAULTS else (None, "")
-    crf = default_crf if crf is None else crf
-    preset = default_preset if preset is None else preset
-    if crf is not None and not _CRF_RANGES[codec][0] <= crf <= _CRF_RANGES[codec][1]:
-        raise UsageError(
-            f"CRF {crf} for {codec}; it goes from {_CRF_RANGES[codec][0]} to {_CRF_RANGES[codec][1]}"
-        )
-    if preset and preset not in _PRESETS[codec]:
-        raise UsageError(f"preset {preset!r} for {codec}; known are {', '.join(_PRESETS[codec])}")
-    match codec:
-        case "h264":
-            return {"crf": str(crf), "preset": preset}, {}
-        case "h265":
-            return {"crf": str(crf), "preset": preset}, {"log-level": "none"}
-        case "av1":
-            return {"crf": str(crf), "preset": preset}, {}
-        case "vp9":
-            # b=0 makes it constant quality; auto-alt-ref hides frames that VP9's alpha stream cannot mirror.
-            alpha = {"auto-alt-ref": "0"} if pixel_format.startswith("yuva") else {}
-            return {
-                "crf": str(crf),
-                "b": "0",
-                "deadline": "good",
-                "cpu-used": preset,
-                "row-mt": "1",
-            } | alpha, {}
-        case "prores":
-            if "444" not in pixel_format:
-                return {"profile": "hq", "vendor": "apl0"}, {}
-            profile = "4444xq" if speed == "quality" else "4444"
-            return {"profile": profile, "vendor": "apl0", "alpha_bits": "16"}, {}
-        case "ffv1":
-            return {"level": "3", "slicecrc": "1", "g": "1"}, {}
-        case "png":
-            return {"compression_level": preset, "pred": "mixed"}, {}

@@ -12,7 +12,7 @@ import av
 
 from vitascope.errors import InputError
 from vitascope.media._av_errors import silence_libav, wrap_input_error
-from vitascope.media._container import open_container
+from vitascope.media._opened_video import open_container
 from vitascope.media._source import DamageCounter, SourceFacts
 
 __all__ = ["IMAGE_SUFFIXES", "ImageSource", "find_images", "is_still_image", "natural_key"]
@@ -108,6 +108,7 @@ class ImageSource:
             frame_count_estimate=len(files),
             duration_seconds=float(len(files) / frame_rate),
         )
+        self.decoder = f"libavcodec ({self.facts.codec})"
 
     def pictures(self) -> Iterator[av.VideoFrame]:
         """Decode from the current position; see ``PictureSource``."""

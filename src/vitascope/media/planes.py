@@ -27,7 +27,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Plane, YuvFormat
 
-__all__ = ["RGB_COLOR", "Layout", "PlaneReader", "layout_of"]
+__all__ = ["RGB_COLOR", "Layout", "PlaneReader", "layout_of", "pixel_format_name"]
 
 RGB_COLOR = ColorSpec(
     matrix="bt709",
@@ -95,6 +95,11 @@ def layout_of(source_format: str) -> Layout:
     )
     target = PIXEL_FORMATS[f"yuv{_SUBSAMPLING.get(shifts, '444')}p{suffix}"]
     return Layout(target, "yuv", target.name)
+
+
+def pixel_format_name(picture: av.VideoFrame) -> str:
+    """FFmpeg's name of how a picture's samples lie, wherever they lie: ``nv12`` for a CUDA picture in NV12."""
+    return picture.format.name if picture.sw_format is None else picture.sw_format.name
 
 
 class PlaneReader:

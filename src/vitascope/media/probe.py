@@ -10,11 +10,12 @@ import av
 
 from vitascope.errors import CorruptInputError, UsageError
 from vitascope.frames import Rotation, VideoInfo
-from vitascope.media._container import ContainerSource
+from vitascope.media._decoder_choice import open_film
+from vitascope.media._opened_video import Decoding
 from vitascope.media._source import PictureSource, SourceFacts
 from vitascope.media.color_tags import color_spec, read_side_data
 from vitascope.media.images import ImageSource, find_images, is_still_image
-from vitascope.media.planes import layout_of
+from vitascope.media.planes import layout_of, pixel_format_name
 from vitascope.media.spherical import SphericalMetadata, read_spherical
 
 __all__ = ["DEFAULT_IMAGE_FRAME_RATE", "describe_video", "first_picture", "open_source", "probe"]
@@ -37,7 +38,10 @@ def probe(path: Path | str, *, image_frame_rate: Fraction | int = DEFAULT_IMAGE_
     """
     # One thread: more would each want a packet before the first picture comes out.
     source = open_source(
-        Path(path), image_frame_rate=Fraction(image_frame_rate), threads=1, max_corrupt_frames=25
+        Path(path),
+        image_frame_rate=Fraction(image_frame_rate),
+        decoding=Decoding(threads=1),
+        max_corrupt_frames=25,
     )
     try:
         return describe_video(source.facts, first_picture(source.facts.path, source.pictures()))
@@ -46,9 +50,15 @@ def probe(path: Path | str, *, image_frame_rate: Fraction | int = DEFAULT_IMAGE_
 
 
 def open_source(
-    path: Path, *, image_frame_rate: Fraction, threads: int, max_corrupt_frames: int
+    path: Path,
+    *,
+    image_frame_rate: Fraction,
+    decoding: Decoding,
+    max_corrupt_frames: int,
+    sessions: int = 1,
+    session_buffer_bytes: int | None = None,
 ) -> PictureSource:
-    """Open whatever ``path`` names.
+    """Open whatever ``path`` names; the last three arguments are those of ``open_film``, and not for images.
 
     Raises:
         UsageError: The image frame rate is not above 0.
@@ -62,10 +72,19 @@ def open_source(
     if images is None and path.is_file() and is_still_image(path):
         images = [path]
     if images is not None:
-        return ImageSource(
+        source = ImageSource(
             path, files=images, frame_rate=image_frame_rate, max_corrupt_frames=max_corrupt_frames
         )
-    return ContainerSource(path, threads=threads, max_corrupt_frames=max_corrupt_frames)
+        if decoding.cuda_device is not None:
+            source.decoder += ": images are decoded on the CPU"
+        return source
+    return open_film(
+        path,
+        decoding=decoding,
+        max_corrupt_frames=max_corrupt_frames,
+        sessions=sessions,
+        session_buffer_bytes=session_buffer_bytes,
+    )
 
 
 def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFrame:
@@ -85,7 +104,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
 
     Args:
         facts: From the source.
-        frame: Its first decoded picture, in its native format.
+        frame: Its first decoded picture, in its native format, of the CPU or the GPU.
 
     Raises:
         InputError: The colour matrix is not supported.
@@ -98,8 +117,8 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         path=facts.path,
         width=frame.width,
         height=frame.height,
-        format=layout_of(frame.format.name).format,
-        source_format=frame.format.name,
+        format=layout_of(pixel_format_name(frame)).format,
+        source_format=pixel_format_name(frame),
         color=color,
         codec=facts.codec,
         container=facts.container,

@@ -13,10 +13,12 @@ from typing import Self
 import av
 
 from vitascope.errors import InputError, UsageError
-from vitascope.frames import ColorSpec, Frame, VideoInfo
+from vitascope.frames import ColorSpec, DeviceEvent, Frame, Plane, VideoInfo
+from vitascope.media._cuda_pictures import is_cuda_picture, planes_on_gpu, record_ready, upload
+from vitascope.media._opened_video import Decoding
 from vitascope.media._source import PictureSource
 from vitascope.media.color_tags import HdrMetadata, color_spec, read_side_data
-from vitascope.media.planes import PlaneReader
+from vitascope.media.planes import PlaneReader, pixel_format_name
 from vitascope.media.probe import DEFAULT_IMAGE_FRAME_RATE, describe_video, first_picture, open_source
 
 __all__ = ["PresentationClock", "VideoReader", "open_video"]
@@ -34,6 +36,9 @@ def open_video(
     max_corrupt_frames: int = 25,
     threads: int = 0,
     image_frame_rate: Fraction | int = DEFAULT_IMAGE_FRAME_RATE,
+    cuda_device: int | None = None,
+    decoder_sessions: int = 1,
+    session_buffer_bytes: int | None = None,
 ) -> VideoReader:
     """Open a video for reading.
 
@@ -44,14 +49,24 @@ def open_video(
             given out is the first whose pts is at or after it.
         end_seconds: Leave out what is shown from this time on (exclusive), counted from the first picture.
         max_corrupt_frames: How many damaged packets and pictures are skipped before giving up.
-        threads: Decoder threads; 0 means one a core.
+        threads: Decoder threads on the CPU, of all sessions together; 0 means one a core. Every one but the first may
+            hold a picture back; the GPU's decoder holds back none but for their order.
         image_frame_rate: Images a second, for images.
+        cuda_device: The CUDA device whose decoder (NVDEC) is used; its frames stay there, as CuPy arrays in NV12 or
+            P010. What it does not decode comes from the CPU, as NumPy arrays; ``reader.decoder`` says why. None for
+            the CPU.
+        decoder_sessions: Decoders that work on the film at once, each on other groups of pictures. The frames are the
+            same, in the same order. Films that cannot be cut exactly get one; ``reader.decoder`` says why.
+        session_buffer_bytes: Decoded pictures that several sessions may keep waiting, all together; None takes what
+            is sensible. Sessions are of use as long as each can hold most of a group of pictures.
 
     Returns:
         A reader that has decoded its first picture, so that ``info`` is complete.
 
     Raises:
-        UsageError: The times are negative or in the wrong order, or a count is below 0.
+        UsageError: The times are negative or in the wrong order, a count is too small, or there is no such CUDA
+            device.
+        MissingDependencyError: A CUDA device is asked for without CuPy.
         InputError: The file cannot be opened or holds no video; the message says why.
         CorruptInputError: No picture of it can be decoded, or more than ``max_corrupt_frames`` cannot.
     """
@@ -60,14 +75,21 @@ def open_video(
         raise UsageError(
             f"{path}: max_corrupt_frames={max_corrupt_frames}, threads={threads}: both must be 0 or more"
         )
+    if decoder_sessions < 1 or (session_buffer_bytes is not None and session_buffer_bytes < 1):
+        raise UsageError(
+            f"{path}: decoder_sessions={decoder_sessions}, session_buffer_bytes={session_buffer_bytes}: "
+            "both must be 1 or more"
+        )
     source = open_source(
         Path(path),
         image_frame_rate=Fraction(image_frame_rate),
-        threads=threads,
+        decoding=Decoding(threads, cuda_device),
         max_corrupt_frames=max_corrupt_frames,
+        sessions=decoder_sessions,
+        session_buffer_bytes=session_buffer_bytes,
     )
     try:
-        return VideoReader(source, start=start, end=end)
+        return VideoReader(source, start=start, end=end, cuda_device=cuda_device)
     except BaseException:
         source.close()
         raise
@@ -78,6 +100,11 @@ class VideoReader:
 
     - Planes are read-only. Where the file's layout is one of ours they are views onto the decoder's memory, which
       lives as long as the frame, also after the reader is closed.
+    - Frames of the GPU carry ``ready``: a stream must wait for it before it reads them. The decoder may write to a
+      frame's memory again as soon as nobody holds the frame, so hold it until the GPU has finished reading. FFmpeg
+      copies pictures on the legacy default stream: read them on streams made with ``non_blocking=True``, because
+      ordinary ones and that one wait for each other (1080p on an H200: 82 instead of 1143 frames/s beside a busy
+      ordinary stream).
     - pts and time base are the file's own. Pictures without pts follow the one before by its duration, else by the
       average frame interval. A pts that does not grow becomes the previous one plus a tick; one that jumps back by
       more than a second (joined recordings) shifts itself and all that follows to go on where time was.
@@ -90,14 +117,23 @@ class VideoReader:
     Not thread-safe, but may be used from another thread than the one that opened it.
     """
 
-    def __init__(self, source: PictureSource, *, start: Fraction | None, end: Fraction | None) -> None:
+    def __init__(
+        self,
+        source: PictureSource,
+        *,
+        start: Fraction | None,
+        end: Fraction | None,
+        cuda_device: int | None = None,
+    ) -> None:
         self._source: PictureSource | None = source
         self._damage = source.damage
+        self._decoder = source.decoder
         self._planes = PlaneReader()
         self._colors: dict[tuple[object, ...], ColorSpec] = {}
         self._next_index = 0
         pictures = source.pictures()
         picture = first_picture(source.facts.path, pictures)
+        self._cuda_device = cuda_device if is_cuda_picture(picture) else None
         self.info: VideoInfo = describe_video(source.facts, picture)
         """What the whole file is; trimming does not change it."""
         self.hdr: HdrMetadata | None = read_side_data(picture).hdr
@@ -133,6 +169,11 @@ class VideoReader:
         self._pictures = iter(())
         if source is not None:
             source.close()
+
+    @property
+    def decoder(self) -> str:
+        """What decodes, and why that is not what was asked for, in words, for example ``nvdec (hevc); 4 sessions``."""
+        return self._decoder
 
     @property
     def decoded_count(self) -> int:
@@ -202,8 +243,10 @@ class VideoReader:
                 f"{info.path}: the picture size changes from {info.width}x{info.height} to "
                 f"{picture.width}x{picture.height} at {seconds:.2f} s; cut the file there and process the parts"
             )
+        planes, ready = self._planes_of(picture)
         return Frame(
-            planes=self._planes.read(picture, target=info.format),
+            planes=planes,
+            ready=ready,
             format=info.format,
             color=self._color_of(picture),
             index=self._next_index,
@@ -213,9 +256,17 @@ class VideoReader:
             keyframe=picture.key_frame,
         )
 
+    def _planes_of(self, picture: av.VideoFrame) -> tuple[tuple[Plane, ...], DeviceEvent | None]:
+        target, device = self.info.format, self._cuda_device
+        if device is not None and is_cuda_picture(picture):
+            return planes_on_gpu(picture, target, device=device), record_ready(device)
+        planes = self._planes.read(picture, target=target)
+        # A stream may change on the way to what the GPU does not decode; its frames stay where they were.
+        return (planes if device is None else upload(planes, device=device)), None
+
     def _color_of(self, picture: av.VideoFrame) -> ColorSpec:
         tags = (
-            picture.format.name,
+            pixel_format_name(picture),
             picture.colorspace,
             picture.color_range,
             picture.color_primaries,

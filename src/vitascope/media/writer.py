@@ -18,11 +18,11 @@ from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.media._av_errors import silence_libav, wrap_output_error
 from vitascope.media.color_tags import HdrMetadata
 from vitascope.media.container_metadata import ContainerMetadata
-from vitascope.media.encoder_frames import FramePacker
-from vitascope.media.encoder_setup import PictureSetup, muxer_options, quiet_svt
+from vitascope.media.encoder_setup import PictureSetup, muxer_options
 from vitascope.media.encoding import Encoding
 from vitascope.media.output_clock import OutputClock
 from vitascope.media.output_target import OutputTarget
+from vitascope.media.parallel_encoder import PictureEncoder
 from vitascope.media.spherical import SphericalMetadata
 from vitascope.media.stream_copy import (
     CarriedStream,
@@ -114,21 +114,17 @@ class VideoWriter:
             info, self._setup, copy_from=copy_from, spherical=spherical, hdr=hdr
         )
         self._notes += self._metadata.notes
-        self._packer = FramePacker(
-            self._encoding.pixel_format,
-            color=info.color,
-            full_range=self._setup.full_range,
-            rotation_degrees=self._setup.turned_degrees,
-        )
+        self._packer = self._setup.open_packer()
         self._clock = OutputClock(time_base=info.time_base, frame_rate=self._setup.frame_rate)
         self._frame_count = 0
         self._byte_count = 0
         self._is_open = True
         self._copier: StreamCopier | None = None
         self._container: av.container.OutputContainer | None = None
+        self._encoder: PictureEncoder | None = None
         self._target = OutputTarget(path, muxer=encoding.muxer)
         try:
-            self._container, self._stream = self._open()
+            self._open()
         except BaseException:
             self.discard()
             raise
@@ -265,17 +261,18 @@ class VideoWriter:
             raise OutputError(
                 f"{self._path}: one picture cannot hold a video; name a folder, or frame_%06d.png"
             )
+        _, encoder = self._opened()
         picture = self._packer.pack(frame, alpha)
         picture.pts, picture.time_base = self._clock.stamp(frame), self._clock.time_base
         self._setup.tags.put_on(picture)
         with wrap_output_error(self._path, f"write frame {frame.index}"):
-            for packet in self._stream.encode(picture):
+            for packet in encoder.encode(picture):
                 self._mux(packet)
         self._frame_count += 1
 
     def _begin(self, first: Frame) -> None:
         """Settle the output's clock on the first frame, and write what must precede the header."""
-        clock, container = self._clock, self._opened()
+        clock, (container, _) = self._clock, self._opened()
         start: Fraction | None = None
         if self._start_seconds is not None:
             clock.offset = clock.ticks_of(first)
@@ -307,15 +304,15 @@ class VideoWriter:
         moment = self._clock.complete(packet)
         if self._copier is not None:
             self._copier.advance_to(moment)
-        self._opened().mux(packet)
+        self._opened()[0].mux(packet)
 
     def _finalise(self, *, until: Fraction | None) -> None:
         """Flush, close and patch the temporary file; it is complete after this."""
         if self._frame_count == 0:
             raise OutputError(f"{self._path}: nothing to write; no frame came")
-        container = self._opened()
+        container, encoder = self._opened()
         with wrap_output_error(self._path, "finish it"):
-            for packet in self._stream.encode(None):
+            for packet in encoder.flush():
                 self._mux(packet)
             if self._copier is not None:
                 self._copier.finish(until)
@@ -328,6 +325,8 @@ class VideoWriter:
     def _close_quietly(self) -> None:
         """Close after a failure: what closing says no longer matters, the file goes away."""
         self._is_open = False
+        if self._encoder is not None:
+            self._encoder.close()
         if self._copier is not None:
             self._copier.close()
         container, self._container = self._container, None
@@ -335,12 +334,12 @@ class VideoWriter:
             with suppress(av.FFmpegError, OSError, ValueError):
                 container.close()
 
-    def _opened(self) -> av.container.OutputContainer:
-        if self._container is None:
+    def _opened(self) -> tuple[av.container.OutputContainer, PictureEncoder]:
+        if self._container is None or self._encoder is None:
             raise OutputError(f"{self._path}: is finished; no more frames can be written")
-        return self._container
+        return self._container, self._encoder
 
-    def _open(self) -> tuple[av.container.OutputContainer, VideoStream]:
+    def _open(self) -> None:
         encoding = self._encoding
         with wrap_output_error(self._path, "create it"):
             options = self._target.muxer_options
@@ -356,17 +355,12 @@ class VideoWriter:
             self._path,
             f"encode {self._setup.width}x{self._setup.height} {encoding.pixel_format} with {encoding.encoder}",
         ):
+            options = self._setup.encoder_options(self._metadata.hdr)
             stream = cast(
                 "VideoStream",
-                container.add_stream(
-                    encoding.encoder,
-                    rate=self._setup.frame_rate,
-                    options=self._setup.encoder_options(self._metadata.hdr),
-                ),
+                container.add_stream(encoding.encoder, rate=self._setup.frame_rate, options=options),
             )
-            self._setup.configure(stream)
-            with quiet_svt():
-                stream.codec_context.open()
+            self._encoder = self._setup.open_encoder(stream, options)
         if self._copy_from is not None and encoding.muxer != "image2":
             self._copier = StreamCopier(
                 self._copy_from,
@@ -381,7 +375,6 @@ class VideoWriter:
         elif self._copy_from is not None:
             self._notes.append("pictures carry no sound, subtitles or time")
         self._metadata.prepare(stream)
-        return container, stream
 
 
 def _is_corrupt_input(error: BaseException) -> bool:

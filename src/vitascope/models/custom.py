@@ -8,22 +8,22 @@ kind is refused before the video starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from vitascope.errors import EngineError, ModelError
-from vitascope.gpu.engines.engine import TensorSpec
+from vitascope.gpu.engines.engine import Engine
+from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.models.custom_input import TRIAL_REGION, picture_input
 from vitascope.models.decoders import NetworkKind, Outputs, choose_decoder
 from vitascope.models.network import (
     FloatArray,
-    InputLayout,
     MatteEstimate,
     NetworkInput,
     NetworkState,
@@ -31,7 +31,7 @@ from vitascope.models.network import (
     join_pictures,
 )
 
-__all__ = ["CustomNetwork", "NetworkKind", "Normalisation", "open_custom_network"]
+__all__ = ["CustomNetwork", "NetworkKind", "Normalisation", "open_custom_network", "require_file"]
 
 Normalisation = tuple[tuple[float, float, float], tuple[float, float, float]]
 """Mean and standard deviation of R, G, B in 0..1."""
@@ -48,12 +48,6 @@ NORMALISATIONS: Mapping[NetworkKind, Normalisation] = {
 }
 """The kinds' defaults: those of the best-known network of each."""
 
-# For networks that take any size: near what MODNet, U²-Net and DeepLab were trained at, and the deepest common
-# stride of segmentation encoders.
-_LONGEST_SIDE, _SIDE_MULTIPLE = 512, 32
-
-_TRIAL_REGION = (1080, 1920)
-
 _NORMALISING = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
 # Operators that move values about or round them, but keep 0..1 within 0..1.
 _VALUE_KEEPING = frozenset(
@@ -68,6 +62,7 @@ def open_custom_network(
     person_class: int | None = None,
     normalisation: Normalisation | None = None,
     threads: int = 0,
+    open_engine: Callable[[Path], Engine] | None = None,
 ) -> CustomNetwork:
     """Open the user's ONNX file as a matting network.
 
@@ -76,7 +71,8 @@ def open_custom_network(
         kind: What its outputs mean.
         person_class: Index of the person's class; by ``PERSON_CLASSES`` for channels, 0 for yolo-seg when omitted.
         normalisation: Mean and standard deviation it was trained with; the kind's default when omitted.
-        threads: Threads inside one operator; 0 uses every core.
+        threads: Threads inside one operator on the CPU when no ``open_engine`` is given; 0 uses every core.
+        open_engine: Opens the file; ONNX Runtime on the CPU when omitted.
 
     Returns:
         The network; the caller closes it.
@@ -85,13 +81,8 @@ def open_custom_network(
         ModelError: No such file, an input that is not one picture, or outputs that the kind does not have.
         EngineError: The file is not an ONNX network, or uses operators that the engine lacks.
     """
-    if kind not in get_args(NetworkKind):
-        raise ModelError(f"{path}: unknown kind {kind!r}, expected one of {', '.join(get_args(NetworkKind))}")
-    if not path.is_file():
-        raise ModelError(
-            f"{path}: no such file; --model takes an .onnx file or a name from `vitascope models list`"
-        )
-    engine = OnnxRuntimeEngine(path, threads=threads)
+    require_file(path, kind)
+    engine = OnnxRuntimeEngine(path, threads=threads) if open_engine is None else open_engine(path)
     try:
         return CustomNetwork(path, engine, kind=kind, person_class=person_class, normalisation=normalisation)
     except BaseException:
@@ -99,8 +90,25 @@ def open_custom_network(
         raise
 
 
+def require_file(path: Path, kind: NetworkKind) -> None:
+    """Refuse what cannot be opened at all.
+
+    Raises:
+        ModelError: An unknown kind, or no such file.
+    """
+    if kind not in get_args(NetworkKind):
+        raise ModelError(f"{path}: unknown kind {kind!r}, expected one of {', '.join(get_args(NetworkKind))}")
+    if not path.is_file():
+        raise ModelError(
+            f"{path}: no such file; --model takes an .onnx file or a name from `vitascope models list`"
+        )
+
+
 class CustomNetwork:
     """A user's network of a declared kind, which looks at every frame alone; made by ``open_custom_network``.
+
+    On a GPU engine pictures may be CuPy or NumPy arrays; these are uploaded. Mattes are decoded on the CPU and are
+    NumPy arrays always.
 
     Args:
         path: The file that the engine runs.
@@ -118,19 +126,19 @@ class CustomNetwork:
     def __init__(
         self,
         path: Path,
-        engine: OnnxRuntimeEngine,
+        engine: Engine,
         *,
         kind: NetworkKind,
         person_class: int | None = None,
         normalisation: Normalisation | None = None,
     ) -> None:
         self._path, self._engine, self._closed = path, engine, False
-        self._input = _picture_input(path, engine.spec.inputs)
+        self._input = picture_input(path, engine.spec.inputs)
         self._mean, self._std = normalisation or NORMALISATIONS[kind]
         self._decode = choose_decoder(
             kind,
             self._trial_outputs(),
-            input_size=self._input.size_for(_TRIAL_REGION),
+            input_size=self._input.size_for(TRIAL_REGION),
             normalised=_normalised_outputs(path),
             person_class=person_class,
             source=str(path),
@@ -160,15 +168,16 @@ class CustomNetwork:
         """Matte T frames of E eyes; see ``MattingNetwork.infer``.
 
         Raises:
-            ModelError: Pictures not prepared as ``input_for`` says, or outputs that break what the kind promises.
+            ModelError: Pictures not prepared as ``input_for`` says, pictures on the GPU for an engine on the CPU, or
+                outputs that break what the kind promises.
             EngineError: The engine failed.
         """
         if not isinstance(state, StatelessState):
             raise ModelError(f"{self._path}: the stream's state was made by another network")
-        pictures = join_pictures(
-            images, name=str(self._path), layout=self._input.layout, size=self._input.fixed_size
+        pictures = self._joined(images)
+        batches = (
+            [pictures] if self._input.free_batch else [pictures[i : i + 1] for i in range(len(pictures))]
         )
-        batches = [pictures] if self._input.free_batch else np.split(pictures, len(pictures))
         height, width = pictures.shape[2:] if self._input.layout == "NCHW" else pictures.shape[1:3]
         alpha = np.concatenate([self._decode(self._run(batch), (height, width)) for batch in batches])
         if len(alpha) != len(pictures):
@@ -183,63 +192,34 @@ class CustomNetwork:
             self._engine.close()
             self._closed = True
 
+    def _joined(self, images: FloatArray) -> FloatArray:
+        """The pictures of all steps and eyes as one batch, where they lie."""
+        if not is_on_gpu(images):
+            return join_pictures(
+                images, name=str(self._path), layout=self._input.layout, size=self._input.fixed_size
+            )
+        if self._engine.spec.device == "cpu" or images.ndim != 5:
+            raise ModelError(
+                f"{self._path}: got pictures {list(images.shape)} on the GPU, expected [frames, eyes, …] "
+                f"on the {'processor' if self._engine.spec.device == 'cpu' else 'GPU'}"
+            )
+        return images.reshape(-1, *images.shape[2:])  # the engine checks dtype and size
+
     def _run(self, pictures: FloatArray) -> Outputs:
         if self._closed:
             raise ModelError(f"{self._path}: the network was closed")
-        return self._engine.run({self._input.name: self._input.encode(pictures)})
+        if self._engine.spec.device == "cpu":
+            return self._engine.run({self._input.name: self._input.encode(pictures)})
+        cupy = import_cupy()
+        outputs = self._engine.run({self._input.name: self._input.encode(cupy.asarray(pictures))})
+        return {name: cupy.asnumpy(array) for name, array in outputs.items()}
 
     def _trial_outputs(self) -> Outputs:
-        height, width = self._input.size_for(_TRIAL_REGION)
-        shape = (1, 3, height, width) if self._input.layout == "NCHW" else (1, height, width, 3)
+        height, width = self._input.size_for(TRIAL_REGION)
         try:
-            return self._run(np.zeros(shape, np.float32))
+            return self._run(np.zeros(self._input.shape_for(1, (height, width)), np.float32))
         except EngineError as error:
             raise ModelError(f"{self._path}: it does not take a {width}x{height} picture: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _PictureInput:
-    """The one input of a network that takes pictures."""
-
-    name: str
-    layout: InputLayout
-    dtype: np.dtype[Any]
-    free_batch: bool
-    fixed_size: tuple[int | None, int | None]
-    """(height, width); None where the network takes any."""
-
-    def size_for(self, region_size: tuple[int, int]) -> tuple[int, int]:
-        scale = _LONGEST_SIDE / max(region_size)
-        height, width = (
-            fixed or max(round(side * scale / _SIDE_MULTIPLE), 1) * _SIDE_MULTIPLE
-            for fixed, side in zip(self.fixed_size, region_size, strict=True)
-        )
-        return height, width
-
-    def encode(self, pictures: FloatArray) -> npt.NDArray[Any]:
-        """The pictures in the input's dtype."""
-        return pictures.astype(self.dtype, copy=False)
-
-
-def _picture_input(path: Path, inputs: tuple[TensorSpec, ...]) -> _PictureInput:
-    described = ", ".join(f"{tensor.name} {tensor.dtype} {list(tensor.shape)}" for tensor in inputs)
-    refusal = ModelError(
-        f"{path}: got inputs {described}, expected one picture, float [1 or N, 3, H, W] or [1 or N, H, W, 3]"
-    )
-    if len(inputs) != 1 or len(inputs[0].shape) != 4 or not np.issubdtype(inputs[0].dtype, np.floating):
-        raise refusal
-    batch, *axes = inputs[0].shape
-    layout: InputLayout
-    if axes[0] == 3:
-        layout, size = "NCHW", axes[1:]
-    elif axes[2] == 3:
-        layout, size = "NHWC", axes[:2]
-    else:
-        raise refusal
-    if isinstance(batch, int) and batch != 1:
-        raise refusal
-    height, width = (side if isinstance(side, int) else None for side in size)
-    return _PictureInput(inputs[0].name, layout, inputs[0].dtype, not isinstance(batch, int), (height, width))
 
 
 def _normalised_outputs(path: Path) -> frozenset[str]:

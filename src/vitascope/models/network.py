@@ -210,7 +210,8 @@ def join_pictures(
         met = images.shape[height_axis], images.shape[width_axis]
         fits = all(wanted is None or wanted == got for wanted, got in zip(size, met, strict=True))
         if fits and images.shape[channel_axis] == 3:
-            return np.ascontiguousarray(images.reshape(-1, *images.shape[2:]))
+            joined = images.reshape(-1, *images.shape[2:])
+            return joined if joined.flags.c_contiguous else joined.copy()
     height, width = ("any" if side is None else str(side) for side in size)
     axes = f"3, {height}, {width}" if layout == "NCHW" else f"{height}, {width}, 3"
     raise ModelError(

@@ -46,12 +46,15 @@ class ContactSheet:
         self._stride = 1
         self._stills: list[tuple[int, Rgb8]] = []
 
+    def wants(self, index: int) -> bool:
+        """True when a frame would be shown if it came now; its alpha and source are needed then."""
+        return index % self._stride == 0
+
     def add(self, rendered: Rendered) -> None:
         """Look at the next frame."""
-        index = rendered.matte.frame.index
-        if index % self._stride:
+        if not self.wants(rendered.index):
             return
-        self._stills.append((index, self._still(rendered)))
+        self._stills.append((rendered.index, self._still(rendered)))
         if len(self._stills) > _MAX_STILLS:
             self._stride *= 2
             self._stills = [still for still in self._stills if still[0] % self._stride == 0]
@@ -84,12 +87,14 @@ class ContactSheet:
             raise
 
     def _still(self, rendered: Rendered) -> Rgb8:
+        assert rendered.alpha is not None  # wants() was asked
+        assert rendered.source is not None
         height, width = self._size
-        upright = np.ascontiguousarray(np.rot90(rendered.matte.alpha, k=-(self._rotation // 90)))
+        upright = np.ascontiguousarray(np.rot90(rendered.alpha, k=-(self._rotation // 90)))
         alpha: Plane = cv2.resize(upright, (width, height), interpolation=cv2.INTER_AREA)
         grey: Rgb8 = (alpha if alpha.dtype == np.uint8 else alpha >> 8).astype(np.uint8)
         pictures = [
-            self._small(rendered.matte.frame),
+            self._small(rendered.source),
             np.repeat(grey[..., None], 3, axis=-1),
             self._small(rendered.pictures[0]),
         ]

@@ -136,7 +136,7 @@ def explain_all(
 def _foresee(settings: Settings, store: ModelStore | None) -> str:
     """Check what all videos of a run share; the network in words."""
     check_kinds(settings.output.kinds, settings.output)
-    select_device(settings.gpu.device)
+    select_device(settings.gpu.device, index=settings.gpu.device_id)
     model = foresee_network(settings, store or ModelStore(vitascope_home()))
     if "replace" in settings.output.kinds and settings.output.background is not None:
         probe(settings.output.background)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,9 +19,19 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.scene_cuts import SceneCutDetector
+from vitascope.segmentation.shots import ShotInference
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["Estimated", "Matte", "MattingOptions", "Prepared", "StreamMatting"]
+__all__ = [
+    "Estimated",
+    "Matte",
+    "MattingOptions",
+    "Prepared",
+    "StreamMatting",
+    "fit_plain_matte",
+    "plain_rgb",
+    "upright_size",
+]
 
 # Of the guided filter that refines a plain matte, in samples of the network's picture and squared grey levels. Chosen
 # by eye on full bodies and faces among 1 to 4 and 1e-4 to 3e-2: wider windows leave halos, smaller epsilons let the
@@ -106,14 +117,12 @@ class StreamMatting:
         height, width = size
         self.regions: list[Region] = eye_regions(width, height, layout)
         self.network_input: NetworkInput = network.input_for(
-            self._upright(self.regions[0].size, rotation_degrees)
+            upright_size(self.regions[0].size, rotation_degrees)
         )
         self.cut_count = 0
-        self._network = network
         self._rotation: Rotation = rotation_degrees
         self._options = options
-        self._state = network.new_state()
-        self._is_cold = network.recurrent
+        self._shots = ShotInference(network, warm_up_frames=options.warm_up_frames)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._smoother = AlphaSmoother(options.temporal_smoothing)
 
@@ -128,23 +137,17 @@ class StreamMatting:
             std=wanted.std,
             layout=wanted.layout,
             rotation_degrees=self._rotation,
+            dtype=wanted.dtype,
         )
-        starts_shot = self._cuts.is_cut(self._rgb(images[:1]).transpose(0, 2, 3, 1))
+        starts_shot = self._cuts.is_cut(plain_rgb(images[:1], wanted).transpose(0, 2, 3, 1))
         self.cut_count += starts_shot
         return Prepared(frame, images, starts_shot)
 
     def infer(self, batch: Sequence[Prepared]) -> list[Estimated]:
         """Run the network over consecutive frames; a scene cut inside the batch splits it."""
-        estimates: list[Estimated] = []
-        shot: list[Prepared] = []
-        for prepared in batch:
-            if prepared.starts_shot:
-                estimates += self._infer_shot(shot)
-                shot = []
-                self._state.reset()
-                self._is_cold = self._network.recurrent
-            shot.append(prepared)
-        return estimates + self._infer_shot(shot)
+        images = batch[0].images[None] if len(batch) == 1 else np.stack([one.images for one in batch])
+        answers = self._shots.run(images, [prepared.starts_shot for prepared in batch])
+        return [Estimated(prepared, answer) for prepared, answer in zip(batch, answers, strict=True)]
 
     def refine(self, estimated: Estimated) -> Matte:
         """Full-resolution alpha: guided refinement, smoothing over time, then the edge options."""
@@ -154,7 +157,8 @@ class StreamMatting:
         if estimate.gain is not None and estimate.offset is not None:
             gain, offset = estimate.gain[:, 3], estimate.offset[:, 3]
         else:
-            gain, offset = self._fit(estimated)
+            assert estimate.alpha is not None  # MatteEstimate holds either form
+            gain, offset = fit_plain_matte(estimated.prepared.images, estimate.alpha, self.network_input)
         alpha = refine_alpha(
             frame, regions=self.regions, gain=gain, offset=offset, rotation_degrees=self._rotation
         )
@@ -174,41 +178,47 @@ class StreamMatting:
             alpha = adjust_edges(alpha, self._options.edges, regions=self.regions)
         return Matte(frame, alpha, foreground)
 
-    def _infer_shot(self, shot: Sequence[Prepared]) -> list[Estimated]:
-        if not shot:
-            return []
-        if self._is_cold:
-            # A recurrent network doubts what it sees for the first time: whole torsos are missing from the first
-            # frames of a shot. Its memory settles when it is shown the same picture a few times.
-            for _ in range(self._options.warm_up_frames):
-                self._network.infer(shot[0].images[None], self._state)
-            self._is_cold = False
-        images = shot[0].images[None] if len(shot) == 1 else np.stack([prepared.images for prepared in shot])
-        answers = self._network.infer(images, self._state)
-        return [Estimated(prepared, answer) for prepared, answer in zip(shot, answers, strict=True)]
 
-    def _fit(self, estimated: Estimated) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Guided-filter coefficients of a plain matte."""
-        alpha = estimated.estimate.alpha
-        assert alpha is not None  # MatteEstimate holds either form
-        rgb = self._rgb(estimated.prepared.images)
-        if rgb.shape[2:] != alpha.shape[1:]:
-            size = (alpha.shape[2], alpha.shape[1])
-            rgb = np.stack(
-                [[cv2.resize(plane, size, interpolation=cv2.INTER_AREA) for plane in eye] for eye in rgb]
-            )
-        return guided_coefficients(rgb, alpha, radius=_PLAIN_MATTE_RADIUS, epsilon=_PLAIN_MATTE_EPSILON)
+def upright_size(size: tuple[int, int], rotation_degrees: Rotation) -> tuple[int, int]:
+    """(height, width) of a coded picture once it is turned upright."""
+    height, width = size
+    return (width, height) if rotation_degrees in (90, 270) else (height, width)
 
-    def _rgb(self, images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The network's pictures as RGB 0..1, [E, 3, h, w]."""
-        wanted = self.network_input
-        planes = images if wanted.layout == "NCHW" else np.moveaxis(images, -1, 1)
-        if wanted.mean == (0.0, 0.0, 0.0) and wanted.std == (1.0, 1.0, 1.0):
-            return planes
-        mean, std = (np.array(value, np.float32)[:, None, None] for value in (wanted.mean, wanted.std))
-        return np.asarray(planes * std + mean, np.float32)
 
-    @staticmethod
-    def _upright(size: tuple[int, int], rotation_degrees: Rotation) -> tuple[int, int]:
-        height, width = size
-        return (width, height) if rotation_degrees in (90, 270) else (height, width)
+def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.float32]:
+    """A network's pictures as RGB 0..1, [..., 3, h, w], without its mean, its std and its order of axes.
+
+    Args:
+        images: [..., 3, h, w] or [..., h, w, 3], NumPy or CuPy; the result is the same.
+        wanted: How they were prepared.
+    """
+    planes = images if wanted.layout == "NCHW" else images.swapaxes(-1, -2).swapaxes(-2, -3)
+    if wanted.mean == (0.0, 0.0, 0.0) and wanted.std == (1.0, 1.0, 1.0):
+        return planes
+    # Channel by channel, because a CuPy array takes scalars but no NumPy array beside it.
+    normal = planes.astype("float32")
+    for channel, (mean, std) in enumerate(zip(wanted.mean, wanted.std, strict=True)):
+        normal[..., channel, :, :] = normal[..., channel, :, :] * std + mean
+    return normal
+
+
+def fit_plain_matte(
+    images: npt.NDArray[Any], alpha: npt.NDArray[np.float32], wanted: NetworkInput
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Guided-filter coefficients of a plain matte.
+
+    Args:
+        images: [E, ...] the network's pictures of one frame, in the host's memory.
+        alpha: float32 [E, h, w], 0..1.
+        wanted: How the pictures were prepared.
+
+    Returns:
+        gain and offset, float32 [E, h, w].
+    """
+    rgb = plain_rgb(images, wanted).astype(np.float32, copy=False)
+    if rgb.shape[2:] != alpha.shape[1:]:
+        size = (alpha.shape[2], alpha.shape[1])
+        rgb = np.stack(
+            [[cv2.resize(plane, size, interpolation=cv2.INTER_AREA) for plane in eye] for eye in rgb]
+        )
+    return guided_coefficients(rgb, alpha, radius=_PLAIN_MATTE_RADIUS, epsilon=_PLAIN_MATTE_EPSILON)

@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from vitascope.config import Settings
+from vitascope.device import Device, select_device
 from vitascope.errors import ModelUnavailableError, UsageError
 from vitascope.models.catalogue import load_catalogue
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store import ModelStore
+from vitascope.segmentation.opened import OpenedNetwork, refuse_gpu_engine, rvm_size
 
 __all__ = ["ChosenNetwork", "FetchProgress", "foresee_network", "open_network"]
 
@@ -28,32 +30,48 @@ class ChosenNetwork:
     """What ``model.name`` asked for."""
     note: str | None
     """One line for the user when it is not what they would expect; None otherwise."""
+    engine_reasons: tuple[str, ...] = ()
+    """Why it runs on its engine, one line each: what was passed over, and for what."""
 
 
 def open_network(
-    settings: Settings, store: ModelStore, *, progress: FetchProgress | None = None
+    settings: Settings,
+    store: ModelStore,
+    *,
+    device: Device,
+    progress: FetchProgress | None = None,
 ) -> ChosenNetwork:
     """Open the network that the settings name, fetching it when needed.
 
     ``auto`` is ``rvm``, or ``selfie`` when that can't be had; every other name is that network or an error.
 
+    Args:
+        settings: Of the run.
+        store: Where networks lie.
+        device: On a GPU the network takes and gives CuPy arrays.
+        progress: Told how far a download is.
+
     Raises:
         UsageError: An ONNX file of one's own without ``model.kind``, or ``model.kind`` without one.
         ModelError: The network is unknown, cannot be fetched, fails its checksum, or is of another kind.
         EngineError: The engine cannot load it.
+        MissingDependencyError: The engine that was asked for is not installed.
     """
     model = settings.model
     if _is_file_name(model.name):
-        return ChosenNetwork(_open_custom(settings), model.name, None)
+        return _chosen(_open_custom(settings, device), model.name)
     _refuse_kind(settings)
     if model.name != "auto":
-        return ChosenNetwork(_open_named(model.name, settings, store, progress), model.name, None)
+        return _chosen(_open_named(model.name, settings, store, device, progress), model.name)
     try:
-        return ChosenNetwork(_open_named("rvm", settings, store, progress), "auto", None)
+        return _chosen(_open_named("rvm", settings, store, device, progress), "auto")
     except ModelUnavailableError as error:
-        return ChosenNetwork(
-            _open_named("selfie", settings, store, progress), "auto", f"{error}; going on with selfie"
-        )
+        note = f"{error}; going on with selfie"
+        return _chosen(_open_named("selfie", settings, store, device, progress), "auto", note)
+
+
+def _chosen(opened: OpenedNetwork, requested: str, note: str | None = None) -> ChosenNetwork:
+    return ChosenNetwork(opened.network, requested, note, opened.reasons)
 
 
 def foresee_network(settings: Settings, store: ModelStore) -> str:
@@ -69,7 +87,7 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
     """
     model = settings.model
     if _is_file_name(model.name):
-        _open_custom(settings).close()
+        _open_custom(settings, select_device("cpu")).network.close()
         return f"{model.name} (here)"
     _refuse_kind(settings)
     name = "rvm" if model.name == "auto" else model.name
@@ -81,51 +99,68 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
 
 
 def _open_named(
-    name: str, settings: Settings, store: ModelStore, progress: FetchProgress | None
-) -> MattingNetwork:
+    name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
+) -> OpenedNetwork:
     # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
-    threads = settings.processing.num_threads
     if name in ("selfie", "selfie-landscape"):
-        from vitascope.models.selfie import SelfieNetwork
-
-        return SelfieNetwork(
-            store.path("selfie"),
-            store.path("selfie-landscape"),
-            threads=threads,
-            choice="aspect" if name == "selfie" else "landscape",
-        )
+        return _open_selfie(name, settings, store, device)
     _require_matting(name)
-    from vitascope.models.rvm import RvmNetwork
-
     # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
     if store.is_cached(name):
         path = store.path(name)
     else:
         path = store.pull(name, progress=None if progress is None else partial(progress, name))
-    ratio = settings.model.downsample_ratio
-    return RvmNetwork(
-        path,
-        name=name,
-        downsample_ratio=None if ratio == "auto" else ratio,
-        longest_side=settings.model.longest_side,
-        threads=threads,
+    if device.kind == "cuda":
+        from vitascope.segmentation.gpu_networks import open_rvm_on_gpu
+
+        return open_rvm_on_gpu(path, name=name, settings=settings, device=device)
+    from vitascope.models.rvm import RvmNetwork
+
+    refuse_gpu_engine(settings)
+    return OpenedNetwork(
+        RvmNetwork(path, name=name, threads=settings.processing.num_threads, **rvm_size(settings))
     )
 
 
-def _open_custom(settings: Settings) -> MattingNetwork:
-    from vitascope.models.custom import open_custom_network
+def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Device) -> OpenedNetwork:
+    from vitascope.models.selfie import SelfieNetwork
 
+    network = SelfieNetwork(
+        store.path("selfie"),
+        store.path("selfie-landscape"),
+        threads=settings.processing.num_threads,
+        choice="aspect" if name == "selfie" else "landscape",
+    )
+    if device.kind == "cuda":
+        from vitascope.segmentation.gpu_networks import on_processor
+
+        return on_processor(
+            network, settings=settings, why="the selfie networks are small and gated on the processor"
+        )
+    refuse_gpu_engine(settings)
+    return OpenedNetwork(network)
+
+
+def _open_custom(settings: Settings, device: Device) -> OpenedNetwork:
     model = settings.model
     if model.kind is None:
         raise UsageError(
             f"{model.name}: say what the network puts out with --kind matte, binary, semantic or yolo-seg"
         )
-    return open_custom_network(
+    if device.kind == "cuda":
+        from vitascope.segmentation.gpu_networks import open_custom_on_gpu
+
+        return open_custom_on_gpu(Path(model.name), settings=settings, device=device)
+    from vitascope.models.custom import open_custom_network
+
+    refuse_gpu_engine(settings)
+    network = open_custom_network(
         Path(model.name),
         kind=model.kind,
         person_class=model.person_class,
         threads=settings.processing.num_threads,
     )
+    return OpenedNetwork(network)
 
 
 def _refuse_kind(settings: Settings) -> None:

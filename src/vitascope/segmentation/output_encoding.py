@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, VideoInfo, YuvFormat
 from vitascope.media.encoding import Encoding, choose_encoding
+from vitascope.media.nvenc import Hardware
 
 __all__ = ["check_kinds", "encoding_for"]
 
@@ -36,7 +37,15 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
 
 
 def encoding_for(
-    path: Path, kind: OutputKind, *, info: VideoInfo, settings: OutputSettings, threads: int, alone: bool
+    path: Path,
+    kind: OutputKind,
+    *,
+    info: VideoInfo,
+    settings: OutputSettings,
+    threads: int,
+    alone: bool,
+    hardware: Hardware = "cpu",
+    parallel_encoders: Literal[1, "auto"] = 1,
 ) -> Encoding:
     """How one output is encoded.
 
@@ -50,6 +59,8 @@ def encoding_for(
         settings: The wishes; their ``kinds`` do not matter here.
         threads: Encoder threads; 0 takes what the machine has.
         alone: True for the only output of a run.
+        hardware: Which encoder, see ``choose_encoding``.
+        parallel_encoders: ``auto`` where frames come faster than one encoder of the processor takes them.
 
     Raises:
         UsageError: The wishes contradict one another.
@@ -73,6 +84,8 @@ def encoding_for(
             grey=kind == "mask",
             speed=settings.speed,
             threads=threads,
+            hardware=hardware,
+            parallel_encoders=parallel_encoders,
         )
 
     if alone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,29 +20,36 @@ from vitascope.gpu.kernels.composite import (
 )
 from vitascope.gpu.kernels.eyes import cut, each_eye
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.shrink import shrink_frame
 from vitascope.media.encoding import Encoding
 from vitascope.segmentation.backgrounds import Background
 from vitascope.segmentation.matting import Matte
 
-__all__ = ["Rendered", "Renderer", "mask_is_full_range"]
+__all__ = ["BLACK", "Rendered", "Renderer", "blur_sigma", "mask_is_full_range"]
 
-_BLACK = (0, 0, 0)
+BLACK = (0, 0, 0)
+"""The background of ``cutout``."""
 _REFERENCE_LINES = 1080
 
 
 @dataclass(slots=True, eq=False)
 class Rendered:
-    """A matte and the pictures made from it, one for each output in order."""
+    """The pictures made of one frame, one for each output in order; in the host's memory."""
 
-    matte: Matte
+    index: int
+    """Position of the frame, from 0."""
     pictures: list[Frame]
+    alpha: Plane | None
+    """uint8 or uint16 [H, W], full scale 255 or 65535; None where nobody asked for it."""
+    source: Frame | None
+    """The frame itself; None where nobody asked for it."""
 
     @property
     def nbytes(self) -> int:
         """Bytes held, for the queues; planes that several pictures share count once."""
-        frames = (self.matte.frame, self.matte.foreground, *self.pictures)
+        frames = self.pictures if self.source is None else [self.source, *self.pictures]
         planes = {id(plane): plane.nbytes for frame in frames for plane in frame.planes}
-        return int(self.matte.alpha.nbytes + sum(planes.values()))
+        return sum(planes.values()) + (0 if self.alpha is None else self.alpha.nbytes)
 
 
 class Renderer:
@@ -53,6 +60,7 @@ class Renderer:
         settings: Colours, blur, background.
         regions: Where each eye lies.
         rotation_degrees: Clockwise turn that makes the frames upright.
+        mask_size: (height, width) of masks; None is the frame's.
 
     Raises:
         UsageError: ``replace`` without a background.
@@ -61,13 +69,15 @@ class Renderer:
 
     def __init__(
         self,
-        outputs: list[tuple[OutputKind, Encoding]],
+        outputs: Sequence[tuple[OutputKind, Encoding]],
         *,
         settings: OutputSettings,
         regions: list[Region],
         rotation_degrees: Rotation = 0,
+        mask_size: tuple[int, int] | None = None,
     ) -> None:
         self._settings = settings
+        self._mask_size = mask_size
         self._rotation_degrees: Rotation = rotation_degrees
         self._regions = regions
         self._background: Background | None = None
@@ -90,7 +100,7 @@ class Renderer:
 
     def render(self, matte: Matte) -> Rendered:
         """Draw the next frame's outputs."""
-        return Rendered(matte, [draw(matte) for draw in self._draw])
+        return Rendered(matte.frame.index, [draw(matte) for draw in self._draw], matte.alpha, matte.frame)
 
     def _drawer(self, kind: OutputKind, encoding: Encoding) -> Callable[[Matte], Frame]:
         settings = self._settings
@@ -98,14 +108,14 @@ class Renderer:
             case "mask":
                 full_range = mask_is_full_range(encoding)
                 depth = 8 if encoding.bit_depth == 8 else 10
-                return lambda matte: matte_frame(
-                    matte.frame, matte.alpha, full_range=full_range, bit_depth=depth
+                return lambda matte: self._shrunk(
+                    matte_frame(matte.frame, matte.alpha, full_range=full_range, bit_depth=depth)
                 )
             case "key":
                 color = settings.key_color.as_tuple()
                 return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, color))
             case "cutout":
-                return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, _BLACK))
+                return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, BLACK))
             case "alpha":
                 return self._on_foreground(lambda eye, alpha, _: clear_transparent(eye, alpha))
             case "blur":
@@ -125,8 +135,13 @@ class Renderer:
         return lambda matte: each_eye(matte.foreground, matte.alpha, self._regions, make)
 
     def _blur(self, eye: Frame, alpha: Plane, _: Region) -> Frame:
-        lines = eye.width if self._rotation_degrees in (90, 270) else eye.height
-        return blur_background(eye, alpha, sigma=self._settings.blur_radius * lines / _REFERENCE_LINES)
+        sigma = blur_sigma(self._settings, self._rotation_degrees)
+        return blur_background(eye, alpha, sigma=sigma(eye))
+
+    def _shrunk(self, mask: Frame) -> Frame:
+        if self._mask_size is None:
+            return mask
+        return shrink_frame(mask, regions=self._regions, size=self._mask_size)
 
     def _replace(self, matte: Matte) -> Frame:
         assert self._background is not None  # opened with the drawer
@@ -141,6 +156,16 @@ class Renderer:
                 behind if eye.width == behind.width and eye.height == behind.height else cut(behind, region),
             ),
         )
+
+
+def blur_sigma(settings: OutputSettings, rotation_degrees: Rotation) -> Callable[[Frame], float]:
+    """The Gaussian of ``blur`` in luma samples of an eye: the setting is for a picture of 1080 lines."""
+
+    def sigma(eye: Frame) -> float:
+        lines = eye.width if rotation_degrees in (90, 270) else eye.height
+        return settings.blur_radius * lines / _REFERENCE_LINES
+
+    return sigma
 
 
 def mask_is_full_range(encoding: Encoding) -> bool:

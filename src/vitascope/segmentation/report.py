@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.segmentation.gpu_report import GpuReport
 
 __all__ = ["OutputReport", "SegmentReport"]
 
@@ -40,6 +41,10 @@ class SegmentReport:
     notes: tuple[str, ...]
     """What was not done, or had no effect, one line each."""
     engine: str
+    engine_reasons: tuple[str, ...]
+    """Why this engine, one line each: what was passed over, and for what."""
+    decoder: str
+    """What decoded, and why not the GPU where it could not."""
     device: str
     profile: str
     stereo: str
@@ -50,6 +55,8 @@ class SegmentReport:
     peak_memory_bytes: int | None
     """Largest resident size of the process so far; None where the system does not tell."""
     pipeline: PipelineReport
+    gpu: GpuReport | None = None
+    """Time and memory of the GPU; None where the frames stayed on the processor."""
 
     @property
     def frames_per_second(self) -> float:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SceneCutDetector"]
+from vitascope.gpu.kernels.histogram import color_histogram
 
-_LEVELS = 4  # per channel: 64 colours tell shots apart and forgive noise
-_MAX_SAMPLES = 4096
+__all__ = ["SceneCutDetector"]
 
 
 class SceneCutDetector:
     """Compares the colours of consecutive small pictures.
+
+    Pictures come one by one (``is_cut``), or as histograms that were made elsewhere (``is_cut_histogram``): a GPU makes
+    those of a whole batch, and only they come down. 64 colours tell shots apart and forgive noise.
 
     The score is the total variation distance of their colour histograms: 0 for the same colours in any arrangement
     (so motion does not count), 1 for no colour in common.
@@ -25,7 +25,7 @@ class SceneCutDetector:
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
-        self._previous: npt.NDArray[np.float64] | None = None
+        self._previous: npt.NDArray[np.float32] | None = None
 
     def is_cut(self, rgb: npt.NDArray[np.float32]) -> bool:
         """True when this picture starts a new shot; the first picture does not.
@@ -35,24 +35,17 @@ class SceneCutDetector:
         """
         if self._threshold <= 0:
             return False
-        pixels = rgb.reshape(-1, 3)
-        pixels = pixels[:: max(len(pixels) // _MAX_SAMPLES, 1)]
-        histogram = _soft_histogram(pixels)
-        previous, self._previous = self._previous, histogram
+        # The pixels as one row: what else the axes mean makes no difference.
+        return self.is_cut_histogram(color_histogram(rgb.reshape(1, -1, 3), layout="NHWC"))
+
+    def is_cut_histogram(self, histogram: npt.NDArray[np.float32]) -> bool:
+        """True when the picture with this histogram starts a new shot; the first picture does not.
+
+        Args:
+            histogram: float32 [64], as ``color_histogram`` makes it, in the host's memory; of the next frame in order.
+        """
+        if self._threshold <= 0:
+            return False
+        # A copy, because the caller may write the next batch's histograms into the same memory.
+        previous, self._previous = self._previous, histogram.copy()
         return previous is not None and float(np.abs(histogram - previous).sum()) / 2 >= self._threshold
-
-
-def _soft_histogram(pixels: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Share of each colour, every sample divided among the eight nearest bins.
-
-    With hard bins a flat wall that crosses a bin's border by a hair would look like another shot.
-    """
-    position = np.clip(pixels, 0, 1) * (_LEVELS - 1)
-    lower = np.minimum(position.astype(np.int32), _LEVELS - 2)
-    upper_share = position - lower
-    histogram = np.zeros(_LEVELS**3)
-    strides = np.array([_LEVELS**2, _LEVELS, 1])
-    for corner in product((0, 1), repeat=3):
-        share = np.where(corner, upper_share, 1 - upper_share).prod(axis=1)
-        histogram += np.bincount((lower + corner) @ strides, weights=share, minlength=_LEVELS**3)
-    return histogram / len(pixels)

@@ -8,36 +8,44 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cv2
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
-from vitascope.device import peak_memory_bytes, select_device
+from vitascope.device import Device, peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
-from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Batched, Group, Map, Sink, Source, Stage
+from vitascope.gpu.stages import Sink, Source
 from vitascope.media.encoding import Encoding
+from vitascope.media.probe import probe
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.contact_sheet import ContactSheet
-from vitascope.segmentation.matting import Matte, MattingOptions, StreamMatting
+from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
+from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo
-from vitascope.segmentation.rendering import Rendered, Renderer
+from vitascope.segmentation.rendering import Rendered
 from vitascope.segmentation.report import OutputReport, SegmentReport
 from vitascope.segmentation.stretch import no_picture_between
-from vitascope.segmentation.writing import OutputSet
+from vitascope.segmentation.writing import OutputSet, planar_info
 from vitascope.vr.stereo import DetectedLayout, detect_layout
+
+if TYPE_CHECKING:
+    from vitascope.gpu.streams import JobStreams
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
-_HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
+_GPU_FRAMES_PER_CALL = 16
+_GPU_MEMORY_SHARE_OF_BATCH = 0.05
+# One hardware decoder is slower than everything behind it above 4K. Each session keeps a group of pictures waiting.
+_SESSIONS_ABOVE_4K = 4
+_SAMPLES_OF_4K = 4096 * 2304
+_MEMORY_FOR_SESSIONS = 22 << 30
 
 
 class FrameAndAlpha(NamedTuple):
@@ -85,13 +93,14 @@ class Segmenter:
     ) -> None:
         self.loaded = loaded or load_settings(profile=profile, flags=settings)
         self.settings = self.loaded.settings
-        self.device = select_device(self.settings.gpu.device)
+        self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
+        self._streams = _streams_on(self.device)
         # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
         # the process's; close() gives it back.
         self._opencv_threads = cv2.getNumThreads()
         cv2.setNumThreads(1)
         self.chosen: ChosenNetwork = open_network(
-            self.settings, store or ModelStore(vitascope_home()), progress=fetch_progress
+            self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
         )
 
     def __enter__(self) -> Segmenter:
@@ -118,13 +127,16 @@ class Segmenter:
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
-        with self._open(Path(video)) as reader:
+        with ExitStack() as stack:
+            reader = stack.enter_context(self._open(Path(video)))
             source = _Frames(reader)
-            matting = self._matting(reader, self._layout(reader))
-            stages = [*self._to_estimates(source, matting), Map("postprocess", matting.refine)]
-            with closing(Pipeline(stages).stream()) as mattes:
-                for matte in mattes:
-                    yield FrameAndAlpha(matte.frame, matte.alpha)
+            job = self._job(stack, reader, self._layout(reader), [])
+            pipeline = Pipeline([self._source(source), *job.stages(wants_alpha=lambda _: True)])
+            with closing(pipeline.stream()) as rendered:
+                for step in rendered:
+                    assert step.source is not None  # wants_alpha says yes to every frame
+                    assert step.alpha is not None
+                    yield FrameAndAlpha(step.source, step.alpha)
             source.raise_damage()
 
     def write(
@@ -161,16 +173,8 @@ class Segmenter:
             layout = self._layout(reader)
             encodings = self._encodings(reader, outputs)
             source = _Frames(reader)
-            matting = self._matting(reader, layout)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
-            renderer = stack.enter_context(
-                Renderer(
-                    kinds,
-                    settings=self.settings.output,
-                    regions=matting.regions,
-                    rotation_degrees=reader.info.rotation_degrees,
-                )
-            )
+            job = self._job(stack, reader, layout, kinds)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
             files = stack.enter_context(
                 OutputSet(
@@ -179,11 +183,9 @@ class Segmenter:
                     encodings,
                     trim=self.settings.video,
                     keep_partial=self.settings.output.keep_partial,
+                    mask_size=mask_size(reader.info, self.settings.output.mask_max_width),
                 )
             )
-
-            def draw(matte: Matte) -> Rendered:
-                return renderer.render(matte)
 
             def encode(rendered: Rendered) -> None:
                 files.write(rendered)
@@ -192,11 +194,9 @@ class Segmenter:
 
             pipeline = Pipeline(
                 [
-                    *self._to_estimates(source, matting),
-                    Map(
-                        "postprocess", lambda estimated: draw(matting.refine(estimated)), output=self._limits
-                    ),
-                    Sink("encode", encode),
+                    self._source(source),
+                    *job.stages(wants_alpha=lambda index: sheet is not None and sheet.wants(index)),
+                    Sink("encode", encode, open=self._bind_encoder),
                 ]
             )
             if on_start is not None:
@@ -214,60 +214,41 @@ class Segmenter:
                 raise no_picture_between(video, self.settings.video, reader.info)
             if sheet is not None:
                 sheet.save()
+            gpu = job.gpu_report()
             written = _finish(files)
         return SegmentReport(
             input=Path(video),
             outputs=written,
             frame_count=reader.decoded_count,
             corrupt_count=reader.corrupt_count,
-            scene_cut_count=matting.cut_count,
+            scene_cut_count=job.cut_count,
             model=self.chosen.network.name,
-            notes=(*self._notes(reader, [kind for kind, _ in outputs]), *replaced),
+            notes=(
+                *notes_on(
+                    reader,
+                    [kind for kind, _ in outputs],
+                    network=self.chosen.network,
+                    device=self.device,
+                    loaded=self.loaded,
+                ),
+                *job.notes,
+                *replaced,
+            ),
             model_requested=self.chosen.requested,
             model_note=self.chosen.note,
             engine=self.chosen.network.engine_name,
+            engine_reasons=self.chosen.engine_reasons,
+            decoder=reader.decoder,
             device=self.device.label,
             profile=self.loaded.profile,
             stereo=layout.layout.value,
             stereo_reason=layout.reason,
-            network_size=matting.network_input.size,
+            network_size=job.network_input.size,
             wall_seconds=perf_counter() - began,
             peak_memory_bytes=peak_memory_bytes(),
             pipeline=measured,
+            gpu=gpu,
         )
-
-    def _notes(self, reader: VideoReader, kinds: Sequence[OutputKind]) -> tuple[str, ...]:
-        """What the user should know of this run: what was not done, or has no effect."""
-        info = reader.info
-        notes = []
-        if info.container == "images" and reader.decoded_count > 1:
-            notes.append(f"pictures carry no time: taken at {float(info.average_frame_rate):g} a second")
-        if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
-            notes.append(
-                "the video is HDR; the new colours are written as they are, brighter than they were meant"
-            )
-        if info.interlaced:
-            notes.append(
-                "the video is interlaced; it was matted and written as full pictures, combing included"
-            )
-        network = self.chosen.network
-        unused = {
-            "model.input_size": not network.name.startswith("rvm"),
-            "model.downsample_ratio": not network.name.startswith("rvm"),
-            "model.warm_up_frames": not network.recurrent,
-            "model.person_class": self.settings.model.kind is None,
-            "edges.decontaminate": not network.name.startswith("rvm"),
-            "output.background": "replace" not in kinds,
-        }
-        for key, has_no_effect in unused.items():
-            if has_no_effect and self.loaded.origin(key).explicit:
-                notes.append(f"{key} has no effect here ({network.name}, {', '.join(kinds)})")
-        return tuple(notes)
-
-    @property
-    def _limits(self) -> QueueLimits:
-        processing = self.settings.processing
-        return QueueLimits(items=processing.max_queue_size, nbytes=int(processing.max_queue_mb * 1e6))
 
     def _open(self, video: Path) -> VideoReader:
         wanted = self.settings.video
@@ -277,37 +258,63 @@ class Segmenter:
             end_seconds=wanted.end_seconds,
             max_corrupt_frames=wanted.max_corrupt_frames,
             threads=self.settings.pipeline.stages.decode.threads or 0,
+            cuda_device=None if self._streams is None else self.device.index,
+            decoder_sessions=self._decoder_sessions(video),
         )
 
     def _layout(self, reader: VideoReader) -> DetectedLayout:
         stereo = self.settings.video.stereo
         return detect_layout(reader.info, None if stereo == "auto" else StereoLayout(stereo))
 
-    def _matting(self, reader: VideoReader, layout: DetectedLayout) -> StreamMatting:
-        edges = self.settings.edges
-        return StreamMatting(
+    def _job(
+        self,
+        stack: ExitStack,
+        reader: VideoReader,
+        layout: DetectedLayout,
+        outputs: Sequence[tuple[OutputKind, Encoding]],
+    ) -> Job:
+        return open_job(
+            stack,
             self.chosen.network,
-            size=(reader.info.height, reader.info.width),
+            outputs,
+            info=reader.info,
             layout=layout.layout,
-            rotation_degrees=reader.info.rotation_degrees,
-            options=MattingOptions(
-                edges=EdgeOptions(
-                    threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px
-                ),
-                decontaminate=edges.decontaminate,
-                temporal_smoothing=edges.temporal_smoothing,
-                scene_cut_threshold=self.settings.video.scene_cut_threshold,
-                warm_up_frames=self.settings.model.warm_up_frames,
-            ),
+            settings=self.settings,
+            frames_per_call=self._frames_per_call(reader),
+            streams=self._streams,
         )
 
-    def _to_estimates(self, source: _Frames, matting: StreamMatting) -> list[Stage]:
-        batch = Batched(matting.infer, size=self.settings.frames_per_call)
-        return [
-            Source("decode", source, output=self._limits),
-            Map("preprocess", matting.prepare, output=self._limits),
-            Group("infer", batch, output=self._limits),
-        ]
+    def _frames_per_call(self, reader: VideoReader) -> int:
+        """What was asked for; else one, and on a GPU as many as it takes to fill it."""
+        settings = self.settings
+        if settings.performance.mode == "latency":
+            return 1
+        keys = ("model.batch_size", "pipeline.stages.inference.batch_size")
+        if self._streams is None or any(self.loaded.origin(key).explicit for key in keys):
+            return settings.frames_per_call
+        info = reader.info
+        frame_bytes = info.width * info.height * 3 // 2 * info.format.dtype.itemsize
+        room = int(self._streams.total_bytes() * _GPU_MEMORY_SHARE_OF_BATCH)
+        return max(min(_GPU_FRAMES_PER_CALL, room // frame_bytes), 1)
+
+    def _decoder_sessions(self, video: Path) -> int:
+        wanted = self.settings.gpu.decoder_sessions
+        if self._streams is None:
+            return 1
+        if wanted != "auto":
+            return wanted
+        if self.settings.performance.mode == "latency" or self._streams.total_bytes() < _MEMORY_FOR_SESSIONS:
+            return 1
+        info = probe(video)
+        return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1
+
+    def _bind_encoder(self) -> None:
+        """NVENC takes pictures on the GPU in this thread."""
+        if self._streams is not None:
+            self._streams.bind(self._streams.copying)
+
+    def _source(self, frames: _Frames) -> Source[Frame]:
+        return Source("decode", frames, output=queue_limits(self.settings))
 
     def _encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
         threads = self.settings.pipeline.stages.encode.threads or 0
@@ -315,13 +322,24 @@ class Segmenter:
             encoding_for(
                 path,
                 kind,
-                info=reader.info,
+                info=planar_info(reader.info),
                 settings=self.settings.output,
                 threads=threads,
                 alone=len(outputs) == 1,
+                hardware=self.settings.gpu.encoder,
+                # Frames of a GPU come faster than one encoder on the processor takes them.
+                parallel_encoders=1 if self._streams is None else "auto",
             )
             for kind, path in outputs
         ]
+
+
+def _streams_on(device: Device) -> JobStreams | None:
+    if device.kind == "cpu":
+        return None
+    from vitascope.gpu.streams import JobStreams  # of no use without a GPU
+
+    return JobStreams(device)
 
 
 class _Frames:

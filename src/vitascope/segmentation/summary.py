@@ -20,6 +20,16 @@ def summarise(report: SegmentReport) -> list[str]:
     height, width = report.network_size
     eyes = f"{report.stereo} ({report.stereo_reason})"
     lines.append(f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}")
+    if report.gpu is not None:
+        parts = ", ".join(
+            f"{name} {seconds / max(report.frame_count, 1) * 1e3:.2f} ms"
+            for name, seconds in report.gpu.busy_seconds.items()
+        )
+        memory = report.gpu.peak_memory_bytes / 2**30
+        lines.append(
+            f"GPU time a frame: {parts}; {memory:.1f} GiB of its memory in use; decoded by {report.decoder}"
+        )
+    lines += [f"engine: {reason}" for reason in report.engine_reasons]
     lines += [f"note: {note}" for note in report.notes]
     if report.corrupt_count:
         lines.append(f"{report.corrupt_count} damaged packets or pictures were skipped")

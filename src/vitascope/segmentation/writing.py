@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from vitascope.config import OutputKind, VideoSettings
+from vitascope.frames import PIXEL_FORMATS, VideoInfo
 from vitascope.gpu.kernels.composite import matte_color
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader
@@ -15,7 +16,7 @@ from vitascope.media.writer import VideoWriter, WriteReport
 from vitascope.segmentation.rendering import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 
-__all__ = ["OutputSet"]
+__all__ = ["OutputSet", "planar_info"]
 
 
 class OutputSet:
@@ -27,6 +28,7 @@ class OutputSet:
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
         keep_partial: Damaged sound ends with a note instead of ending the run.
+        mask_size: (height, width) of masks; None is the video's.
 
     Raises:
         OutputError: A file cannot be created.
@@ -40,19 +42,19 @@ class OutputSet:
         *,
         trim: VideoSettings,
         keep_partial: bool,
+        mask_size: tuple[int, int] | None = None,
     ) -> None:
         self._kinds = [kind for kind, _ in outputs]
         self._writers: list[VideoWriter] = []
-        info = reader.info
+        info = planar_info(reader.info)
         source = info.path if info.path.is_file() and info.container != "images" else None
         try:
             for (kind, path), encoding in zip(outputs, encodings, strict=True):
                 is_mask = kind == "mask"
-                color = matte_color(info.color, full_range=mask_is_full_range(encoding))
                 self._writers.append(
                     VideoWriter(
                         path,
-                        info=replace(info, color=color) if is_mask else info,
+                        info=_mask_info(info, encoding, mask_size) if is_mask else info,
                         encoding=encoding,
                         copy_from=source,
                         start_seconds=trim.start_seconds or None,
@@ -79,7 +81,8 @@ class OutputSet:
         """Encode the next frame into every file."""
         for kind, writer, picture in zip(self._kinds, self._writers, rendered.pictures, strict=True):
             if kind == "alpha":
-                writer.write_with_alpha(picture, rendered.matte.alpha)
+                assert rendered.alpha is not None  # drawn because of this kind
+                writer.write_with_alpha(picture, rendered.alpha)
             else:
                 writer.write(picture)
 
@@ -106,6 +109,18 @@ class OutputSet:
     def _discard(self) -> None:
         for writer in self._writers:
             writer.discard()
+
+
+def planar_info(info: VideoInfo) -> VideoInfo:
+    """A video's description with its pictures' layout as encoders take it: NV12 and P010 as their planar equals."""
+    planar = {"nv12": "yuv420p", "p010le": "yuv420p10le"}.get(info.format.name)
+    return info if planar is None else replace(info, format=PIXEL_FORMATS[planar])
+
+
+def _mask_info(info: VideoInfo, encoding: Encoding, size: tuple[int, int] | None) -> VideoInfo:
+    height, width = size or (info.height, info.width)
+    color = matte_color(info.color, full_range=mask_is_full_range(encoding))
+    return replace(info, color=color, width=width, height=height)
 
 
 def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:

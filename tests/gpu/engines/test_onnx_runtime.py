@@ -2,22 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from vitascope.errors import EngineError
-from vitascope.gpu.engines import OnnxRuntimeEngine
-
-
-@pytest.fixture
-def doubling() -> bytes:
-    nodes = [helper.make_node("Add", ["x", "x"], ["twice"]), helper.make_node("Neg", ["x"], ["negative"])]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("twice", "negative")
-    ]
-    graph = helper.make_graph(nodes, "doubling", [x], outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model.SerializeToString()
+from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange
 
 
 def test_runs_and_names_its_outputs(doubling):
@@ -69,3 +56,22 @@ def test_a_closed_engine_says_so_and_closes_twice(doubling):
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         engine.run({"x": np.zeros((1, 3), np.float32)})
+
+
+def test_an_unknown_output_is_named(doubling):
+    with OnnxRuntimeEngine(doubling) as engine, pytest.raises(EngineError, match="'thrice'"):
+        engine.run({"x": np.zeros((1, 3), np.float32)}, ["thrice"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"stream": 5},
+        {"cuda_graph": True},
+        {"precision": "fp16"},
+        {"profiles": {"x": ShapeRange.exactly([1, 3])}},
+    ],
+)
+def test_what_only_a_gpu_has_is_refused_on_the_cpu(doubling, arguments):
+    with pytest.raises(EngineError):
+        OnnxRuntimeEngine(doubling, **arguments)

@@ -1,6 +1,9 @@
-"""Inference engines behind one port."""
+"""Inference engines behind one port.
 
-from vitascope.gpu.engines.engine import Engine, EngineSpec, TensorSpec
+Those that need more than the base install (``tensorrt``, ``inductor``) are imported from their own modules.
+"""
+
+from vitascope.gpu.engines.engine import Engine, EngineSpec, Precision, ShapeRange, TensorSpec
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
-__all__ = ["Engine", "EngineSpec", "OnnxRuntimeEngine", "TensorSpec"]
+__all__ = ["Engine", "EngineSpec", "OnnxRuntimeEngine", "Precision", "ShapeRange", "TensorSpec"]

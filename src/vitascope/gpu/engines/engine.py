@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Engine", "EngineSpec", "TensorSpec"]
+__all__ = ["Engine", "EngineSpec", "Precision", "ShapeRange", "TensorSpec"]
 
 Tensor = npt.NDArray[Any]
 """A dense array: NumPy on the CPU, CuPy on the GPU."""
+
+Precision = Literal["fp32", "tf32", "mixed", "fp16", "int8"]
+"""Arithmetic of a network: ``tf32`` is fp32 whose products have 10-bit mantissas; ``mixed`` multiplies in fp16 and
+keeps what is sensitive in fp32; ``int8`` is calibrated, with fp16 where it does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,35 @@ class EngineSpec:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where ``Engine.run`` takes and gives tensors: NumPy arrays, or CuPy arrays on the engine's GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRange:
+    """Sizes that one input may have, for engines that are built for a range of them.
+
+    Raises:
+        ValueError: Ranks that differ, or sizes that are not in order.
+    """
+
+    smallest: tuple[int, ...]
+    usual: tuple[int, ...]
+    """What the engine is tuned for."""
+    largest: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check rank and order."""
+        ordered = zip(self.smallest, self.usual, self.largest, strict=False)
+        if not len(self.smallest) == len(self.usual) == len(self.largest) or any(
+            not 1 <= low <= usual <= high for low, usual, high in ordered
+        ):
+            raise ValueError(f"shapes {self.smallest}, {self.usual}, {self.largest} are not in rising order")
+
+    @classmethod
+    def exactly(cls, shape: Sequence[int]) -> ShapeRange:
+        """One size only."""
+        return cls(tuple(shape), tuple(shape), tuple(shape))
 
 
 class Engine(Protocol):
@@ -52,9 +85,10 @@ class Engine(Protocol):
         """Compute the outputs.
 
         Args:
-            inputs: Every input by name, C-contiguous, of the dtype that ``spec`` names.
+            inputs: Every input by name, C-contiguous, of the dtype and on the device that ``spec`` names.
             outputs: Which outputs to return; all when omitted.
-            stream: CUDA stream handle the work is ordered on; None on a CPU.
+            stream: CUDA stream handle that the work is ordered on; None is CuPy's current stream. An engine on the
+                CPU takes none. The host does not wait for the GPU.
 
         Returns:
             The outputs by name.

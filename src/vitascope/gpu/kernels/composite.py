@@ -4,6 +4,10 @@ The YUV matrix is linear, so blending code values is blending gamma-encoded RGB,
 RobustVideoMatting's own scripts do. Chroma is weighted with alpha at the chroma site (``downsample_to_chroma``).
 Where alpha is full the codes come back unchanged; elsewhere the result is within one code of exact arithmetic,
 because the two products are rounded before they are added.
+
+Every function runs where its planes are: NumPy on the CPU; CuPy (NV12 or P010, alpha of ``alpha_dtype``) in one launch
+of ``composite.cu``, ordered on the current CuPy stream. Results agree within one code. On the GPU they raise ValueError
+for planes that do not fit, and KernelCompileError where the CUDA source could not be built.
 """
 
 from __future__ import annotations
@@ -15,23 +19,28 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
+from vitascope.gpu.kernels.blur import blur_without
 from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Rgb, Tint
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.eyes import cut
 from vitascope.gpu.kernels.guided import alpha_peak
+from vitascope.gpu.kernels.morphology import dilate_box
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
 __all__ = [
     "blur_background",
     "clear_transparent",
+    "color_codes",
     "matte_color",
     "matte_frame",
+    "matte_levels",
     "over_color",
     "over_frame",
     "tint",
 ]
 
-Rgb = tuple[int, int, int]
 Codes = tuple[int, ...]
 
 
@@ -46,7 +55,12 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
     Returns:
         A frame of the same format and moment.
     """
-    codes = _codes(rgb, frame.color, frame.format)
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+
+        return paint_on_gpu(frame, [_whole(frame)], alpha, OnColor(rgb))
+    codes = color_codes(rgb, frame.color, frame.format)
     slots = _slots(frame)
     out = []
     for plane, slot in zip(frame.planes, slots, strict=True):
@@ -60,7 +74,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
         for target, plane, weight, slot in zip(
             cut(frame.with_planes(tuple(out)), window).planes, person.planes, weights, slots, strict=True
         ):
-            target[...] = _over_constant(plane, weight, codes[slot])
+            target[...] = _over_constant(plane, weight, codes[slot], frame.format.sample_shift)
     return frame.with_planes(tuple(out))
 
 
@@ -72,10 +86,15 @@ def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
     """
     if background.format != frame.format or background.planes[0].shape != frame.planes[0].shape:
         raise ValueError(f"background is {background!r}, expected the size and format of {frame!r}")
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+
+        return paint_on_gpu(frame, [_whole(frame)], alpha, OnFrame(background))
     weights = _weights(frame, alpha)
     return frame.with_planes(
         tuple(
-            _over_plane(plane, weight, behind)
+            _over_plane(plane, weight, behind, frame.format.sample_shift)
             for plane, weight, behind in zip(frame.planes, weights, background.planes, strict=True)
         )
     )
@@ -90,6 +109,11 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
         rgb: Tint in 0..255.
         opacity: 0 leaves the picture alone, 1 paints the person over.
     """
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+
+        return paint_on_gpu(frame, [_whole(frame)], alpha, Tint(rgb, opacity))
     peak = alpha_peak(alpha)
     depth = cv2.CV_8U if peak == 255 else cv2.CV_16U
     keep = cv2.addWeighted(alpha, -opacity, alpha, 0.0, float(peak), dtype=depth)
@@ -106,11 +130,8 @@ def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Fra
         alpha: uint8 or uint16 [H, W].
         margin_px: Luma samples around people that stay.
     """
-    side = 2 * margin_px + 1
-    near = cv2.dilate(
-        (alpha > 0).astype(alpha.dtype) * alpha.dtype.type(alpha_peak(alpha)), np.ones((side, side))
-    )
-    return over_color(frame, near, (0, 0, 0))
+    seen = (alpha > 0).astype(alpha.dtype) * alpha.dtype.type(alpha_peak(alpha))
+    return over_color(frame, dilate_box(seen, margin_px), (0, 0, 0))
 
 
 def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
@@ -126,7 +147,7 @@ def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
     behind = []
     for plane, weight in zip(frame.planes, _weights(frame, alpha), strict=True):
         scale_x, scale_y = plane.shape[1] / frame.width, plane.shape[0] / frame.height
-        behind.append(_blur_without(plane, weight, sigma * scale_x, sigma * scale_y))
+        behind.append(blur_without(plane, weight, sigma * scale_x, sigma * scale_y))
     return over_frame(frame, alpha, frame.with_planes(tuple(behind)))
 
 
@@ -143,10 +164,14 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
         A yuv420p or yuv420p10le frame with neutral chroma.
     """
     depth = bit_depth or min(frame.format.bit_depth, 10)
+    if is_on_gpu(alpha):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+
+        return paint_on_gpu(frame, [_whole(frame)], alpha, MatteOnly(full_range, depth), planar=True)
     fmt = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
     color = matte_color(frame.color, full_range=full_range)
-    black, neutral = (round(code) for code in yuv_from_rgb(color, fmt)[1][:2])
-    white = round(float(yuv_from_rgb(color, fmt)[0][0].sum())) + black
+    black, white, neutral = matte_levels(frame.color, full_range=full_range, bit_depth=depth)
     luma = cv2.addWeighted(
         alpha,
         (white - black) / alpha_peak(alpha),
@@ -166,12 +191,25 @@ def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
 
 
 @cache
-def _codes(rgb: Rgb, color: ColorSpec, fmt: YuvFormat) -> Codes:
-    """The code values of an 8-bit RGB colour."""
+def matte_levels(color: ColorSpec, *, full_range: bool, bit_depth: int) -> tuple[int, int, int]:
+    """Codes of black, of white and of grey's chroma in the matte of a video of some colour."""
+    fmt = PIXEL_FORMATS["yuv420p" if bit_depth == 8 else "yuv420p10le"]
+    matrix, offset = yuv_from_rgb(matte_color(color, full_range=full_range), fmt)
+    black, neutral = (round(code) for code in offset[:2])
+    return black, round(float(matrix[0].sum())) + black, neutral
+
+
+@cache
+def color_codes(rgb: Rgb, color: ColorSpec, fmt: YuvFormat) -> Codes:
+    """Y, U and V of an 8-bit RGB colour, in the format's container words."""
     matrix, offset = yuv_from_rgb(color, fmt)
     step = 1 << fmt.sample_shift
     exact = (matrix @ (np.array(rgb) / 255.0) + offset) / step
     return tuple(int(code) * step for code in np.clip(np.rint(exact), 0, 2**fmt.bit_depth - 1))
+
+
+def _whole(frame: Frame) -> Region:
+    return Region(0, 0, frame.width, frame.height)
 
 
 def _occupied(frame: Frame, alpha: Plane) -> Region | None:
@@ -200,7 +238,13 @@ def _weights(frame: Frame, alpha: Plane) -> tuple[Plane, ...]:
 
     A chroma site whose whole block is kept is kept whole, although a cosited site also looks at its neighbour: colour
     of kept samples must not change. In a block that is partly kept, one chroma sample serves both, and is blended.
+    On the GPU one plane serves both channels.
     """
+    if is_on_gpu(alpha):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import chroma_weights_on_gpu
+
+        return alpha, chroma_weights_on_gpu(frame, alpha)
     chroma = downsample_to_chroma(alpha, frame.format, frame.color)
     if chroma is not alpha:
         block = np.ones((1 << frame.format.chroma_shift_y, 1 << frame.format.chroma_shift_x), np.uint8)
@@ -222,13 +266,13 @@ def _scaled(plane: Plane, weight: Plane) -> Plane:
     return cv2.multiply(plane, weight, scale=1.0 / alpha_peak(weight), dtype=_depth(plane))
 
 
-def _over_constant(plane: Plane, weight: Plane, codes: Codes) -> Plane:
+def _over_constant(plane: Plane, weight: Plane, codes: Codes, sample_shift: int) -> Plane:
     behind = np.empty_like(weight, dtype=plane.dtype)
     channels = behind[..., None] if behind.ndim == 2 else behind
     weights = weight[..., None] if weight.ndim == 2 else weight
     for channel, code in enumerate(codes):
         channels[..., channel] = _constant_behind(weights[..., channel], code, plane.dtype)
-    return cv2.add(_scaled(plane, weight), behind)
+    return _whole_codes(cv2.add(_scaled(plane, weight), behind), sample_shift)
 
 
 def _constant_behind(weight: Plane, code: int, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) -> Plane:
@@ -246,26 +290,18 @@ def _behind_table(code: int, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) ->
     return np.rint(code * (1.0 - np.arange(256) / 255.0)).astype(dtype)
 
 
-def _over_plane(plane: Plane, weight: Plane, behind: Plane) -> Plane:
+def _over_plane(plane: Plane, weight: Plane, behind: Plane, sample_shift: int) -> Plane:
     remaining = cv2.bitwise_not(weight)  # full scale minus weight
-    return cv2.add(_scaled(plane, weight), _scaled(behind, remaining))
+    return _whole_codes(cv2.add(_scaled(plane, weight), _scaled(behind, remaining)), sample_shift)
 
 
-def _blur_without(plane: Plane, weight: Plane, sigma_x: float, sigma_y: float) -> Plane:
-    """Normalised convolution (Knutsson and Westin, 1993): the blur of what is background, weighted by how much."""
-    remaining = cv2.bitwise_not(weight).astype(np.float32)
-    # A wide Gaussian is the same at a quarter of the size, for a sixteenth of the work.
-    factor = max(int(min(sigma_x, sigma_y) / 4), 1)
-    height, width = plane.shape[:2]
-    small = (max(width // factor, 1), max(height // factor, 1))
-    mass = cv2.resize(plane.astype(np.float32) * remaining, small, interpolation=cv2.INTER_AREA)
-    share = cv2.resize(remaining, small, interpolation=cv2.INTER_AREA)
-    spread = (sigma_x / factor, sigma_y / factor)
-    mass, share = (
-        cv2.GaussianBlur(part, (0, 0), spread[0], sigmaY=spread[1], borderType=cv2.BORDER_REPLICATE)
-        for part in (mass, share)
+def _whole_codes(plane: Plane, sample_shift: int) -> Plane:
+    """Rounded to codes: of a shifted word (P010) the low bits must stay 0, for whoever shifts it back."""
+    if sample_shift == 0:
+        return plane
+    rounded: Plane = (
+        np.asarray(cv2.add(plane, np.full_like(plane, 1 << sample_shift - 1)), plane.dtype)
+        >> sample_shift
+        << sample_shift
     )
-    # Deep inside a person nothing is left to average; there alpha hides whatever stands here.
-    blurred: Plane = mass / np.maximum(share, np.float32(1e-3))
-    blurred = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_LINEAR)
-    return np.clip(np.rint(blurred), 0, np.iinfo(plane.dtype).max).astype(plane.dtype)
+    return rounded

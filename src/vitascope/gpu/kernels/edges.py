@@ -9,10 +9,12 @@ import cv2
 import numpy as np
 
 from vitascope.frames import Plane
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.guided import alpha_peak
+from vitascope.gpu.kernels.morphology import MAX_RADIUS_PX, dilate_disc, erode_disc
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["EdgeOptions", "adjust_edges"]
+__all__ = ["EdgeOptions", "adjust_edges", "map_levels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class EdgeOptions:
 def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region]) -> Plane:
     """Threshold, then grow or shrink, then feather; each eye by itself.
 
+    Runs where alpha is: NumPy on the CPU; CuPy on the GPU, ordered on the current stream. The results are equal.
+
     Args:
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
         options: What to do.
@@ -42,9 +46,21 @@ def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region
 
     Returns:
         The same dtype and shape; the input itself when nothing was asked for.
+
+    Raises:
+        ValueError: Moved by more than 256 samples.
+        KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if not options.active:
         return alpha
+    if abs(options.grow_px) > MAX_RADIUS_PX:
+        raise ValueError(f"grow_px is {options.grow_px}, expected at most {MAX_RADIUS_PX} either way")
+    if is_on_gpu(alpha):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.edges_cuda import launch_edges
+
+        made: Plane = launch_edges(alpha, options, regions)
+        return made
     adjusted = np.empty_like(alpha)
     for region in regions:
         adjusted[region.rows, region.columns] = _adjust(
@@ -55,7 +71,7 @@ def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region
 
 def _adjust(alpha: Plane, options: EdgeOptions) -> Plane:
     if options.threshold is not None:
-        alpha = _levels(alpha, *options.threshold)
+        alpha = map_levels(alpha, *options.threshold)
     if options.grow_px:
         alpha = _move_edge(alpha, options.grow_px)
     if options.feather_px > 0:
@@ -63,7 +79,17 @@ def _adjust(alpha: Plane, options: EdgeOptions) -> Plane:
     return alpha
 
 
-def _levels(alpha: Plane, low: float, high: float) -> Plane:
+def map_levels(alpha: Plane, low: float, high: float) -> Plane:
+    """The threshold alone.
+
+    Args:
+        alpha: NumPy uint8 or uint16 [H, W].
+        low: Level in 0..1 that becomes 0.
+        high: Level that becomes 1; at or below ``low``, a hard cut there.
+
+    Returns:
+        The same dtype and shape.
+    """
     peak = alpha_peak(alpha)
     if high <= low:  # one level: a hard cut
         hard = (alpha >= np.float32(low * peak)).astype(alpha.dtype)
@@ -75,14 +101,10 @@ def _levels(alpha: Plane, low: float, high: float) -> Plane:
 
 def _move_edge(alpha: Plane, pixels: float) -> Plane:
     """Grey-scale dilation or erosion with a disc; a fraction of a pixel blends the two nearest whole ones."""
-    operation = cv2.dilate if pixels > 0 else cv2.erode
+    move = dilate_disc if pixels > 0 else erode_disc
     whole = int(abs(pixels))
     fraction = abs(pixels) - whole
-    near = operation(alpha, _disc(whole)) if whole else alpha
+    near = move(alpha, whole)
     if fraction == 0:
         return near
-    return cv2.addWeighted(near, 1.0 - fraction, operation(alpha, _disc(whole + 1)), fraction, 0.0)
-
-
-def _disc(radius: int) -> Plane:
-    return cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
+    return cv2.addWeighted(near, 1.0 - fraction, move(alpha, whole + 1), fraction, 0.0)

@@ -57,8 +57,7 @@ def each_eye(
     planes = tuple(np.empty_like(plane) for plane in frame.planes)
     whole = frame.with_planes(planes)
     for region in regions:
-        eye_alpha = np.ascontiguousarray(alpha[region.rows, region.columns])
-        made = make(cut(frame, region), eye_alpha, region)
+        made = make(cut(frame, region), alpha[region.rows, region.columns].copy(), region)
         for target, source in zip(cut(whole, region).planes, made.planes, strict=True):
             target[...] = source
     return whole

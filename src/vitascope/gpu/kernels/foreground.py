@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.guided import alpha_peak, upright_to_coded
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma, read_bilinear, upsample_to_luma
@@ -38,19 +40,32 @@ def decontaminate(
 ) -> Frame:
     """Replace the colour of partly transparent samples by the network's foreground.
 
+    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
+    current CuPy stream.
+
     Args:
         frame: The picture.
         alpha: uint8 or uint16 [H, W], before edge options: says which samples the camera mixed.
-        regions: Where each eye lies.
-        gain: float32 [N, 3, h, w], upright, one for each region.
-        offset: float32 [N, 3, h, w].
+        regions: Where each eye lies; together they cover the frame. Nothing is read across a seam; one that cuts a
+            chroma block is moved to the block's end.
+        gain: float32 [N, 3, h, w], upright, one for each region, on the frame's device; float16 too on the GPU.
+        offset: As gain.
         rotation_degrees: Clockwise turn that made the picture upright for the network.
 
     Returns:
         A frame with planes of its own; the input's are untouched.
+
+    Raises:
+        ValueError: A frame on the GPU is not semi-planar, or alpha or the coefficients do not fit it.
+        KernelCompileError: The CUDA source could not be built for this GPU.
     """
+    regions = [_to_whole_blocks(region, frame) for region in regions]
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import Coefficients, foreground_on_gpu
+
+        return foreground_on_gpu(frame, alpha, regions, Coefficients(gain, offset, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)
-    peak = alpha_peak(alpha)
     for index, region in enumerate(regions):
         coefficients = (
             upright_to_coded(gain[index], rotation_degrees),
@@ -58,8 +73,7 @@ def decontaminate(
         )
         for top in range(region.y, region.y + region.height, _BAND_ROWS):
             bottom = min(top + _BAND_ROWS, region.y + region.height)
-            matte = alpha[top:bottom, region.columns]
-            columns = np.flatnonzero(((matte > 0) & (matte < peak)).any(axis=0))
+            columns = _mixed_columns(alpha, region, top, bottom)
             if columns.size == 0:
                 continue
             left = region.x + int(columns[0])
@@ -68,6 +82,31 @@ def decontaminate(
                 frame, planes, alpha, region, Region(left, top, right - left, bottom - top), coefficients
             )
     return frame.with_planes(planes)
+
+
+def _to_whole_blocks(region: Region, frame: Frame) -> Region:
+    """The region from its first to its last chroma block; a block that a seam cuts belongs to the eye before it."""
+    step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
+    left, top = -(-region.x // step_x) * step_x, -(-region.y // step_y) * step_y
+    right = min(-(-(region.x + region.width) // step_x) * step_x, frame.width)
+    bottom = min(-(-(region.y + region.height) // step_y) * step_y, frame.height)
+    return Region(left, top, right - left, bottom - top)
+
+
+def _mixed_columns(alpha: Plane, eye: Region, top: int, bottom: int) -> npt.NDArray[np.intp]:
+    """The columns of an eye near which a band shows both person and background.
+
+    Outside them neither a luma sample nor the alpha that a chroma site weighs can be partial.
+    """
+    near = alpha[max(top - 1, eye.y) : min(bottom + 1, eye.y + eye.height), eye.columns]
+    reach = np.ones(
+        (1, 5), np.uint8
+    )  # a cosited site looks two columns from its block's end to the sample before it
+    seen, clear = (
+        cv2.dilate(np.any(found, axis=0, keepdims=True).astype(np.uint8), reach)[0]
+        for found in (near > 0, near < alpha_peak(alpha))
+    )
+    return np.flatnonzero(seen & clear)
 
 
 def _replace_band(
@@ -82,10 +121,10 @@ def _replace_band(
     fmt = frame.format
     # Chroma blocks must be whole, and a cosited site looks one column to its left.
     step_x, step_y = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
-    left = max(band.x // step_x * step_x - step_x, 0)
-    top = max(band.y // step_y * step_y - step_y, 0)
-    right = min(-(-(band.x + band.width) // step_x) * step_x + step_x, frame.width)
-    bottom = min(-(-(band.y + band.height) // step_y) * step_y + step_y, frame.height)
+    left = max(band.x // step_x * step_x - step_x, eye.x)
+    top = max(band.y // step_y * step_y - step_y, eye.y)
+    right = min(-(-(band.x + band.width) // step_x) * step_x + step_x, eye.x + eye.width)
+    bottom = min(-(-(band.y + band.height) // step_y) * step_y + step_y, eye.y + eye.height)
     window = Region(left, top, right - left, bottom - top)
     luma, blue_difference, red_difference = _window_codes(frame, window)
     matrix, shift = rgb_from_yuv(frame.color, fmt)

@@ -9,14 +9,16 @@ bilinearly; only the last multiply-add reads the full picture (the fast guided f
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Frame, Plane, Rotation
+from vitascope.frames import ColorSpec, Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.eyes import cut, is_whole_blocks
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
@@ -24,6 +26,7 @@ from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 __all__ = [
     "alpha_dtype",
     "alpha_peak",
+    "grey_bounds",
     "grey_plane",
     "guided_coefficients",
     "refine_alpha",
@@ -129,19 +132,31 @@ def refine_alpha(
 ) -> Plane:
     """Alpha of the full picture from coefficients at the network's size.
 
+    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
+    current CuPy stream.
+
     Args:
         frame: The picture.
         regions: Where each eye lies; outside them alpha is 0.
-        gain: float32 [N, h, w], upright, one for each region.
-        offset: float32 [N, h, w].
+        gain: float32 [N, h, w], upright, one for each region, on the frame's device; float16 too on the GPU.
+        offset: As gain.
         rotation_degrees: Clockwise turn that made the picture upright for the network.
 
     Returns:
         uint8 [H, W] in 0..255 for 8-bit frames, uint16 [H, W] in 0..65535 for deeper ones.
+
+    Raises:
+        ValueError: A frame on the GPU is not semi-planar, or the coefficients do not fit it.
+        KernelCompileError: The CUDA source could not be built for this GPU.
     """
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.composite_cuda import Coefficients, refine_on_gpu
+
+        return refine_on_gpu(frame, regions, Coefficients(gain[:, None], offset[:, None], rotation_degrees))
     alpha = np.zeros((frame.height, frame.width), alpha_dtype(frame))
     peak = np.float32(alpha_peak(alpha))
-    darkest, brightest = _grey_bounds(frame)
+    darkest, brightest = grey_bounds(frame.color, frame.format)
     for index, region in enumerate(regions):
         slope = upright_to_coded(gain[index] * peak, rotation_degrees)
         bias = upright_to_coded(offset[index] * peak, rotation_degrees)
@@ -156,10 +171,11 @@ def refine_alpha(
     return alpha
 
 
-def _grey_bounds(frame: Frame) -> tuple[np.float32, np.float32]:
-    """The least and greatest grey that any codes of this format can mean."""
-    matrix, offset = rgb_from_yuv(frame.color, frame.format)
-    weights = matrix.mean(axis=0) * ((2**frame.format.bit_depth - 1) << frame.format.sample_shift)
+@cache
+def grey_bounds(color: ColorSpec, fmt: YuvFormat) -> tuple[np.float32, np.float32]:
+    """The least and greatest grey that any codes of a format can mean."""
+    matrix, offset = rgb_from_yuv(color, fmt)
+    weights = matrix.mean(axis=0) * ((2**fmt.bit_depth - 1) << fmt.sample_shift)
     middle = float(offset.mean())
     return (
         np.float32(middle + np.minimum(weights, 0).sum()),

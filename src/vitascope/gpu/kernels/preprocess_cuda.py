@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.cuda_module import cuda_kernel
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, wait_until_ready
 from vitascope.gpu.kernels.eyes import chroma_region
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span
@@ -57,22 +58,70 @@ def launch_preprocess(
     if len(regions) > _MAX_EYES:
         raise ValueError(f"the GPU kernel makes at most {_MAX_EYES} regions at once, not {len(regions)}")
     result = cupy.empty(shape, dtype) if out is None else out
+    planes: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types do not know
+    plan = _plan(
+        frame.format,
+        frame.color,
+        tuple((plane.shape, plane.strides, plane.data.ptr % 16) for plane in planes),
+        tuple(regions),
+        size,
+        mean,
+        std,
+        layout,
+        rotation_degrees,
+        dtype,
+        cupy.cuda.runtime.getDevice(),
+    )
+    # Only the pointers change from frame to frame; filling in everything else would take longer than the kernel.
+    pictures = plan.pictures.copy()
+    pictures["picture"]["data"][0, : 2 * len(regions)] = [plane.data.ptr for plane in planes] * len(regions)
+    wait_until_ready(frame)
+    plan.kernel(plan.grid, (_THREADS,), (pictures, result, *plan.arguments))
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """A launch, but for the pointers."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    pictures: Any
+    arguments: tuple[Any, ...]
+    """What follows the pictures and the result."""
+
+
+@lru_cache(maxsize=128)
+def _plan(
+    fmt: YuvFormat,
+    color: ColorSpec,
+    planes: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...],
+    regions: tuple[Region, ...],
+    size: tuple[int, int],
+    mean: Triple,
+    std: Triple,
+    layout: str,
+    rotation_degrees: Rotation,
+    dtype: np.dtype[Any],
+    device: int,
+) -> _Plan:
+    """The launch for frames of one kind. ``planes`` are shapes, strides in bytes, and pointers modulo 16."""
+    del device  # kernels are compiled for the current one
     height, width = (size[1], size[0]) if rotation_degrees in (90, 270) else size
-    pictures, run = _describe(frame, regions, (height, width))
+    pictures, run = _describe(fmt, color, planes, regions, (height, width))
     kernel = cuda_kernel(
         "preprocess.cu",
         "preprocess",
-        SAMPLE="unsigned char" if frame.format.bit_depth == 8 else "unsigned short",
+        SAMPLE="unsigned char" if fmt.bit_depth == 8 else "unsigned short",
         OUTPUT="float" if dtype == np.float32 else "__half",
-        VECTORS=int(all(_has_whole_vectors(plane) for plane in frame.planes)),
+        VECTORS=int(all(_has_whole_vectors(*plane, itemsize=fmt.dtype.itemsize) for plane in planes)),
     )
-    kernel(
+    return _Plan(
+        kernel,
         (math.ceil(width / run), height, len(regions)),
-        (_THREADS,),
+        pictures,
         (
-            pictures,
-            result,
-            _color_parameter(frame.color, frame.format, mean, std),
+            _color_parameter(color, fmt, mean, std),
             np.int32(height),
             np.int32(width),
             np.int32(run),
@@ -80,27 +129,31 @@ def launch_preprocess(
             np.int32(layout == "NHWC"),
         ),
     )
-    return result
 
 
-def _describe(frame: Frame, regions: Sequence[Region], size: tuple[int, int]) -> tuple[Any, int]:
-    """The kernel's view of every eye's planes, and how many outputs of a row one block can make."""
+def _describe(
+    fmt: YuvFormat,
+    color: ColorSpec,
+    planes: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]],
+    regions: Sequence[Region],
+    size: tuple[int, int],
+) -> tuple[Any, int]:
+    """The kernel's view of every eye's planes without pointers, and how many outputs of a row one block can make."""
     height, width = size
     pictures = np.zeros(1, _PICTURES)
     longest_run = float(width)
     for index, region in enumerate(regions):
         luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
-        windows = (luma_window, chroma_window(region, frame.format, frame.color))
-        own = (region, chroma_region(region, frame.format))
-        for slot, (plane, (left, top, right, bottom), samples) in enumerate(
-            zip(frame.planes, windows, own, strict=True)
+        windows = (luma_window, chroma_window(region, fmt, color))
+        own = (region, chroma_region(region, fmt))
+        for slot, ((_, strides, _), (left, top, right, bottom), samples) in enumerate(
+            zip(planes, windows, own, strict=True)
         ):
-            array: Any = plane  # a CuPy array, whose pointer NumPy's types do not know
             channels = slot + 1
             step = (right - left) / width
             pictures["picture"][0, 2 * index + slot] = (
-                array.data.ptr,
-                array.strides[0] // array.dtype.itemsize,
+                0,
+                strides[0] // fmt.dtype.itemsize,
                 _axis(left, right, width, samples.x, samples.x + samples.width),
                 _axis(top, bottom, height, samples.y, samples.y + samples.height),
             )
@@ -119,14 +172,12 @@ def _axis(start: float, stop: float, count: int, first: int, end: int) -> tuple[
     return start, (stop - start) / count, begin, stopped - 1
 
 
-def _has_whole_vectors(plane: Any) -> bool:
+def _has_whole_vectors(
+    shape: tuple[int, ...], strides: tuple[int, ...], misalignment: int, *, itemsize: int
+) -> bool:
     """True when every row begins on 16 bytes and may be read to a multiple of 16 bytes."""
-    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
-    return bool(
-        plane.data.ptr % 16 == 0
-        and plane.strides[0] % 16 == 0
-        and plane.strides[0] >= -(-row_bytes // 16) * 16
-    )
+    row_bytes = math.prod(shape[1:]) * itemsize
+    return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
 
 
 @lru_cache(maxsize=64)

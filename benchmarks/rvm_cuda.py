@@ -1,0 +1,187 @@
+"""RVM's coarse network on a GPU: how it is run, how many frames at once, in which arithmetic.
+
+Every variant's matte is first compared with ONNX Runtime's on the CPU, on drifting smooth noise, one frame at a time
+(``tests/models/test_rvm_torch_cuda.py`` compares batches). Then calls of the whole network object are timed: pictures
+on the GPU in, coefficients in fresh memory on the GPU out, the state carried on. Pictures are random and rotate among
+enough buffers to defeat the L2 cache; medians and p20/p80 of CUDA events around one call, and a host clock around 50
+calls without waiting between them. ``start_s`` is the time from opening the network to its first result: compiling is
+in it (what compilers kept on disk from earlier runs is found again).
+
+Prediction: the network reads and writes about 75 MB a frame of 512x288 as the fused kernels do it, 18 us at 4.2 TB/s,
+so launches and latencies bind at one frame (92 kernels of about 3 us), and sixteen frames should approach 100 us each.
+Measured on an H200: 0.53 ms, and 182 us each of sixteen, of which the parts at full size (two 3x3 convolutions and the
+guided filter among them) take 30 % and the 128 kernels of the recurrent steps 25 %.
+
+Usage: python benchmarks/rvm_cuda.py RVM.onnx [--quick] [--only VARIANT] [--packages DIR] [OUT.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+import torch
+
+from vitascope.models.network_check import random_pictures
+from vitascope.models.rvm import RvmNetwork
+from vitascope.models.rvm_torch import RvmTorchNetwork
+
+# Frames, eyes, height, width.
+CALLS = (
+    (1, 1, 288, 512),
+    (8, 1, 288, 512),
+    (16, 1, 288, 512),
+    (1, 1, 432, 768),
+    (16, 1, 432, 768),
+    (8, 2, 512, 512),
+)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fused fp16": {"precision": "fp16"},
+    "fused mixed": {"precision": "mixed"},
+    "fused fp16, no graph": {"precision": "fp16", "cuda_graph": False},
+    "operators fp16, no graph": {"precision": "fp16", "kernels": "torch", "cuda_graph": False},
+    "operators fp16": {"precision": "fp16", "kernels": "torch"},
+    "operators tf32": {"precision": "tf32"},
+    "operators fp32": {"precision": "fp32"},
+    "compiled fp16": {"precision": "fp16", "mode": "compile"},
+    "package fp16": {"precision": "fp16", "mode": "aot"},
+}
+QUICK = ("fused fp16", "fused mixed", "operators fp16", "operators fp32")
+L2_BYTES = 128 * 2**20
+
+
+def mean_alpha_error(path: Path, network: RvmTorchNetwork) -> float:
+    """Mean difference of alpha from ONNX Runtime on the CPU, in codes of 255: three frames, one at a time.
+
+    Alpha is not clipped: in noise there is nobody, and it would all be 0.
+    """
+    reference = RvmNetwork(path)
+    size = CALLS[0][2:]
+    pictures: Any = random_pictures(steps=3, size=size)()["pictures"]
+    own = pictures.astype(network.input_for(size).dtype)
+    states = network.new_state(), reference.new_state()
+    errors = []
+    for picture in own:
+        ours = network.infer(cupy.asarray(picture[None]), states[0])[0]
+        theirs = reference.infer(picture[None].astype(np.float32), states[1])[0]
+        grey = picture.astype(np.float32).mean(axis=1)
+        gain, offset = (cupy.asnumpy(part)[:, 3].astype(np.float32) for part in (ours.gain, ours.offset))
+        errors.append(np.abs(gain * grey + offset - theirs.gain[:, 3] * grey - theirs.offset[:, 3]).mean())
+    reference.close()
+    return float(np.mean(errors) * 255)
+
+
+def first_result(network: RvmTorchNetwork, shape: tuple[int, int, int, int], began: float) -> float:
+    """Seconds since ``began`` when the network has given its first result."""
+    steps, eyes, height, width = shape
+    dtype = network.input_for((height, width)).dtype
+    network.infer(cupy.zeros((steps, eyes, 3, height, width), dtype), network.new_state())
+    cupy.cuda.get_current_stream().synchronize()
+    return round(time.perf_counter() - began, 1)
+
+
+def time_calls(network: RvmTorchNetwork, shape: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Milliseconds of one call, alone and in a row."""
+    steps, eyes, height, width = shape
+    dtype = network.input_for((height, width)).dtype
+    one = steps * eyes * 3 * height * width * np.dtype(dtype).itemsize
+    buffers = [
+        cupy.random.random((steps, eyes, 3, height, width), dtype=np.float32).astype(dtype)
+        for _ in range(min(16, 1 + L2_BYTES // one))
+    ]
+    state = network.new_state()
+    network.infer(buffers[0], state)
+    cupy.cuda.get_current_stream().synchronize()
+    samples = []
+    for index in range(40):
+        events = [cupy.cuda.Event() for _ in range(2)]
+        events[0].record()
+        network.infer(buffers[index % len(buffers)], state)
+        events[1].record()
+        events[1].synchronize()
+        samples.append(cupy.cuda.get_elapsed_time(*events))
+    cupy.cuda.get_current_stream().synchronize()
+    begun = time.perf_counter()
+    for index in range(50):
+        network.infer(buffers[index % len(buffers)], state)
+    cupy.cuda.get_current_stream().synchronize()
+    in_a_row = (time.perf_counter() - begun) / 50 * 1e3
+    low, median, high = (float(np.percentile(samples, share)) for share in (20, 50, 80))
+    return {
+        "ms_p50": round(median, 3),
+        "ms_p20": round(low, 3),
+        "ms_p80": round(high, 3),
+        "ms_in_a_row": round(in_a_row, 3),
+        "pictures_per_s": round(steps * eyes / in_a_row * 1e3),
+        "vram_mib": round(torch.cuda.memory_reserved() / 2**20),
+        "vram_peak_mib": round(torch.cuda.max_memory_reserved() / 2**20),
+    }
+
+
+def main() -> None:
+    """Compare, time, print, write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--quick", action="store_true", help="leave out what compiles")
+    parser.add_argument("--only", action="append", choices=list(VARIANTS), help="these variants only")
+    parser.add_argument("--packages", type=Path, help="keep compiled packages here")
+    options = parser.parse_intermixed_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    machine = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    packages = options.packages or Path(tempfile.mkdtemp(prefix="vitascope-packages-"))
+    rows = []
+    for name, arguments in VARIANTS.items():
+        mode = arguments.get("mode", "eager")
+        if (options.quick and name not in QUICK) or (options.only and name not in options.only):
+            continue
+        variant = {**arguments, **({"cache_dir": packages} if mode == "aot" else {})}
+        error = 0.0
+        # Compilers take half a minute a shape, and packages more: few of them show what there is to see.
+        for shape in {"eager": CALLS, "compile": (CALLS[0], CALLS[2]), "aot": CALLS[:1]}[mode]:
+            torch.cuda.reset_peak_memory_stats()
+            began = time.perf_counter()
+            network = RvmTorchNetwork(options.model, **variant)
+            steps, eyes, height, width = shape
+            first = first_result(network, shape, began)
+            if shape == CALLS[0]:
+                error = round(mean_alpha_error(options.model, network), 3)
+            row = {
+                "claim": f"rvm {name}",
+                "frames": steps,
+                "eyes": eyes,
+                "size": f"{width}x{height}",
+                "alpha_error_255": error,
+                **time_calls(network, shape),
+                "start_s": first,
+                "engine": network.engine_name,
+                **machine,
+            }
+            network.close()
+            if mode == "aot":
+                began = time.perf_counter()
+                network = RvmTorchNetwork(options.model, **variant)
+                row["start_again_s"] = first_result(network, shape, began)
+                network.close()
+            rows.append(row)
+            print(json.dumps({key: row[key] for key in row if key not in machine}), flush=True)
+    if options.out is not None:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,431 @@
+"""``vitascope segment`` on a GPU, end to end: film to film, against the decoder alone and against the authors' network.
+
+Films are random moving texture over real pictures' statistics, encoded once here (HEVC, closed GOPs) and repeated by
+packets, so that long films cost no encoding. Every run checks the frame count it wrote. Peers run in the same process
+run: ``--peer FOLDER`` is a checkout of RobustVideoMatting, whose network runs scripted, frozen and in FP16 as its
+authors advise, with random weights (its time does not depend on them).
+
+Predictions on one H200: the film's decoder is the slowest stage (1345 / 396 / 104 frames/s at 1080p / 4K / 8K), the
+network makes about 2000 pictures a second at 512x288, and both kernels together take 30 us at 1080p and 80 us at 8K.
+
+Usage: python benchmarks/segment_cuda.py [--only NAME]... [--peer FOLDER] [--seconds 10] [--out ROWS.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cupy
+import numpy as np
+import torch
+
+from vitascope.config import load_settings
+from vitascope.frames import Frame
+from vitascope.media.reader import open_video
+from vitascope.segmentation.segmenter import Segmenter
+
+SIZES = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
+FRAMES = {"1080p": 4800, "4K": 1500, "8K": 480}
+GOP = 30
+RATE = 60
+
+
+def make_film(
+    folder: Path, name: str, size: tuple[int, int], frame_count: int, *, reordered: bool = True
+) -> Path:
+    """An HEVC film of ``frame_count`` frames: two GOPs encoded, their packets repeated."""
+    path = folder / f"{name}{'' if reordered else '_live'}.mp4"
+    if path.exists():
+        return path
+    width, height = size
+    random = np.random.default_rng(0)
+    texture = random.integers(0, 48, (height + 128, width + 128), dtype=np.uint8)
+    ramp = np.linspace(20, 170, width).astype(np.uint8)[None]
+    frames_b = "" if reordered else ":bframes=0"
+    with av.open(str(path), "w") as film:
+        stream = film.add_stream(
+            "libx265",
+            rate=RATE,
+            options={
+                "preset": "ultrafast",
+                "x265-params": f"keyint={GOP}:min-keyint={GOP}:scenecut=0:open-gop=0:log-level=none{frames_b}",
+            },
+        )
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, RATE)
+        packets = []
+        for index in range(2 * GOP):
+            picture = av.VideoFrame(width, height, "yuv420p")
+            shift = index * 2 % 128
+            luma = texture[shift // 2 : shift // 2 + height, shift : shift + width] + ramp
+            for plane, values in zip(
+                picture.planes, (luma, luma[::2, ::2] // 4 + 96, luma[1::2, 1::2] // 4 + 96), strict=True
+            ):
+                rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
+                rows[:, : plane.width] = values
+            picture.pts, picture.time_base = index, Fraction(1, RATE)
+            packets += stream.encode(picture)
+        packets += stream.encode(None)
+        for turn in range(-(-frame_count // (2 * GOP))):
+            for made in packets:
+                packet = av.Packet(bytes(made))
+                packet.stream, packet.time_base, packet.duration = stream, Fraction(1, RATE), 1
+                packet.pts, packet.dts = made.pts + turn * 2 * GOP, made.dts + turn * 2 * GOP
+                packet.is_keyframe = made.is_keyframe
+                film.mux(packet)
+    return path
+
+
+def count_frames(path: Path) -> int:
+    """Packets of the video stream."""
+    with av.open(str(path)) as film:
+        return sum(packet.size > 0 for packet in film.demux(film.streams.video[0]))
+
+
+def decoder_alone(film: Path, sessions: int) -> float:
+    """Frames a second of our reader with nothing behind it."""
+    with open_video(film, cuda_device=0, decoder_sessions=sessions) as reader:
+        first = next(reader)
+        started = time.perf_counter()
+        count = 0
+        for frame in reader:
+            last: Frame = frame
+            count += 1
+        assert last.ready is not None
+        last.ready.synchronize()
+        elapsed = time.perf_counter() - started
+    del first
+    return count / elapsed
+
+
+def run_segment(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """One job of ``Segmenter.write`` on a warm network; the row says what bound it."""
+    loaded = load_settings(profile="fast", flags={"model.name": "rvm", "gpu.device": "cuda", **settings})
+    kind = loaded.settings.output.kinds[0]
+    with Segmenter(loaded=loaded) as segmenter:
+        warm = film.with_name(f"warm_{film.name}")
+        if not warm.exists():
+            subprocess.run([sys.executable, __file__, "--cut", str(film), str(warm)], check=True)
+        segmenter.write(warm, [(kind, out)])
+        report = segmenter.write(film, [(kind, out)])
+    written, expected = count_frames(out), count_frames(film)
+    if not written == expected == report.frame_count:
+        raise SystemExit(f"{film}: {expected} frames in, {written} out")
+    assert report.gpu is not None
+    return {
+        "fps": round(report.frames_per_second, 1),
+        "pipeline_fps": round(report.pipeline.items_per_second, 1),
+        "frames": written,
+        "network_size": report.network_size,
+        "engine": report.engine,
+        "decoder": report.decoder,
+        "bottleneck": report.pipeline.bottleneck.evidence if report.pipeline.bottleneck else None,
+        "stage_load": {stage.name: round(stage.load, 3) for stage in report.pipeline.stages},
+        "stage_busy_fps": {
+            stage.name: round(report.frame_count / stage.busy_seconds, 1)
+            for stage in report.pipeline.stages
+            if stage.busy_seconds
+        },
+        "gpu_ms_per_frame": {
+            name: round(seconds / report.frame_count * 1e3, 4)
+            for name, seconds in report.gpu.busy_seconds.items()
+        },
+        "peak_vram_gb": round(report.gpu.peak_memory_bytes / 1e9, 2),
+        "latency_ms": {
+            "p50": round(report.pipeline.latency.p50_seconds * 1e3, 2),
+            "p95": round(report.pipeline.latency.p95_seconds * 1e3, 2),
+            "p99": round(report.pipeline.latency.p99_seconds * 1e3, 2),
+        },
+    }
+
+
+def cut(film: Path, target: Path) -> None:
+    """The first two GOPs of a film: what warms up engines and clocks."""
+    with av.open(str(film)) as source, av.open(str(target), "w") as sink:
+        stream = source.streams.video[0]
+        copy = sink.add_stream_from_template(stream)
+        for number, packet in enumerate(source.demux(stream)):
+            if number >= 2 * GOP:
+                break
+            packet.stream = copy
+            sink.mux(packet)
+
+
+def masks(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """File to mask video, at most 2048 wide, one decoder session, against the decoder alone."""
+    del peer
+    for name, size in SIZES.items():
+        film = make_film(folder, name, size, FRAMES[name])
+        alone = decoder_alone(film, 1)
+        settings = {"output.kinds": ["mask"], "output.mask_max_width": 2048, "model.input_size": 512}
+        row = run_segment(film, folder / "mask.mp4", settings)
+        yield {"claim": f"file to mask {name}", **row, "decoder_alone_fps": round(alone, 1),
+               "share_of_decoder": round(row["fps"] / alone, 3)}  # fmt: skip
+
+
+def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """8K film to mask video with four decoder sessions, against the same sessions decoding alone."""
+    del peer
+    film = make_film(folder, "8K", SIZES["8K"], 2 * FRAMES["8K"])
+    alone = decoder_alone(film, 4)
+    settings = {
+        "output.kinds": ["mask"],
+        "output.mask_max_width": 2048,
+        "model.input_size": 512,
+        "gpu.decoder_sessions": 4,
+    }
+    row = run_segment(film, folder / "mask.mp4", settings)
+    yield {"claim": "file to mask 8K, 4 decoder sessions", **row, "decoder_alone_fps": round(alone, 1),
+           "share_of_decoder": round(row["fps"] / alone, 3)}  # fmt: skip
+
+
+def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """File to key-colour H.264 on the CPU's encoder, and the authors' converter."""
+    for name, frames in (("1080p", 3000), ("4K", 900), ("8K", 240)):
+        film = make_film(folder, name, SIZES[name], FRAMES[name])
+        short = folder / f"short_{name}.mp4"
+        if not short.exists():
+            trim(film, short, frames)
+        settings = {"output.kinds": ["key"], "model.input_size": 512, "output.speed": "fast"}
+        row = run_segment(short, folder / "key.mp4", settings)
+        row["peer_fps"] = None if peer is None else round(peer_convert(peer, short, SIZES[name]), 2)
+        if row["peer_fps"]:
+            row["ratio_to_peer"] = round(row["fps"] / row["peer_fps"], 1)
+        yield {"claim": f"file to key {name}", **row}
+
+
+def trim(film: Path, target: Path, frames: int) -> None:
+    """The first frames of a film, copied."""
+    with av.open(str(film)) as source, av.open(str(target), "w") as sink:
+        stream = source.streams.video[0]
+        copy = sink.add_stream_from_template(stream)
+        for number, packet in enumerate(source.demux(stream)):
+            if number >= frames:
+                break
+            packet.stream = copy
+            sink.mux(packet)
+
+
+def peer_network(folder: Path) -> Any:
+    """The authors' network, scripted and frozen, FP16, random weights."""
+    sys.path.insert(0, str(folder))
+    from model import MattingNetwork
+
+    torch.manual_seed(0)
+    network = MattingNetwork("mobilenetv3").eval().cuda().half()
+    return torch.jit.freeze(torch.jit.script(network))
+
+
+def peer_convert(folder: Path, film: Path, size: tuple[int, int], limit: int = 60) -> float:
+    """Frames a second of the authors' green-screen loop, its reader replaced by a plain PyAV loop."""
+    network = peer_network(folder)
+    ratio = 512 / max(size)
+    green = torch.tensor([120, 255, 155], device="cuda").div(255).view(1, 3, 1, 1).half()
+    state = [None] * 4
+    started, count = 0.0, 0
+    with av.open(str(film)) as source, av.open("/tmp/peer.mp4", "w") as sink, torch.no_grad():
+        out = sink.add_stream("libx264", rate=RATE)
+        out.width, out.height, out.pix_fmt = *size, "yuv420p"
+        for frame in source.decode(video=0):
+            rgb = (
+                torch.from_numpy(frame.to_ndarray(format="rgb24"))
+                .cuda()
+                .permute(2, 0, 1)[None]
+                .half()
+                .div(255)
+            )
+            foreground, alpha, *state = network(rgb, *state, ratio)
+            picture = (
+                (foreground * alpha + green * (1 - alpha)).mul(255).byte()[0].permute(1, 2, 0).cpu().numpy()
+            )
+            sink.mux(out.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            count += 1
+            if count == 10:
+                started = time.perf_counter()
+            if count == limit + 10:
+                break
+        elapsed = time.perf_counter() - started
+        sink.mux(out.encode(None))
+    return limit / elapsed
+
+
+def latency(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """Batch 1: network and both kernels on a 1080p frame; and packet in to composited frame at 4K."""
+    from vitascope.gpu.kernels.preprocess import preprocess
+    from vitascope.gpu.kernels.region import Region
+    from vitascope.gpu.kernels.render import OnColor, render
+    from vitascope.gpu.streams import JobStreams
+    from vitascope.segmentation.shots import ShotInference
+
+    loaded = load_settings(flags={"model.name": "rvm", "gpu.device": "cuda", "model.input_size": 512})
+    with Segmenter(loaded=loaded) as segmenter:
+        streams = JobStreams(segmenter.device)
+        streams.bind(streams.computing)
+        network = segmenter.chosen.network
+        film = make_film(folder, "1080p", SIZES["1080p"], FRAMES["1080p"])
+        with open_video(film, cuda_device=0) as reader:
+            frames = [next(reader) for _ in range(48)]
+        regions = [Region(0, 0, 1920, 1080)]
+        wanted = network.input_for((1080, 1920))
+        shots = ShotInference(network, warm_up_frames=3)
+        images = cupy.empty((1, 1, 3, *wanted.size), wanted.dtype)
+
+        def step(frame: Frame) -> Frame:
+            preprocess(frame, regions=regions, size=wanted.size, dtype=wanted.dtype, out=images[0])
+            (answer,) = shots.run(images, [False])
+            return render(
+                frame, regions=regions, gain=answer.gain, offset=answer.offset, paint=OnColor((120, 255, 155))
+            )
+
+        ours = timed(step, frames)
+        row: dict[str, Any] = {
+            "claim": "network and both kernels, 1080p, batch 1",
+            **ours,
+            "network_size": wanted.size,
+        }
+        if peer is not None:
+            scripted = peer_network(peer)
+            state: list[Any] = [None] * 4
+            rgb = [torch.rand(1, 3, 1080, 1920, device="cuda").half() for _ in range(8)]
+
+            def upstream(index: int) -> None:
+                nonlocal state
+                with torch.no_grad():
+                    _, _, *state = scripted(rgb[index % 8], *state, 512 / 1920)
+
+            with torch.cuda.stream(torch.cuda.ExternalStream(streams.computing.ptr)):
+                theirs = timed(upstream, list(range(48)))
+            row |= {
+                "peer_p50_ms": theirs["p50_ms"],
+                "ratio_to_peer": round(theirs["p50_ms"] / ours["p50_ms"], 2),
+            }
+        yield row
+        yield {"claim": "packet in to composited frame, 4K, batch 1", **live_latency(folder, segmenter)}
+
+
+def timed(run: Callable[[Any], object], items: list[Any], rounds: int = 6) -> dict[str, float]:
+    """Host latency of single steps, from call to result on the GPU, in milliseconds."""
+    for item in items:
+        run(item)
+    cupy.cuda.get_current_stream().synchronize()
+    times = []
+    for _ in range(rounds):
+        for item in items:
+            started = time.perf_counter()
+            run(item)
+            cupy.cuda.get_current_stream().synchronize()
+            times.append((time.perf_counter() - started) * 1e3)
+    return {f"p{p}_ms": round(float(np.percentile(times, p)), 3) for p in (50, 95, 99)} | {
+        "count": len(times)
+    }
+
+
+def live_latency(folder: Path, segmenter: Segmenter) -> dict[str, Any]:
+    """From the moment a packet is handed to the decoder until its composited frame is on the GPU."""
+    from vitascope.gpu.kernels.preprocess import preprocess
+    from vitascope.gpu.kernels.region import Region
+    from vitascope.gpu.kernels.render import OnColor, render
+    from vitascope.segmentation.shots import ShotInference
+
+    film = make_film(folder, "4K", SIZES["4K"], 600, reordered=False)
+    width, height = SIZES["4K"]
+    regions = [Region(0, 0, width, height)]
+    network = segmenter.chosen.network
+    wanted = network.input_for((height, width))
+    shots = ShotInference(network, warm_up_frames=3)
+    images = cupy.empty((1, 1, 3, *wanted.size), wanted.dtype)
+    times = []
+    with open_video(film, cuda_device=0) as reader:
+        started = time.perf_counter()
+        # The reader feeds packets until a picture comes out: with no reordering, one packet for each picture.
+        for frame in reader:
+            preprocess(frame, regions=regions, size=wanted.size, dtype=wanted.dtype, out=images[0])
+            (answer,) = shots.run(images, [False])
+            render(
+                frame, regions=regions, gain=answer.gain, offset=answer.offset, paint=OnColor((120, 255, 155))
+            )
+            cupy.cuda.get_current_stream().synchronize()
+            times.append((time.perf_counter() - started) * 1e3)
+            started = time.perf_counter()
+    times = times[60:]
+    return {f"p{p}_ms": round(float(np.percentile(times, p)), 3) for p in (50, 95, 99)} | {
+        "count": len(times)
+    }
+
+
+def endurance(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """20,000 frames: memory of the GPU flat after warm-up, no frame lost."""
+    del peer
+    film = make_film(folder, "long", (1280, 720), 20_040)
+    loaded = load_settings(
+        profile="fast", flags={"model.name": "rvm", "gpu.device": "cuda", "model.input_size": 512}
+    )
+    used = []
+    with Segmenter(loaded=loaded) as segmenter:
+        count = 0
+        for count, _ in enumerate(segmenter.stream(film), start=1):
+            if count % 1000 == 0:
+                free, total = cupy.cuda.runtime.memGetInfo()
+                used.append(round((total - free) / 2**20))
+    if count != count_frames(film):
+        raise SystemExit(f"{count} frames came of {count_frames(film)}")
+    yield {
+        "claim": "20,000 frames",
+        "frames": count,
+        "used_mib_every_1000": used,
+        "growth_mib": used[-1] - used[3],
+    }
+
+
+RUNS: dict[str, Callable[[Path, Path | None], Iterator[dict[str, Any]]]] = {
+    "latency": latency,
+    "masks": masks,
+    "sessions": sessions,
+    "keys": keys,
+    "endurance": endurance,
+}
+
+
+def main() -> None:
+    """Run what was asked for; print and write the rows as they come."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(RUNS))
+    parser.add_argument("--peer", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--cut", nargs=2, type=Path, help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    if wanted.cut:
+        cut(*wanted.cut)
+        return
+    machine = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    answer = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    machine["commit"] = answer.stdout.strip()
+    rows = []
+    folder = Path(tempfile.gettempdir()) / "vitascope_films"
+    folder.mkdir(exist_ok=True)
+    for name in wanted.only or RUNS:
+        for row in RUNS[name](folder, wanted.peer):
+            rows.append({**row, **machine})
+            print(json.dumps(row), flush=True)
+            if wanted.out is not None:
+                wanted.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Opening an ONNX Runtime session on one execution provider, and making sure that this one runs the network.
+
+ONNX Runtime falls back in silence: a provider whose libraries are missing is dropped, and operators that no other
+provider takes run on the CPU. Here a provider that was asked for is the one that runs, or opening fails.
+
+Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` are written from ONNX Runtime's documentation
+and exercised by contract tests; they have not yet run on a GPU. Of ``tensorrt-rtx`` it is known that it registers on
+a Hopper GPU and then offers no device.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import onnxruntime as ort
+
+from vitascope.errors import EngineError, MissingDependencyError
+from vitascope.gpu.engines.engine import ShapeRange
+
+__all__ = ["PROVIDER_LABELS", "Provider", "SessionRequest", "missing_provider", "open_session"]
+
+Provider = Literal["cpu", "cuda", "tensorrt", "tensorrt-rtx"]
+
+PROVIDER_LABELS: Mapping[Provider, str] = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "tensorrt": "TensorRT",
+    "tensorrt-rtx": "TensorRT-RTX",
+}
+"""What reports call the providers."""
+
+_EXECUTION_PROVIDERS: Mapping[Provider, str] = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "tensorrt-rtx": "NvTensorRTRTXExecutionProvider",
+}
+_RTX_MODULE = "onnxruntime_ep_nv_tensorrt_rtx"
+_INSTALL: Mapping[Provider, str] = {
+    "cuda": "pip uninstall onnxruntime && pip install onnxruntime-gpu",
+    "tensorrt": "pip uninstall onnxruntime && pip install onnxruntime-gpu tensorrt",
+    "tensorrt-rtx": "pip install onnxruntime-ep-nv-tensorrt-rtx-cu13",
+}
+# ONNX Runtime's levels: 4 is fatal. Its errors reach us as exceptions; printed too, they would break the
+# one line on stderr that a failure gets.
+FATAL = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """How a network shall run."""
+
+    provider: Provider
+    threads: int
+    """Inside one operator, on the CPU."""
+    device_id: int = 0
+    stream: int = 0
+    """CUDA stream handle that the GPU's work goes to; never the default stream."""
+    cache_dir: Path | None = None
+    """Where TensorRT keeps what it built; None builds anew each time."""
+    cuda_graph: bool = False
+    allow_tf32: bool = True
+    cudnn_benchmark: bool = True
+    deterministic: bool = False
+    profiles: Mapping[str, ShapeRange] = field(default_factory=dict)
+    """For TensorRT: sizes of inputs with free dimensions."""
+
+
+def missing_provider(provider: Provider) -> str | None:
+    """Why a provider cannot be asked for here, with what would install it; None when it can be tried."""
+    if provider == "tensorrt-rtx":
+        try:
+            _register_rtx_plugin()
+        except MissingDependencyError as error:
+            return str(error)
+        return None
+    if _EXECUTION_PROVIDERS[provider] in ort.get_available_providers():
+        return None
+    return (
+        f"this ONNX Runtime has no {PROVIDER_LABELS[provider]} execution provider: {_INSTALL[provider]} "
+        "(onnxruntime and onnxruntime-gpu exclude each other)"
+    )
+
+
+def open_session(source: str | bytes, request: SessionRequest, *, label: str) -> ort.InferenceSession:
+    """Open a network on the provider that was asked for.
+
+    Raises:
+        MissingDependencyError: The provider is not installed; the message names the package.
+        EngineError: The network cannot be loaded, or ONNX Runtime would run it elsewhere.
+    """
+    if reason := missing_provider(request.provider):
+        raise MissingDependencyError(reason)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = request.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = FATAL
+    options.use_deterministic_compute = request.deterministic
+    # Worker threads sleep while they wait instead of spinning, because decode and encode want the same cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    providers: list[Any] | None = _providers(request)
+    if request.provider != "cpu":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if request.provider == "tensorrt-rtx":
+        options.add_provider_for_devices([_rtx_device(request, label)], _rtx_options(request))
+        providers = None
+    try:
+        # Without enable_fallback=0 a session whose provider fails prints that, and opens on the CPU.
+        session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
+    except Exception as error:  # ONNX Runtime raises a dozen types whose only common base is Exception
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EngineError(f"{label}: ONNX Runtime cannot load it: {reason}") from error
+    _require_provider(session, request, label)
+    return session
+
+
+def _providers(request: SessionRequest) -> list[Any]:
+    """The provider and those that take what it leaves, in order."""
+    cpu = _EXECUTION_PROVIDERS["cpu"]
+    if request.provider == "cpu":
+        return [cpu]
+    cuda = (_EXECUTION_PROVIDERS["cuda"], _cuda_options(request))
+    if request.provider == "cuda":
+        return [cuda, cpu]
+    return [(_EXECUTION_PROVIDERS["tensorrt"], _tensorrt_options(request)), cuda, cpu]
+
+
+def _cuda_options(request: SessionRequest) -> dict[str, str]:
+    return {
+        "device_id": str(request.device_id),
+        "user_compute_stream": str(request.stream),
+        "use_tf32": _flag(request.allow_tf32),
+        "cudnn_conv_algo_search": "EXHAUSTIVE" if request.cudnn_benchmark else "HEURISTIC",
+        # Under TensorRT the graph is captured by TensorRT's provider.
+        "enable_cuda_graph": _flag(request.cuda_graph and request.provider == "cuda"),
+    }
+
+
+def _tensorrt_options(request: SessionRequest) -> dict[str, str]:
+    options = {
+        "device_id": str(request.device_id),
+        "user_compute_stream": str(request.stream),
+        "trt_cuda_graph_enable": _flag(request.cuda_graph),
+        **_profile_options("trt", request.profiles),
+    }
+    if request.cache_dir is not None:
+        options |= {
+            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_path": str(request.cache_dir),
+            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_path": str(request.cache_dir),
+        }
+    return options
+
+
+def _rtx_options(request: SessionRequest) -> dict[str, str]:
+    options = {
+        "device_id": str(request.device_id),
+        "has_user_compute_stream": "1",
+        "user_compute_stream": str(request.stream),
+        "enable_cuda_graph": _flag(request.cuda_graph),
+        **_profile_options("nv", request.profiles),
+    }
+    if request.cache_dir is not None:
+        options["nv_runtime_cache_path"] = str(request.cache_dir)
+    return options
+
+
+def _profile_options(prefix: str, profiles: Mapping[str, ShapeRange]) -> dict[str, str]:
+    """``name:1x3x256x256,…`` for the smallest, usual and largest sizes."""
+    if not profiles:
+        return {}
+
+    def listed(field_name: str) -> str:
+        return ",".join(
+            f"{name}:{'x'.join(str(side) for side in getattr(shapes, field_name))}"
+            for name, shapes in profiles.items()
+        )
+
+    return {
+        f"{prefix}_profile_min_shapes": listed("smallest"),
+        f"{prefix}_profile_opt_shapes": listed("usual"),
+        f"{prefix}_profile_max_shapes": listed("largest"),
+    }
+
+
+def _flag(value: bool) -> str:
+    return "1" if value else "0"
+
+
+@cache
+def _register_rtx_plugin() -> str:
+    """Load the TensorRT-RTX plugin once in this process; its execution provider's name."""
+    try:
+        plugin: Any = importlib.import_module(_RTX_MODULE)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the TensorRT-RTX execution provider is not installed: {_INSTALL['tensorrt-rtx']}"
+        ) from error
+    name: str = plugin.get_ep_name()
+    try:
+        ort.register_execution_provider_library(name, plugin.get_library_path())
+    except Exception as error:  # see open_session
+        raise MissingDependencyError(
+            f"the TensorRT-RTX execution provider is installed but cannot be loaded: {str(error).splitlines()[0]}"
+        ) from error
+    return name
+
+
+def _rtx_device(request: SessionRequest, label: str) -> Any:
+    name = _register_rtx_plugin()
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == name]
+    if len(devices) <= request.device_id:
+        raise EngineError(
+            f"{label}: TensorRT-RTX offers {len(devices)} GPUs here, and number {request.device_id} was asked for; "
+            "it takes RTX cards (compute capability 7.5, 8.6, 8.9 and 12), not A100, H100 or H200"
+        )
+    return devices[request.device_id]
+
+
+def _require_provider(session: ort.InferenceSession, request: SessionRequest, label: str) -> None:
+    """Refuse a session that runs on other providers than the one that was asked for.
+
+    Raises:
+        EngineError: The provider was dropped, or took not one operator.
+    """
+    wanted, shown = _EXECUTION_PROVIDERS[request.provider], PROVIDER_LABELS[request.provider]
+    used = session.get_providers()
+    if wanted not in used:
+        raise EngineError(
+            f"{label}: ONNX Runtime could not start its {shown} execution provider and would use {', '.join(used)}; "
+            f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
+        )
+    if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
+        return  # before ONNX Runtime 1.24 a session does not tell who took what
+    assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
+    if wanted not in assigned:
+        raise EngineError(
+            f"{label}: the {shown} execution provider takes none of the network's operators; "
+            f"they would all run on {', '.join(sorted(assigned)) or 'no provider'}"
+        )

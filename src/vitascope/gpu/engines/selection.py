@@ -1,0 +1,134 @@
+"""Which engine runs a network: the fastest that is installed and right, or the one that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from vitascope.errors import EngineError, MissingDependencyError, VitascopeError, one_line
+from vitascope.gpu.engines.engine import Precision
+from vitascope.gpu.engines.self_check import Arrays, Machine, Runner, SelfCheck, Subject
+
+__all__ = ["Candidate", "Chosen", "choose_engine"]
+
+
+class Closable(Protocol):
+    """An opened engine, or a network on its engine."""
+
+    def close(self) -> None:
+        """Free it."""
+        ...
+
+
+OpenedT = TypeVar("OpenedT", bound=Closable)
+
+
+# Without slots: with them, a frozen generic class cannot be called as Candidate[X](…).
+@dataclass(frozen=True, kw_only=True)
+class Candidate(Generic[OpenedT]):
+    """An engine that could run a network: not opened yet, perhaps not installed."""
+
+    name: str
+    """What one asks for it by; several ways to run one library share a name."""
+    precision: Precision
+    open: Callable[[], OpenedT]
+    """Opens it; raises one of Vitascope's errors where that cannot be."""
+    describe: Callable[[OpenedT], str]
+    """Engine and version, as reports show it."""
+    runner: Callable[[OpenedT], Runner]
+    """How the self-check runs it."""
+    is_reference: bool = False
+    """True for ONNX Runtime on the CPU, which the others are checked against."""
+
+
+@dataclass(frozen=True)
+class Chosen(Generic[OpenedT]):
+    """The engine that was taken, and why."""
+
+    engine: OpenedT
+    name: str
+    """Of its candidate."""
+    reasons: tuple[str, ...]
+    """One line for each candidate that was looked at, for the report; the last one is about ``engine``."""
+
+
+def choose_engine(
+    candidates: Sequence[Candidate[OpenedT]],
+    *,
+    wanted: str = "auto",
+    reference: Runner,
+    make_inputs: Callable[[], Arrays],
+    model: str,
+    machine: Machine,
+    cache_dir: Path | None,
+) -> Chosen[OpenedT]:
+    """Open the first candidate that is installed and passes its self-check.
+
+    Args:
+        candidates: The fastest first.
+        wanted: A name: one of the candidates that bear it has to work; or ``auto``.
+        reference: The network under ONNX Runtime on the CPU.
+        make_inputs: Random inputs for the check.
+        model: The network's sha256.
+        machine: What verdicts hold on.
+        cache_dir: Where verdicts are kept; None checks anew each time.
+
+    Returns:
+        The opened engine; the caller closes it.
+
+    Raises:
+        EngineError: No candidate works, or none is called ``wanted``.
+        MissingDependencyError: None of them is installed; the message names the packages.
+        VitascopeError: What opening or checking raises, where one candidate alone is called ``wanted``.
+    """
+    admitted = [candidate for candidate in candidates if wanted in ("auto", candidate.name)]
+    if not admitted:
+        known = dict.fromkeys(candidate.name for candidate in candidates)
+        raise EngineError(f"no engine is called {wanted!r} here; there are {', '.join((*known, 'auto'))}")
+    check = SelfCheck(reference=reference, make_inputs=make_inputs, cache_dir=cache_dir)
+    reasons: list[str] = []
+    all_missing = True
+    for candidate in admitted:
+        try:
+            engine, reason = _open_checked(candidate, check, model=model, machine=machine)
+        except VitascopeError as error:
+            if len(admitted) == 1:
+                raise
+            all_missing = all_missing and isinstance(error, MissingDependencyError)
+            reasons.append(f"{candidate.name} is not used: {one_line(error)}")
+            continue
+        return Chosen(engine, candidate.name, (*reasons, reason))
+    kind = MissingDependencyError if all_missing else EngineError
+    raise kind(f"no engine works here: {'; '.join(reasons)}")
+
+
+def _open_checked(
+    candidate: Candidate[OpenedT], check: SelfCheck, *, model: str, machine: Machine
+) -> tuple[OpenedT, str]:
+    """An opened engine and the reason for taking it."""
+    engine = candidate.open()
+    try:
+        return engine, _reason(candidate, engine, check, model=model, machine=machine)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _reason(
+    candidate: Candidate[OpenedT], engine: OpenedT, check: SelfCheck, *, model: str, machine: Machine
+) -> str:
+    """Why an engine may be used.
+
+    Raises:
+        EngineError: It failed its check.
+    """
+    shown = candidate.describe(engine)
+    if candidate.is_reference:
+        return f"{shown} is used: the others are checked against it"
+    subject = Subject(model=model, engine=shown, precision=candidate.precision, machine=machine)
+    verdict = check.verdict(subject, candidate.runner(engine))
+    if not verdict.passed:
+        raise EngineError(f"{shown} failed its check on {machine.gpu}: {verdict.reason}")
+    return f"{shown} is used: {verdict.reason}"

@@ -1,0 +1,100 @@
+"""A batch of pictures to a network's input: scale, mean and standard deviation, layout and element type in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+
+__all__ = ["INPUT_DTYPES", "MAX_CHANNELS", "BatchLayout", "batch_normalize"]
+
+BatchLayout = Literal["NCHW", "NHWC"]
+
+INPUT_DTYPES = ("uint8", "uint16", "float16", "float32")
+"""Element types that ``batch_normalize`` reads."""
+
+MAX_CHANNELS = 4
+
+
+def batch_normalize(
+    images: npt.NDArray[Any],
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    scale: float = 1 / 255,
+    layout_in: BatchLayout = "NHWC",
+    layout_out: BatchLayout = "NCHW",
+    dtype: Literal["float32", "float16"] = "float32",
+    out: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[Any]:
+    """``(images * scale - mean) / std`` for each channel, computed in float32.
+
+    Runs where the images are: NumPy on the CPU; CuPy in one kernel on the GPU, ordered on the current stream. There
+    float32 results agree to 2e-6 of the largest term, float16 results to one unit in the last place.
+
+    Args:
+        images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. Anything but
+            C-contiguous memory costs a copy.
+        mean: Of each channel, after ``scale``.
+        std: Of each channel, not 0.
+        scale: What brings code values to the range that mean and std are given in.
+        layout_in: Order of the axes of ``images``.
+        layout_out: Order of the axes of the result.
+        dtype: Element type of the result.
+        out: Where to write: C-contiguous, on the images' device; a new array when omitted.
+
+    Returns:
+        [N, C, H, W] or [N, H, W, C] of ``dtype``, C-contiguous.
+
+    Raises:
+        ValueError: Shapes or dtypes do not fit, or a standard deviation is 0.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if images.ndim != 4 or images.dtype.name not in INPUT_DTYPES:
+        raise ValueError(
+            f"images are {images.dtype} {images.shape}, expected 4 axes of {', '.join(INPUT_DTYPES)}"
+        )
+    count, *picture = images.shape
+    channels, height, width = picture if layout_in == "NCHW" else (picture[2], picture[0], picture[1])
+    if not 1 <= channels <= MAX_CHANNELS or len(mean) != channels or len(std) != channels:
+        raise ValueError(
+            f"{layout_in} {images.shape} has {channels} channels, mean {len(mean)} and std {len(std)}; "
+            f"expected the same number, 1 to {MAX_CHANNELS}"
+        )
+    if 0 in std:
+        raise ValueError(f"std is {tuple(std)}, expected none to be 0")
+    shape = (count, channels, height, width) if layout_out == "NCHW" else (count, height, width, channels)
+    if out is not None and (
+        out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags["C_CONTIGUOUS"]
+    ):
+        raise ValueError(f"out is {out.dtype} {out.shape}, expected C-contiguous {dtype} {shape}")
+    gain = np.asarray(scale / np.asarray(std, np.float64), np.float32)
+    offset = np.asarray(-np.asarray(mean, np.float64) / np.asarray(std, np.float64), np.float32)
+    if is_on_gpu(images):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.batch_normalize_cuda import launch_batch_normalize
+
+        made: npt.NDArray[Any] = launch_batch_normalize(
+            images,
+            gain,
+            offset,
+            layout_in=layout_in,
+            layout_out=layout_out,
+            dtype=dtype,
+            shape=shape,
+            out=out,
+        )
+        return made
+    result: npt.NDArray[Any] = np.empty(shape, dtype) if out is None else out
+    sources = images if layout_in == "NCHW" else np.moveaxis(images, -1, 1)
+    targets = result if layout_out == "NCHW" else np.moveaxis(result, -1, 1)
+    for channel in range(channels):
+        plane = sources[:, channel].astype(np.float32)
+        plane *= gain[channel]
+        plane += offset[channel]
+        targets[:, channel] = plane
+    return result

@@ -1,0 +1,349 @@
+"""Launch of ``composite.cu``: one pass over a picture for whatever is painted, and the results' memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from vitascope.frames import PIXEL_FORMATS, Frame, Plane, Rotation, YuvFormat
+from vitascope.gpu.kernels.composite import color_codes, matte_color, matte_levels
+from vitascope.gpu.kernels.composite_job import (
+    MAX_EYES,
+    color_parameters,
+    describe_cells,
+    describe_eyes,
+    set_behind,
+)
+from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.guided import alpha_dtype
+from vitascope.gpu.kernels.region import Region
+
+__all__ = [
+    "Coefficients",
+    "chroma_weights_on_gpu",
+    "empty_planes",
+    "foreground_on_gpu",
+    "paint_on_gpu",
+    "refine_on_gpu",
+]
+
+# As in composite.cu.
+_THREADS, _WIDTH, _MIXED_ROWS = 32, 8, 32
+_CELL_BYTES = 16
+# Beyond this the kernel reads coefficients from global memory: they are then about as fine as the picture itself.
+_MAX_SHARED_BYTES = 16 * 1024
+# Rows that a strip's beginning costs as much as: first cells, left neighbours, first loads.
+_STRIP_OVERHEAD_ROWS = 8
+_MAX_STRIP_ROWS = 64
+_BLOCKS = 16  # that fit a multiprocessor: 32 threads of 128 registers
+
+_Kind = Literal["ALPHA", "WEIGHTS", "MATTE", "COLOR", "FRAME", "TINT", "FOREGROUND"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coefficients:
+    """Guided-filter coefficients of every eye, upright, as ``render`` takes them."""
+
+    gain: Any
+    """CuPy float16 or float32 [E, C, h, w], any strides; the last plane is alpha's."""
+    offset: Any
+    rotation_degrees: Rotation = 0
+
+
+def refine_on_gpu(frame: Frame, regions: Sequence[Region], coefficients: Coefficients) -> Plane:
+    """``refine_alpha`` for CuPy planes."""
+    import cupy
+
+    covered = sum(region.width * region.height for region in regions) == frame.width * frame.height
+    made = (cupy.empty if covered else cupy.zeros)((frame.height, frame.width), alpha_dtype(frame))
+    _launch(
+        "ALPHA", frame, regions, coefficients=coefficients, made=(made,), made_depth=frame.format.bit_depth
+    )
+    result: Plane = made
+    return result
+
+
+def chroma_weights_on_gpu(frame: Frame, alpha: Plane) -> Plane:
+    """Alpha at the chroma sites of a frame that is one picture: [ceil(H / 2), ceil(W / 2)] of alpha's dtype."""
+    import cupy
+
+    width, height = frame.format.chroma_size(frame.width, frame.height)
+    made = cupy.empty((height, width), alpha.dtype)
+    _launch(
+        "WEIGHTS", frame, [_whole(frame)], alpha=alpha, made=(None, made), made_depth=frame.format.bit_depth
+    )
+    result: Plane = made
+    return result
+
+
+def foreground_on_gpu(
+    frame: Frame, alpha: Plane, regions: Sequence[Region], coefficients: Coefficients
+) -> Frame:
+    """``decontaminate`` for CuPy planes; the coefficients are the three of the foreground, [E, 3, h, w]."""
+    made = empty_planes(frame.format, frame.width, frame.height)
+    _launch(
+        "FOREGROUND", frame, regions, alpha=alpha, coefficients=coefficients, made=made,
+        made_depth=frame.format.bit_depth, made_shift=frame.format.sample_shift, decontaminates=True,
+    )  # fmt: skip
+    return replace(frame, planes=made, ready=None)
+
+
+def paint_on_gpu(
+    frame: Frame,
+    regions: Sequence[Region],
+    matte: Coefficients | Plane,
+    paint: Paint,
+    *,
+    decontaminates: bool = False,
+    planar: bool = False,
+) -> Frame:
+    """Paint every eye by itself, in one launch on the current CuPy stream.
+
+    Args:
+        frame: NV12 or P010 in CuPy planes.
+        regions: At most two, of whole chroma blocks; together they cover the frame.
+        matte: Coefficients, or a finished alpha plane of ``alpha_dtype(frame)`` [H, W].
+        paint: What to paint.
+        decontaminates: Take the network's foreground first; needs coefficients of four planes.
+        planar: Make yuv420p or yuv420p10le instead of NV12 or P010.
+
+    Returns:
+        A frame whose planes are dense and lie in one allocation; ordered on the current stream.
+
+    Raises:
+        ValueError: The frame is not semi-planar, or anything else does not fit it.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    fmt, color = _made_format(frame, paint, planar=planar), frame.color
+    if isinstance(paint, MatteOnly):
+        color = matte_color(frame.color, full_range=paint.full_range)
+    kinds: dict[type, _Kind] = {MatteOnly: "MATTE", OnColor: "COLOR", OnFrame: "FRAME", Tint: "TINT"}
+    made = empty_planes(fmt, frame.width, frame.height)
+    _launch(
+        kinds[type(paint)], frame, regions, made=made, made_depth=fmt.bit_depth, made_shift=fmt.sample_shift,
+        paint=paint, planar=not fmt.semi_planar, decontaminates=decontaminates,
+        coefficients=matte if isinstance(matte, Coefficients) else None,
+        alpha=None if isinstance(matte, Coefficients) else matte,
+    )  # fmt: skip
+    return replace(frame, planes=made, format=fmt, color=color, ready=None)
+
+
+def empty_planes(fmt: YuvFormat, width: int, height: int) -> tuple[Any, ...]:
+    """Dense CuPy planes one behind the other in one allocation, as encoders and single copies want them."""
+    import cupy
+
+    chroma_width, chroma_height = fmt.chroma_size(width, height)
+    luma, chroma = width * height, chroma_width * chroma_height
+    flat = cupy.empty(luma + 2 * chroma, fmt.dtype)
+    luma_plane = flat[:luma].reshape(height, width)
+    if fmt.semi_planar:
+        return luma_plane, flat[luma:].reshape(chroma_height, chroma_width, 2)
+    return luma_plane, *flat[luma:].reshape(2, chroma_height, chroma_width)
+
+
+def _made_format(frame: Frame, paint: Paint, *, planar: bool) -> YuvFormat:
+    depth = frame.format.bit_depth
+    if isinstance(paint, MatteOnly) and paint.bit_depth is not None:
+        depth = paint.bit_depth
+    names = ("yuv420p", "yuv420p10le") if planar else ("nv12", "p010le")
+    return PIXEL_FORMATS[names[depth > 8]]
+
+
+def _launch(
+    kind: _Kind,
+    frame: Frame,
+    regions: Sequence[Region],
+    *,
+    made: tuple[Any, ...],
+    made_depth: int,
+    made_shift: int = 0,
+    alpha: Any = None,
+    coefficients: Coefficients | None = None,
+    paint: Paint | None = None,
+    planar: bool = False,
+    decontaminates: bool = False,
+) -> None:
+    _check(frame, regions, alpha, coefficients, decontaminates=decontaminates)
+    is_deep = frame.format.bit_depth > 8
+    job = color_parameters(frame.color, frame.format).copy()
+    job["width"], job["height"] = frame.width, frame.height
+    job["frame"] = _picture(frame)
+    read = [*frame.planes]
+    describe_eyes(job, frame, regions)
+    _describe_paint(job, frame, paint)
+    if isinstance(paint, OnFrame):
+        job["behind"] = _picture(paint.background)
+        read += paint.background.planes
+        wait_until_ready(paint.background)
+    if alpha is not None:
+        job["alpha"], job["alpha_pitch"] = alpha.data.ptr, _pitch(alpha)
+        read.append(alpha)
+    _describe_result(job, made)
+    cell_steps, coefficient = (0.0, 0.0), "float"
+    if coefficients is not None:
+        gain, offset = coefficients.gain, coefficients.offset
+        if gain.dtype != offset.dtype:
+            gain, offset = gain.astype(np.float32), offset.astype(np.float32)
+        cell_steps = describe_cells(job, regions, gain, offset, coefficients.rotation_degrees)
+        coefficient = "float" if gain.dtype == np.float32 else "__half"
+    tile_width = _tile_width(kind, frame)
+    rows = _strip_rows(tuple(regions), tile_width, _multiprocessors(), decontaminates=decontaminates)
+    job["rows"] = rows
+    shared_bytes = (
+        _CELL_BYTES * (int(rows * cell_steps[0]) + 3) * (int(_THREADS * _WIDTH * cell_steps[1]) + 3)
+    )
+    is_shared = alpha is not None or shared_bytes <= _MAX_SHARED_BYTES
+    kernel = cuda_kernel(
+        "composite.cu",
+        "composite",
+        PAINT=f"PAINT_{kind}",
+        DEEP=int(is_deep),
+        MADE_DEEP=int(made_depth > 8),
+        MADE_SHIFT=made_shift,
+        COEFFICIENT=coefficient,
+        ALPHA_GIVEN=int(alpha is not None),
+        DECONTAMINATE=int(decontaminates),
+        COSITED_X=int(frame.color.chroma_location in ("left", "topleft")),
+        COSITED_Y=int(frame.color.chroma_location == "topleft"),
+        PLANAR=int(planar or kind == "WEIGHTS"),
+        WHOLE=int(_is_whole(frame, regions, read)),
+        SHARED=int(is_shared),
+    )
+    # The first tile of an eye begins at a multiple of 8 columns and of 2 rows.
+    columns = max(region.width + region.x % _WIDTH for region in regions)
+    lines = max(region.height + region.y % 2 for region in regions)
+    grid = (math.ceil(columns / tile_width), math.ceil(lines / rows), len(regions))
+    wait_until_ready(frame)
+    with nvtx_range("composite"):
+        kernel(grid, (_THREADS,), (job,), shared_mem=shared_bytes if alpha is None and is_shared else 0)
+
+
+def _check(
+    frame: Frame,
+    regions: Sequence[Region],
+    alpha: Any,
+    coefficients: Coefficients | None,
+    *,
+    decontaminates: bool,
+) -> None:
+    if not frame.format.semi_planar:
+        raise ValueError(f"the GPU kernel reads NV12 and P010, not {frame.format.name}")
+    if not 1 <= len(regions) <= MAX_EYES:
+        raise ValueError(f"the GPU kernel paints one or two regions at once, not {len(regions)}")
+    if alpha is not None and (alpha.dtype != alpha_dtype(frame) or alpha.shape != frame.planes[0].shape):
+        raise ValueError(
+            f"alpha is {alpha.dtype} {alpha.shape}, expected {alpha_dtype(frame)} {frame.planes[0].shape}"
+        )
+    if coefficients is None:
+        return
+    gain, offset = coefficients.gain, coefficients.offset
+    if gain.shape != offset.shape or gain.ndim != 4 or gain.shape[0] != len(regions):
+        raise ValueError(
+            f"gain {gain.shape} and offset {offset.shape}, expected [{len(regions)}, planes, height, width]"
+        )
+    if {gain.dtype, offset.dtype} - {np.dtype(np.float16), np.dtype(np.float32)}:
+        raise ValueError(f"gain is {gain.dtype} and offset {offset.dtype}, expected float16 or float32")
+    if decontaminates and gain.shape[1] < 3:
+        raise ValueError(
+            f"decontamination needs the foreground's three planes of coefficients, not {gain.shape[1]}"
+        )
+
+
+def _describe_paint(job: Any, frame: Frame, paint: Paint | None) -> None:
+    if isinstance(paint, OnColor | Tint):
+        set_behind(job, color_codes(paint.rgb, frame.color, frame.format), frame.format)
+    if isinstance(paint, Tint):
+        job["opacity"] = paint.opacity
+    if isinstance(paint, MatteOnly):
+        depth = paint.bit_depth or frame.format.bit_depth
+        job["code"][0] = matte_levels(frame.color, full_range=paint.full_range, bit_depth=depth)
+    if isinstance(paint, OnFrame):
+        behind = paint.background
+        if behind.format != frame.format or behind.planes[0].shape != frame.planes[0].shape:
+            raise ValueError(f"background is {behind!r}, expected the size and format of {frame!r}")
+
+
+def _describe_result(job: Any, made: tuple[Any, ...]) -> None:
+    result = job["result"][0]
+    if made[0] is not None:
+        result["luma"], result["luma_pitch"] = made[0].data.ptr, _pitch(made[0])
+    if len(made) > 1:
+        result["chroma"], result["chroma_pitch"] = made[1].data.ptr, _pitch(made[1])
+    if len(made) > 2:
+        result["apart"] = (made[2].data.ptr - made[1].data.ptr) // made[1].itemsize
+
+
+def _picture(frame: Frame) -> tuple[int, int, int, int]:
+    luma, chroma = (plane for plane in frame.planes)
+    arrays: tuple[Any, Any] = (luma, chroma)  # CuPy arrays, whose pointers NumPy's types do not know
+    return arrays[0].data.ptr, arrays[1].data.ptr, _pitch(luma), _pitch(chroma)
+
+
+def _pitch(plane: Any) -> int:
+    return int(plane.strides[0] // plane.itemsize)
+
+
+def _is_whole(frame: Frame, regions: Sequence[Region], read: Sequence[Any]) -> bool:
+    """True when eyes begin and end on 8 columns and 2 rows, and so do all rows in memory.
+
+    What the kernel writes is dense, and so follows from the frame's size.
+    """
+    return (
+        frame.width % _WIDTH == 0
+        and frame.height % 2 == 0
+        and all(
+            (region.x | region.width) % _WIDTH == 0 and (region.y | region.height) % 2 == 0
+            for region in regions
+        )
+        and all(
+            (plane.data.ptr | plane.strides[0]) % (_WIDTH * plane.itemsize) == 0
+            and plane.strides[-1] == plane.itemsize
+            for plane in read
+        )
+    )
+
+
+def _tile_width(kind: _Kind, frame: Frame) -> int:
+    """Columns that a warp paints: where a chroma site weighs the column before it, one thread makes only that."""
+    is_cosited = frame.color.chroma_location in ("left", "topleft")
+    return _WIDTH * (_THREADS - (is_cosited and kind not in ("ALPHA", "MATTE")))
+
+
+@lru_cache(maxsize=64)
+def _strip_rows(
+    regions: tuple[Region, ...], tile_width: int, multiprocessors: int, *, decontaminates: bool
+) -> int:
+    """Rows of a warp's strip: long strips waste less on beginnings, short ones fill the GPU evenly."""
+    tiles_across = sum(math.ceil((region.width + region.x % _WIDTH) / tile_width) for region in regions)
+    height = max(region.height + region.y % 2 for region in regions)
+
+    def cost(rows: int) -> float:
+        tiles = tiles_across * math.ceil(height / rows)
+        return math.ceil(tiles / (_BLOCKS * multiprocessors)) * (rows + _STRIP_OVERHEAD_ROWS)
+
+    # Where samples are decontaminated, a block remembers which in shared memory.
+    longest = _MIXED_ROWS if decontaminates else _MAX_STRIP_ROWS
+    return min(range(4, longest + 1, 2), key=cost)
+
+
+@lru_cache(maxsize=8)
+def _multiprocessors_of(device: int) -> int:
+    import cupy
+
+    return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+def _multiprocessors() -> int:
+    import cupy
+
+    return _multiprocessors_of(cupy.cuda.Device().id)
+
+
+def _whole(frame: Frame) -> Region:
+    return Region(0, 0, frame.width, frame.height)

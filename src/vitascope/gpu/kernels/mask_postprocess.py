@@ -1,0 +1,220 @@
+"""Scores of a segmentation network to masks: decide, clean up, smooth, steady over time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.morphology import MAX_RADIUS_PX, dilate_disc, erode_disc
+
+__all__ = [
+    "MAX_CLASSES",
+    "MAX_SIGMA",
+    "WEIGHT_BITS",
+    "MaskKind",
+    "MaskSteps",
+    "postprocess_mask",
+    "vote_weights",
+]
+
+MaskKind = Literal["argmax", "threshold"]
+
+MAX_CLASSES = 256
+"""A class map has one byte a pixel."""
+
+MAX_SIGMA = 21.0
+"""Widest smoothing: three deviations to each side fit the GPU's tile."""
+
+WEIGHT_BITS = 12
+"""Of a Gaussian weight: the votes of a window, its product over both axes, fit 24 bits, which float32 holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskSteps:
+    """What is done to scores, in plain values; checked by ``postprocess_mask``."""
+
+    kind: MaskKind
+    class_index: int | None
+    threshold: float
+    smoothing_sigma: float
+    open_px: int
+    close_px: int
+    ema: float
+
+    @property
+    def is_class_map(self) -> bool:
+        """True when the result names classes instead of hiding and showing one."""
+        return self.kind == "argmax" and self.class_index is None
+
+
+def postprocess_mask(
+    scores: npt.NDArray[Any],
+    *,
+    kind: MaskKind = "argmax",
+    class_index: int | None = None,
+    threshold: float = 0.5,
+    smoothing_sigma: float = 0.0,
+    open_px: int = 0,
+    close_px: int = 0,
+    previous: npt.NDArray[np.uint8] | None = None,
+    ema: float = 0.0,
+    out: npt.NDArray[np.uint8] | None = None,
+) -> npt.NDArray[np.uint8]:
+    """Class map, or mask of one class, from a network's scores.
+
+    ==============================  ======================================================================
+    result                          when
+    ==============================  ======================================================================
+    class map, values 0..C - 1      ``argmax`` without a class: the class with the largest score, the first
+                                    of equals
+    mask, values 0..255             ``argmax`` with a class: 255 where that class wins
+    mask, values 0..255             ``threshold``: 255 where the class's score is at least ``threshold``
+    ==============================  ======================================================================
+
+    Then, in this order: opening and closing with discs (masks only), a Gaussian (a mask becomes soft; in a class map
+    the class with most Gaussian-weighted votes around a pixel takes it, the lowest of equals), and the moving average
+    with the previous result (masks only).
+
+    Runs where the scores are: NumPy on the CPU; CuPy on the GPU, ordered on the current stream. The results are equal
+    bit for bit: the Gaussian's weights are whole 4096ths.
+
+    Args:
+        scores: float16 or float32 [N, C, h, w]: logits or probabilities, C up to 256 for ``argmax``. Anything but
+            C-contiguous memory costs a copy.
+        kind: How scores become decisions.
+        class_index: The class to show. For ``threshold`` it may be omitted when C is 1.
+        threshold: Least score of a shown pixel, in the scores' own units; ``threshold`` only.
+        smoothing_sigma: Standard deviation of the Gaussian in pixels of the scores, 0 (none) to 21.
+        open_px: Radius of the disc that takes specks away, 0 to 256.
+        close_px: Radius of the disc that then fills holes, 0 to 256.
+        previous: uint8 [N, h, w]: the result for the frame before, on the scores' device; None for the first frame,
+            which is taken as it is.
+        ema: Weight of ``previous``, 0 (none) to below 1.
+        out: uint8 [N, h, w], C-contiguous: where to write, and it may be ``previous``; a new array when omitted.
+
+    Returns:
+        uint8 [N, h, w], C-contiguous, on the scores' device.
+
+    Raises:
+        ValueError: Shapes, dtypes or numbers do not fit, or a step is asked for that has no meaning for a class map.
+        KernelCompileError: A CUDA source could not be built for this GPU.
+    """
+    if kind == "threshold" and class_index is None and scores.ndim == 4 and scores.shape[1] == 1:
+        class_index = 0
+    steps = MaskSteps(kind, class_index, threshold, smoothing_sigma, open_px, close_px, ema)
+    _check_scores(scores, steps)
+    _check_steps(steps)
+    shape = (scores.shape[0], *scores.shape[2:])
+    for name, array in (("previous", previous), ("out", out)):
+        if array is not None and (
+            array.shape != shape or array.dtype != np.uint8 or not array.flags["C_CONTIGUOUS"]
+        ):
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, expected C-contiguous uint8 {shape}")
+    if ema == 0:
+        previous = None
+    mask: npt.NDArray[np.uint8]
+    if is_on_gpu(scores):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.mask_postprocess_cuda import launch_postprocess_mask
+
+        mask = launch_postprocess_mask(scores, steps, previous=previous, out=out)
+        return mask
+    mask = _decide(scores, steps)
+    for picture in mask:
+        if open_px:
+            picture[...] = dilate_disc(erode_disc(picture, open_px), open_px)
+        if close_px:
+            picture[...] = erode_disc(dilate_disc(picture, close_px), close_px)
+        if smoothing_sigma > 0:
+            picture[...] = (
+                _vote(picture, smoothing_sigma) if steps.is_class_map else _soften(picture, smoothing_sigma)
+            )
+    if previous is not None:
+        change = previous.astype(np.float32) - mask
+        mask = np.rint(mask + np.float32(ema) * change).astype(np.uint8)
+    if out is None:
+        return mask
+    out[...] = mask
+    return out
+
+
+@lru_cache(maxsize=64)
+def vote_weights(sigma: float) -> npt.NDArray[np.int64]:
+    """Weights of one axis of the Gaussian, int64 [2 radius + 1], symmetric; they sum to 4096."""
+    radius = math.ceil(3 * sigma)
+    share = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
+    weights: npt.NDArray[np.int64] = np.rint(share / share.sum() * (1 << WEIGHT_BITS)).astype(np.int64)
+    weights[radius] += (1 << WEIGHT_BITS) - weights.sum()
+    return weights
+
+
+def _check_scores(scores: npt.NDArray[Any], steps: MaskSteps) -> None:
+    if scores.ndim != 4 or scores.size == 0 or scores.dtype not in (np.float16, np.float32):
+        raise ValueError(
+            f"scores are {scores.dtype} {scores.shape}, expected float16 or float32 [N, C, h, w]"
+        )
+    classes = scores.shape[1]
+    if steps.kind == "argmax" and classes > MAX_CLASSES:
+        raise ValueError(f"scores have {classes} classes, expected at most {MAX_CLASSES}")
+    if steps.class_index is None:
+        if steps.kind == "threshold":
+            raise ValueError(f"threshold needs a class index: scores have {classes} classes")
+    elif not 0 <= steps.class_index < classes:
+        raise ValueError(f"class index is {steps.class_index}, expected 0 to {classes - 1}")
+
+
+def _check_steps(steps: MaskSteps) -> None:
+    if not 0 <= steps.smoothing_sigma <= MAX_SIGMA:
+        raise ValueError(f"smoothing_sigma is {steps.smoothing_sigma}, expected 0 to {MAX_SIGMA}")
+    for name, radius in (("open_px", steps.open_px), ("close_px", steps.close_px)):
+        if not 0 <= radius <= MAX_RADIUS_PX:
+            raise ValueError(f"{name} is {radius}, expected 0 to {MAX_RADIUS_PX}")
+    if not 0 <= steps.ema < 1:
+        raise ValueError(f"ema is {steps.ema}, expected 0 to below 1")
+    if steps.is_class_map and (steps.open_px or steps.close_px or steps.ema):
+        raise ValueError(
+            "a class map takes no opening, closing or moving average; name a class with class_index"
+        )
+
+
+def _decide(scores: npt.NDArray[Any], steps: MaskSteps) -> npt.NDArray[np.uint8]:
+    if steps.kind == "threshold":
+        shown = scores[:, steps.class_index].astype(np.float32) >= np.float32(steps.threshold)
+    else:
+        winners: npt.NDArray[np.uint8] = scores.argmax(axis=1).astype(np.uint8)
+        if steps.class_index is None:
+            return winners
+        shown = winners == steps.class_index
+    mask: npt.NDArray[np.uint8] = shown.astype(np.uint8) * np.uint8(255)
+    return mask
+
+
+def _votes(shown: npt.NDArray[np.bool_], sigma: float) -> npt.NDArray[Any]:
+    """Votes around each pixel, whole numbers up to 2^24 in float32."""
+    weights = vote_weights(sigma).astype(np.float32)
+    return cv2.sepFilter2D(
+        shown.astype(np.float32), cv2.CV_32F, weights, weights, borderType=cv2.BORDER_REPLICATE
+    )
+
+
+def _vote(classes: npt.NDArray[np.uint8], sigma: float) -> npt.NDArray[np.uint8]:
+    present = np.unique(classes)
+    winners: npt.NDArray[np.uint8] = present[
+        np.argmax([_votes(classes == index, sigma) for index in present], axis=0)
+    ]
+    return winners
+
+
+def _soften(mask: npt.NDArray[np.uint8], sigma: float) -> npt.NDArray[np.uint8]:
+    votes = _votes(mask > 0, sigma).astype(np.int64)
+    soft: npt.NDArray[np.uint8] = ((votes * 255 + (1 << 2 * WEIGHT_BITS - 1)) >> 2 * WEIGHT_BITS).astype(
+        np.uint8
+    )
+    return soft

@@ -1,0 +1,228 @@
+"""Reading a picture at given places: warps and reprojections, with the meaning of OpenCV's ``remap``.
+
+``out(y, x) = picture(map_y(y, x), map_x(y, x))``; sample centres at whole numbers. A map may be coarser than the
+result: then its sample (j, i) belongs to the result's sample (j * map_scale, i * map_scale), and what lies between is
+interpolated, for a sixteenth of the map's traffic at a scale of 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import Frame, Plane
+from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.resample import read_bilinear
+
+__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap"]
+
+Interpolation = Literal["nearest", "linear", "cubic"]
+Border = Literal["replicate", "constant"]
+
+_INTERPOLATIONS = {"nearest": cv2.INTER_NEAREST, "linear": cv2.INTER_LINEAR, "cubic": cv2.INTER_CUBIC}
+_BORDERS = {"replicate": cv2.BORDER_REPLICATE, "constant": cv2.BORDER_CONSTANT}
+_DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float16, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class MapRead:
+    """How one plane's samples find their place.
+
+    Output sample o reads the maps at ``o * step + shift`` of each axis, and the plane at ``place * scale + offset``.
+    """
+
+    size: tuple[int, int]
+    """(height, width) of the plane's result."""
+    step: tuple[float, float]
+    """(y, x)."""
+    shift: tuple[float, float]
+    scale: tuple[float, float] = (1.0, 1.0)
+    offset: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What a plane's samples may be."""
+
+    peak: int
+    """Largest code; 0 for floats, which are not clipped."""
+    step: int = 1
+    """Distance of neighbouring codes in their words: 64 in P010."""
+    constant: tuple[int, ...] = ()
+    """What lies outside under ``border="constant"``, a word for each channel; 0 where it ends."""
+
+
+def map_shape(size: tuple[int, int], map_scale: int) -> tuple[int, int]:
+    """(height, width) of the smallest maps of a scale that a result of ``size`` (height, width) can be made with."""
+    return -(-(size[0] - 1) // map_scale) + 1, -(-(size[1] - 1) // map_scale) + 1
+
+
+def remap(
+    picture: Frame | Plane,
+    map_x: npt.NDArray[np.float32],
+    map_y: npt.NDArray[np.float32],
+    *,
+    interpolation: Interpolation = "linear",
+    border: Border = "replicate",
+    map_scale: int = 1,
+    size: tuple[int, int] | None = None,
+) -> Any:
+    """Read a plane, or all planes of a frame, where the maps say.
+
+    Runs where the picture is: OpenCV on the CPU; CuPy in one CUDA kernel a plane, on the current stream (a frame's
+    behind ``frame.ready``).
+
+    Args:
+        picture: A frame (on the GPU NV12 or P010), or a plane: uint8, uint16, float16 or float32, [H, W] or
+            [H, W, C] with 1 to 4 interleaved channels.
+        map_x: float32 columns of the picture (of a frame's luma) to read, on the picture's device.
+        map_y: float32 rows, of the same shape.
+        interpolation: ``nearest`` rounds half to even; ``cubic`` is OpenCV's (Keys, a = -0.75).
+        border: What lies outside: ``replicate`` repeats the picture's border, ``constant`` is 0, and black in a frame.
+        map_scale: The result's samples for each of the map's, at least 1.
+        size: (height, width) of the result; with ``map_scale`` 1 the maps' own.
+
+    Returns:
+        A plane of the picture's dtype and channels, or a frame of its format, colour and moment, of ``size``. Chroma
+        is read where the luma of its site comes from. The GPU interpolates at the exact place; OpenCV 4 rounds it to
+        1/32 sample for linear and cubic: for places that are such multiples the two agree within one code (float32
+        1e-4, float16 1e-3 of full scale), elsewhere within 1/32 of the difference between neighbouring samples.
+
+    Raises:
+        ValueError: Shapes, dtypes or sizes do not fit, or a frame on the GPU is not semi-planar.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    size = _checked_size(map_x, map_y, map_scale, size)
+    read = MapRead(size, (1 / map_scale, 1 / map_scale), (0.0, 0.0))
+    if not isinstance(picture, Frame):
+        peak = int(np.iinfo(picture.dtype).max) if picture.dtype.kind == "u" else 0
+        return _remap_plane(picture, map_x, map_y, read, Codes(peak), interpolation, border)
+    if is_on_gpu(picture.planes[0]) and not picture.format.semi_planar:
+        raise ValueError(f"the GPU kernel reads NV12 and P010, not {picture.format.name}")
+    chroma_read = _chroma_read(picture, read)
+    if is_on_gpu(picture.planes[0]):
+        from vitascope.gpu.kernels.cuda_module import wait_until_ready
+
+        wait_until_ready(picture)
+    black = [round(code) for code in yuv_from_rgb(picture.color, picture.format)[1]]
+    constants = (
+        [(black[0],), (black[1], black[2])] if picture.format.semi_planar else [(code,) for code in black]
+    )
+    step = 1 << picture.format.sample_shift
+    planes = tuple(
+        _remap_plane(
+            plane,
+            map_x,
+            map_y,
+            chroma_read if slot else read,
+            Codes((1 << picture.format.bit_depth) - 1, step, constant),
+            interpolation,
+            border,
+        )
+        for slot, (plane, constant) in enumerate(zip(picture.planes, constants, strict=True))
+    )
+    return replace(picture, planes=planes, ready=None)
+
+
+def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] | None) -> tuple[int, int]:
+    if (
+        map_x.shape != map_y.shape
+        or map_x.ndim != 2
+        or map_x.dtype != np.float32
+        or map_y.dtype != np.float32
+    ):
+        raise ValueError(
+            f"maps are {map_x.dtype} {map_x.shape} and {map_y.dtype} {map_y.shape}, expected float32 [h, w]"
+        )
+    if map_scale < 1:
+        raise ValueError(f"map_scale is {map_scale}, expected at least 1")
+    if size is None:
+        if map_scale != 1:
+            raise ValueError("a coarse map does not say how large the result is: give size")
+        size = (int(map_x.shape[0]), int(map_x.shape[1]))
+    needed = map_shape(size, map_scale)
+    if map_x.shape[0] < needed[0] or map_x.shape[1] < needed[1] or min(size) < 1:
+        raise ValueError(f"maps are {map_x.shape}, a result of {size} at scale {map_scale} needs {needed}")
+    return size
+
+
+def _chroma_read(frame: Frame, luma: MapRead) -> MapRead:
+    """Where a chroma site's luma comes from is where its chroma does, in chroma samples."""
+    fmt, location = frame.format, frame.color.chroma_location
+    steps = (1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x)
+    # Luma samples from the first of a block to its site.
+    site_y = 0.5 if fmt.chroma_shift_y and location != "topleft" else 0.0
+    site_x = 0.5 if fmt.chroma_shift_x and location == "center" else 0.0
+    width, height = fmt.chroma_size(luma.size[1], luma.size[0])
+    return MapRead(
+        (height, width),
+        (luma.step[0] * steps[0], luma.step[1] * steps[1]),
+        (luma.step[0] * site_y, luma.step[1] * site_x),
+        (1 / steps[0], 1 / steps[1]),
+        (-site_y / steps[0], -site_x / steps[1]),
+    )
+
+
+def _remap_plane(
+    plane: Plane,
+    map_x: Any,
+    map_y: Any,
+    read: MapRead,
+    codes: Codes,
+    interpolation: Interpolation,
+    border: Border,
+) -> Plane:
+    if (
+        plane.dtype not in _DTYPES
+        or plane.ndim not in (2, 3)
+        or (plane.ndim == 3 and not 1 <= plane.shape[2] <= 4)
+    ):
+        raise ValueError(
+            f"plane is {plane.dtype} {plane.shape}, expected uint8, uint16, float16 or float32 [H, W] or [H, W, 1..4]"
+        )
+    if is_on_gpu(plane):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.remap_cuda import launch_remap
+
+        moved: Plane = launch_remap(
+            plane, map_x, map_y, read, codes, interpolation=interpolation, border=border
+        )
+        return moved
+    columns = _places(map_x, read, axis=1)
+    rows = _places(map_y, read, axis=0)
+    result: Any = cv2.remap(
+        plane.astype(np.float32) if plane.dtype == np.float16 else plane,
+        columns,
+        rows,
+        _INTERPOLATIONS[interpolation],
+        borderMode=_BORDERS[border],
+        borderValue=(*codes.constant, 0, 0, 0, 0)[:4],
+    )
+    made: Plane = np.asarray(result, plane.dtype).reshape(*read.size, *plane.shape[2:])
+    if codes.step * codes.peak not in (0, np.iinfo(np.uint8).max, np.iinfo(np.uint16).max):
+        # 10 bits in a word of 16: cubic may overshoot the largest code, and P010's low bits stay 0.
+        whole = np.rint(made.astype(np.float32) / codes.step)
+        made = (np.minimum(whole, codes.peak) * codes.step).astype(plane.dtype)
+    return made
+
+
+def _places(coordinates: npt.NDArray[np.float32], read: MapRead, *, axis: int) -> npt.NDArray[np.float32]:
+    """A map at the size of a plane's result, in the plane's samples."""
+    height, width = read.size
+    if read.step == (1.0, 1.0) and read.shift == (0.0, 0.0):
+        full = coordinates[:height, :width]
+    else:
+        rows, columns = (
+            (np.arange(count) * step + shift).astype(np.float32)
+            for count, step, shift in zip(read.size, read.step, read.shift, strict=True)
+        )
+        full = read_bilinear(np.ascontiguousarray(coordinates), rows, columns)
+    if (scale := read.scale[axis]) == 1.0 and math.isclose(read.offset[axis], 0.0):
+        return np.ascontiguousarray(full)
+    return full * np.float32(scale) + np.float32(read.offset[axis])

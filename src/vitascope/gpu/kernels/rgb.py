@@ -1,0 +1,159 @@
+"""Full-resolution RGB from a frame's planes, and back: for what is not a network's input or a composite.
+
+``rgb = M @ yuv + t`` (``color.py``), chroma read bilinearly at every luma sample; back, each chroma site averages
+the samples it stands for (``downsample_to_chroma``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
+from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.resample import downsample_to_chroma, upsample_to_luma
+
+__all__ = ["RgbDtype", "RgbLayout", "nv12_to_rgb", "planes_from_rgb", "rgb_to_nv12"]
+
+RgbLayout = Literal["NHWC", "NCHW"]
+RgbDtype = Literal["uint8", "float16", "float32"]
+_DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))
+
+
+def nv12_to_rgb(
+    frame: Frame,
+    *,
+    layout: RgbLayout = "NHWC",
+    dtype: RgbDtype = "uint8",
+    out: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[Any]:
+    """The picture in gamma-encoded R'G'B' at full resolution.
+
+    Runs where the frame is: NumPy on the CPU, any of ``frames.PIXEL_FORMATS``; CuPy (NV12 or P010) in one CUDA kernel
+    on the current stream, behind ``frame.ready``.
+
+    Args:
+        frame: The picture.
+        layout: Order of the result's axes; N is 1.
+        dtype: uint8 is 0..255, rounded; floats are 0..1.
+        out: Where to write, C-contiguous, on the frame's device; a new array when omitted.
+
+    Returns:
+        [1, H, W, 3] or [1, 3, H, W], C-contiguous, clipped. The GPU's is within one level of the CPU's (uint8), 1e-3
+        (float16) or 1e-5 (float32).
+
+    Raises:
+        ValueError: ``out`` does not fit, or a frame on the GPU is not semi-planar.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    size = (frame.height, frame.width)
+    shape = (1, *size, 3) if layout == "NHWC" else (1, 3, *size)
+    if out is not None and (out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags.c_contiguous):
+        raise ValueError(f"out is {out.dtype} {out.shape}, expected {dtype} {shape}, C-contiguous")
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.rgb_cuda import launch_to_rgb
+
+        made: npt.NDArray[Any] = launch_to_rgb(
+            frame, layout=layout, dtype=np.dtype(dtype), shape=shape, out=out
+        )
+        return made
+    result: npt.NDArray[Any] = np.empty(shape, dtype) if out is None else out
+    channels = result[0] if layout == "NCHW" else np.moveaxis(result[0], -1, 0)
+    luma = frame.planes[0].astype(np.float32)
+    blue_difference, red_difference = (
+        upsample_to_luma(np.ascontiguousarray(plane, np.float32), frame.format, frame.color, size)
+        for plane in _chroma_planes(frame)
+    )
+    for channel, row, bias in zip(channels, *rgb_from_yuv(frame.color, frame.format), strict=True):
+        rgb = luma * np.float32(row[0])
+        rgb += blue_difference * np.float32(row[1])
+        rgb += red_difference * np.float32(row[2])
+        rgb += np.float32(bias)
+        np.clip(rgb, 0.0, 1.0, out=rgb)
+        channel[...] = np.rint(rgb * np.float32(255)) if dtype == "uint8" else rgb
+    return result
+
+
+def rgb_to_nv12(
+    rgb: npt.NDArray[Any],
+    *,
+    color: ColorSpec,
+    like: Frame,
+    format: Literal["nv12", "p010le"] = "nv12",
+    layout: RgbLayout = "NHWC",
+) -> Frame:
+    """A frame from gamma-encoded R'G'B'.
+
+    Runs where the picture is: NumPy on the CPU; CuPy in one CUDA kernel on the current stream.
+
+    Args:
+        rgb: uint8 (0..255), float16 or float32 (0..1), [H, W, 3] or [1, H, W, 3] (``layout`` NHWC), [3, H, W] or
+            [1, 3, H, W] (NCHW).
+        color: Matrix, range and chroma site of the result.
+        like: Gives the moment.
+        format: Of the result.
+        layout: Order of the picture's axes.
+
+    Returns:
+        A frame where ``rgb`` is, codes clipped to what the bit depth holds; the GPU's within one code of the CPU's.
+
+    Raises:
+        ValueError: The picture has another shape or dtype.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    picture = rgb[0] if rgb.ndim == 4 and rgb.shape[0] == 1 else rgb
+    axis = 2 if layout == "NHWC" else 0
+    if picture.ndim != 3 or picture.shape[axis] != 3 or picture.dtype not in _DTYPES:
+        raise ValueError(
+            f"rgb is {rgb.dtype} {rgb.shape}, expected uint8, float16 or float32, one picture in {layout}"
+        )
+    fmt = PIXEL_FORMATS[format]
+    if is_on_gpu(picture):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.rgb_cuda import launch_from_rgb
+
+        planes: tuple[Plane, ...] = launch_from_rgb(picture, layout=layout, color=color, fmt=fmt)
+    else:
+        channels = np.moveaxis(picture, axis, 0).astype(np.float32)
+        if picture.dtype == np.uint8:
+            channels *= np.float32(1 / 255)
+        planes = planes_from_rgb(channels, fmt=fmt, color=color)
+    return replace(like, planes=planes, format=fmt, color=color, ready=None)
+
+
+def planes_from_rgb(rgb: npt.NDArray[np.float32], *, fmt: YuvFormat, color: ColorSpec) -> tuple[Plane, ...]:
+    """The planes of any of ``frames.PIXEL_FORMATS``, on the CPU.
+
+    Args:
+        rgb: float32 [3, H, W], gamma-encoded, 0..1.
+        fmt: Layout of the planes.
+        color: Matrix, range and chroma site.
+    """
+    matrix, offset = yuv_from_rgb(color, fmt)
+    luma, blue_difference, red_difference = (
+        np.tensordot(row.astype(np.float32), rgb, axes=1) + np.float32(bias)
+        for row, bias in zip(matrix, offset, strict=True)
+    )
+    chroma = [
+        _codes(downsample_to_chroma(np.ascontiguousarray(plane), fmt, color), fmt)
+        for plane in (blue_difference, red_difference)
+    ]
+    if fmt.semi_planar:
+        return _codes(luma, fmt), np.stack(chroma, axis=-1)
+    return (_codes(luma, fmt), *chroma)
+
+
+def _chroma_planes(frame: Frame) -> tuple[Plane, Plane]:
+    if frame.format.semi_planar:
+        return frame.planes[1][..., 0], frame.planes[1][..., 1]
+    return frame.planes[1], frame.planes[2]
+
+
+def _codes(plane: Plane, fmt: YuvFormat) -> Plane:
+    step = 1 << fmt.sample_shift
+    return (np.clip(np.rint(plane / step), 0, 2**fmt.bit_depth - 1) * step).astype(fmt.dtype)

@@ -1,0 +1,164 @@
+"""A frame at a smaller size, in its own format: for masks narrower than the film they belong to.
+
+Every sample of the result is the mean of the window of the picture that it stands for, each eye alone. A cosited
+chroma sample keeps its site: it averages the window around where it will sit in the smaller picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import Frame, Plane
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.eyes import chroma_region
+from vitascope.gpu.kernels.region import Region
+
+__all__ = ["PlaneWindow", "plane_windows", "shrink_frame", "shrunk_regions"]
+
+PlaneWindow = tuple[Region, tuple[float, float, float, float], Region]
+"""The samples of a plane that may be read; (left, top, right, bottom) of what is averaged, in the plane's own
+sample-edge coordinates; and the samples of the result's plane."""
+
+
+def shrunk_regions(
+    regions: Sequence[Region], *, frame_size: tuple[int, int], size: tuple[int, int]
+) -> list[Region]:
+    """Each region's share of the new size, on whole chroma blocks: neighbours stay neighbours.
+
+    A region of odd width may get one sample more than it has.
+
+    Args:
+        regions: Luma samples of the frame.
+        frame_size: (height, width) of the frame.
+        size: (height, width) of the smaller frame, both even.
+
+    Raises:
+        ValueError: The size is odd, larger than the frame, or so small that a region vanishes.
+    """
+    if size[0] % 2 or size[1] % 2 or not (0 < size[0] <= frame_size[0] and 0 < size[1] <= frame_size[1]):
+        raise ValueError(f"size {size} must be even and at most the frame's {frame_size} (height, width)")
+
+    def share(edge: int, axis: int) -> int:
+        return round(edge * size[axis] / frame_size[axis] / 2) * 2
+
+    shares = []
+    for region in regions:
+        left, top = share(region.x, 1), share(region.y, 0)
+        right, bottom = share(region.x + region.width, 1), share(region.y + region.height, 0)
+        if not (left < right and top < bottom):
+            raise ValueError(f"nothing of {region} is left at size {size} (height, width)")
+        shares.append(Region(left, top, right - left, bottom - top))
+    return shares
+
+
+def shrink_frame(frame: Frame, *, regions: Sequence[Region], size: tuple[int, int]) -> Frame:
+    """The picture at a smaller size, each eye alone.
+
+    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
+    current CuPy stream behind ``frame.ready``.
+
+    Args:
+        frame: Any of ``frames.PIXEL_FORMATS``.
+        regions: Where each eye lies in luma samples; together they cover the frame.
+        size: (height, width) of the result, both even; each axis at most the frame's.
+
+    Returns:
+        A frame of the same format, colour and moment, within half a code of the exact mean on the CPU, and within
+        one code of the CPU's on the GPU.
+
+    Raises:
+        ValueError: The size does not fit, the regions do not cover the frame, or a frame on the GPU is not
+            semi-planar.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if sum(region.width * region.height for region in regions) != frame.width * frame.height:
+        raise ValueError(f"{list(regions)} do not cover {frame!r}")
+    shares = shrunk_regions(regions, frame_size=(frame.height, frame.width), size=size)
+    windows = [plane_windows(frame, region, share) for region, share in zip(regions, shares, strict=True)]
+    if is_on_gpu(frame.planes[0]):
+        # Imported here: the launch is of no use without a GPU.
+        from vitascope.gpu.kernels.shrink_cuda import launch_shrink
+
+        made: Frame = launch_shrink(frame, windows, size=size)
+        return made
+    chroma_width, chroma_height = frame.format.chroma_size(size[1], size[0])
+    step = 1 << frame.format.sample_shift
+    planes = tuple(
+        np.empty((*(size if slot == 0 else (chroma_height, chroma_width)), *plane.shape[2:]), plane.dtype)
+        for slot, plane in enumerate(frame.planes)
+    )
+    for luma_window, chroma_window in windows:
+        for slot, (source, target) in enumerate(zip(frame.planes, planes, strict=True)):
+            own, window, share = luma_window if slot == 0 else chroma_window
+            small = _mean_of_windows(source, own, window, share.size)
+            target[share.rows, share.columns] = np.rint(small / np.float32(step)).astype(np.int32) * step
+    return replace(frame, planes=planes, ready=None)
+
+
+def plane_windows(frame: Frame, region: Region, share: Region) -> tuple[PlaneWindow, PlaneWindow]:
+    """What an eye's luma and chroma planes average into its share of the smaller frame."""
+    fmt = frame.format
+    right, bottom = region.x + region.width, region.y + region.height
+    cosited_x = fmt.chroma_shift_x and frame.color.chroma_location in ("left", "topleft")
+    cosited_y = fmt.chroma_shift_y and frame.color.chroma_location == "topleft"
+    # A cosited sample sits a quarter of a chroma sample before the middle of its block, before and after: its window
+    # moves by a quarter of an old sample forward and a quarter of a new one back.
+    shift_x = 0.25 * (1 - region.width / share.width) if cosited_x else 0.0
+    shift_y = 0.25 * (1 - region.height / share.height) if cosited_y else 0.0
+    step_x, step_y = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
+    chroma_window = (
+        region.x / step_x + shift_x,
+        region.y / step_y + shift_y,
+        right / step_x + shift_x,
+        bottom / step_y + shift_y,
+    )
+    luma = (region, (float(region.x), float(region.y), float(right), float(bottom)), share)
+    return luma, (chroma_region(region, fmt), chroma_window, chroma_region(share, fmt))
+
+
+def _mean_of_windows(
+    plane: Plane, own: Region, window: tuple[float, float, float, float], size: tuple[int, int]
+) -> npt.NDArray[np.float32]:
+    """Exact means of ``size`` equal windows; samples outside ``own`` repeat its border."""
+    left, top, right, bottom = window
+    patch = plane[own.rows, own.columns]
+    is_whole = window == (own.x, own.y, own.x + own.width, own.y + own.height)
+    if is_whole and size[0] <= own.height and size[1] <= own.width:
+        # Rounds to whole words, as the caller would.
+        small: Any = cv2.resize(patch, (size[1], size[0]), interpolation=cv2.INTER_AREA)
+        words: npt.NDArray[np.float32] = small.reshape(*size, *plane.shape[2:]).astype(np.float32)
+        return words
+    rows = _mean_along(patch, top - own.y, bottom - own.y, size[0], axis=0)
+    return _mean_along(rows, left - own.x, right - own.x, size[1], axis=1)
+
+
+def _mean_along(patch: Plane, start: float, stop: float, count: int, *, axis: int) -> npt.NDArray[np.float32]:
+    """Means of ``count`` equal windows of one axis, borders repeated: float32."""
+    length = patch.shape[axis]
+    if start == 0.0 and stop == length and count <= length:
+        if count == length:
+            return patch.astype(np.float32)
+        width, height = (count, patch.shape[0]) if axis else (patch.shape[1], count)
+        small: Any = cv2.resize(patch.astype(np.float32), (width, height), interpolation=cv2.INTER_AREA)
+        dense: npt.NDArray[np.float32] = small.reshape(height, width, *patch.shape[2:])
+        return dense
+    # The integral of the samples is linear between their edges: a window's sum is the difference at its two ends.
+    integral = np.zeros((*patch.shape[:axis], length + 1, *patch.shape[axis + 1 :]), np.float64)
+    np.cumsum(patch, axis=axis, dtype=np.float64, out=integral[(slice(None),) * axis + (slice(1, None),)])
+    edges = start + (stop - start) / count * np.arange(count + 1)
+    whole = np.clip(np.floor(edges), 0, length - 1).astype(np.intp)
+    shape = [1] * patch.ndim
+    shape[axis] = -1
+    # Beyond a border the line through the last sample goes on, which is what repeating that sample means.
+    at_edges = np.take(integral, whole, axis=axis)
+    at_edges += np.take(patch, whole, axis=axis) * (edges - whole).reshape(shape)
+    mean: npt.NDArray[np.float32] = (np.diff(at_edges, axis=axis) * (count / (stop - start))).astype(
+        np.float32
+    )
+    return mean

@@ -1,0 +1,65 @@
+"""One video's way through the processor: decode, preprocess, infer, postprocess, each on a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.stages import Batched, Group, Map, Stage
+from vitascope.models.network import NetworkInput
+from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.matting import Estimated, StreamMatting
+from vitascope.segmentation.rendering import Rendered, Renderer
+
+__all__ = ["CpuJob"]
+
+
+class CpuJob:
+    """Mattes and draws one video on the processor. Its network may be on a GPU: only small pictures go there.
+
+    Args:
+        matting: Of this video.
+        renderer: Draws its outputs.
+        frames_per_call: Consecutive frames for each call of the network.
+        limits: Of the queues between stages.
+    """
+
+    def __init__(
+        self, matting: StreamMatting, renderer: Renderer, *, frames_per_call: int, limits: QueueLimits
+    ) -> None:
+        self._matting = matting
+        self._renderer = renderer
+        self._frames_per_call = frames_per_call
+        self._limits = limits
+        self.notes: list[str] = []
+
+    @property
+    def network_input(self) -> NetworkInput:
+        """What the network sees."""
+        return self._matting.network_input
+
+    @property
+    def cut_count(self) -> int:
+        """Scene cuts so far."""
+        return self._matting.cut_count
+
+    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+        """The stages between decoder and encoder; they give ``Rendered``, always with alpha and source.
+
+        Args:
+            wants_alpha: Not asked: alpha is there anyway.
+        """
+        del wants_alpha
+
+        def draw(estimated: Estimated) -> Rendered:
+            return self._renderer.render(self._matting.refine(estimated))
+
+        return [
+            Map("preprocess", self._matting.prepare, output=self._limits),
+            Group("infer", Batched(self._matting.infer, size=self._frames_per_call), output=self._limits),
+            Map("postprocess", draw, output=self._limits),
+        ]
+
+    def gpu_report(self) -> GpuReport | None:
+        """None: no GPU draws."""
+        return None

@@ -1,0 +1,166 @@
+"""Which way a video takes: through the GPU where its frames can stay there, else through the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+from vitascope.config import OutputKind, Settings
+from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
+from vitascope.gpu.kernels.edges import EdgeOptions
+from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.stages import Stage
+from vitascope.media.encoding import Encoding
+from vitascope.models.network import MattingNetwork, NetworkInput
+from vitascope.segmentation.cpu_job import CpuJob
+from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.matting import MattingOptions, StreamMatting
+from vitascope.segmentation.rendering import Renderer
+from vitascope.vr.stereo import eye_regions
+
+if TYPE_CHECKING:
+    from vitascope.gpu.streams import JobStreams
+
+__all__ = ["Job", "can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
+
+_LATENCY_QUEUE = 2
+
+
+class Job(Protocol):
+    """One video between its decoder and its encoders."""
+
+    notes: list[str]
+    """What the user should know of the run, one line each."""
+
+    @property
+    def network_input(self) -> NetworkInput:
+        """What the network sees."""
+        ...
+
+    @property
+    def cut_count(self) -> int:
+        """Scene cuts so far."""
+        ...
+
+    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+        """Stages that take frames and give ``Rendered``; with alpha and source where ``wants_alpha(index)``."""
+        ...
+
+    def gpu_report(self) -> GpuReport | None:
+        """Time and memory of the GPU; None on the processor."""
+        ...
+
+
+def open_job(
+    stack: ExitStack,
+    network: MattingNetwork,
+    outputs: Sequence[tuple[OutputKind, Encoding]],
+    *,
+    info: VideoInfo,
+    layout: StereoLayout,
+    settings: Settings,
+    frames_per_call: int,
+    streams: JobStreams | None,
+) -> Job:
+    """The job of one video.
+
+    Args:
+        stack: Closes the background when the job is over.
+        network: Of the run.
+        outputs: Kind and encoding of each.
+        info: The video.
+        layout: How two eyes share the frame.
+        settings: Of the run.
+        frames_per_call: Consecutive frames for each call of the network.
+        streams: Of the GPU that shall be used; None for the processor.
+
+    Raises:
+        UsageError: ``replace`` without a background.
+        InputError: The background cannot be opened.
+    """
+    regions = eye_regions(info.width, info.height, layout)
+    options = _matting_options(settings)
+    limits = queue_limits(settings)
+    size = mask_size(info, settings.output.mask_max_width)
+    if streams is not None and can_stay_on_gpu(info.format):
+        # Imported here: of no use without a GPU.
+        from vitascope.segmentation.gpu_job import GpuJob
+        from vitascope.segmentation.gpu_rendering import GpuRenderer
+
+        gpu_renderer = stack.enter_context(
+            GpuRenderer(
+                outputs,
+                settings=settings.output,
+                options=options,
+                regions=regions,
+                rotation_degrees=info.rotation_degrees,
+                mask_size=size,
+            )
+        )
+        stack.callback(streams.synchronize)
+        return GpuJob(
+            network,
+            gpu_renderer,
+            streams=streams,
+            size=(info.height, info.width),
+            layout=layout,
+            rotation_degrees=info.rotation_degrees,
+            options=options,
+            frames_per_call=frames_per_call,
+            limits=limits,
+        )
+    renderer = stack.enter_context(
+        Renderer(
+            outputs,
+            settings=settings.output,
+            regions=regions,
+            rotation_degrees=info.rotation_degrees,
+            mask_size=size,
+        )
+    )
+    matting = StreamMatting(
+        network,
+        size=(info.height, info.width),
+        layout=layout,
+        rotation_degrees=info.rotation_degrees,
+        options=options,
+    )
+    return CpuJob(matting, renderer, frames_per_call=frames_per_call, limits=limits)
+
+
+def can_stay_on_gpu(fmt: YuvFormat) -> bool:
+    """True for the layouts that the GPU's kernels read, once they are NV12 or P010: 4:2:0 of 8 or 10 bits."""
+    return fmt.chroma_shift_x == fmt.chroma_shift_y == 1 and fmt.bit_depth in (8, 10)
+
+
+def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
+    """(height, width) of masks: no wider than ``max_width``, in even samples of each eye; None for the frame's size.
+
+    Rotated video counts its width as coded.
+    """
+    if max_width is None or info.width <= max_width:
+        return None
+    width = max(max_width // 4 * 4, 4)
+    height = max(round(info.height * width / info.width / 4) * 4, 4)
+    return height, width
+
+
+def queue_limits(settings: Settings) -> QueueLimits:
+    """Of the queues between stages."""
+    processing = settings.processing
+    items = processing.max_queue_size
+    if settings.performance.mode == "latency":
+        items = min(items, _LATENCY_QUEUE)
+    return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
+
+
+def _matting_options(settings: Settings) -> MattingOptions:
+    edges = settings.edges
+    return MattingOptions(
+        edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
+        decontaminate=edges.decontaminate,
+        temporal_smoothing=edges.temporal_smoothing,
+        scene_cut_threshold=settings.video.scene_cut_threshold,
+        warm_up_frames=settings.model.warm_up_frames,
+    )

@@ -1,0 +1,74 @@
+"""What a run should tell its user: what was not done, and which of their wishes had no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vitascope.config import LoadedSettings, OutputKind
+from vitascope.device import Device
+from vitascope.media.reader import VideoReader
+from vitascope.models.network import MattingNetwork
+from vitascope.segmentation.jobs import can_stay_on_gpu
+
+__all__ = ["notes_on"]
+
+_HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
+
+_GPU_ONLY = (
+    "gpu.precision",
+    "gpu.decoder_sessions",
+    "gpu.cudnn_benchmark",
+    "gpu.cudnn_deterministic",
+    "gpu.allow_tf32",
+)
+
+
+def notes_on(
+    reader: VideoReader,
+    kinds: Sequence[OutputKind],
+    *,
+    network: MattingNetwork,
+    device: Device,
+    loaded: LoadedSettings,
+) -> tuple[str, ...]:
+    """The notes on one video, one line each.
+
+    Args:
+        reader: After the last frame.
+        kinds: What was written.
+        network: What matted.
+        device: Of the run.
+        loaded: Settings, and where they came from.
+    """
+    info = reader.info
+    notes = []
+    if info.container == "images" and reader.decoded_count > 1:
+        notes.append(f"pictures carry no time: taken at {float(info.average_frame_rate):g} a second")
+    if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
+        notes.append(
+            "the video is HDR; the new colours are written as they are, brighter than they were meant"
+        )
+    if info.interlaced:
+        notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
+    if device.kind == "cuda" and not can_stay_on_gpu(info.format):
+        notes.append(
+            f"{info.source_format} cannot stay on the GPU, whose kernels read 4:2:0 of 8 or 10 bits: the processor "
+            "prepared and drew the frames"
+        )
+    is_rvm = network.name.startswith("rvm")
+    unused = {
+        "model.input_size": not is_rvm,
+        "model.downsample_ratio": not is_rvm,
+        "model.warm_up_frames": not network.recurrent,
+        "model.person_class": loaded.settings.model.kind is None,
+        "edges.decontaminate": not is_rvm,
+        "output.background": "replace" not in kinds,
+        "output.mask_max_width": "mask" not in kinds,
+    }
+    for key in _GPU_ONLY if device.kind == "cpu" else ():
+        if loaded.origin(key).explicit:
+            notes.append(f"{key} has no effect here: this run computed on the processor")
+    for key, has_no_effect in unused.items():
+        if has_no_effect and loaded.origin(key).explicit:
+            notes.append(f"{key} has no effect here ({network.name}, {', '.join(kinds)})")
+    return tuple(notes)

@@ -1,0 +1,134 @@
+"""As much of CuPy as the engines use, on the host's memory: addresses are real, streams only keep a diary.
+
+With it the contracts of GPU code (what is bound where, which stream waits for which) are checked without a GPU, and
+what is computed through the addresses is right or wrong as it would be there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import types
+
+import numpy as np
+
+
+class FakeArray(np.ndarray):
+    """A CuPy array, by what the code asks of one."""
+
+    @property
+    def data(self):
+        return types.SimpleNamespace(ptr=self.ctypes.data)
+
+    def get(self):
+        return np.array(self)
+
+
+FakeArray.__module__ = "cupy"
+
+
+def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
+    """A module to put in the place of ``cupy``; its ``diary`` lists what was recorded, waited for and copied."""
+    cupy = types.ModuleType("cupy")
+    cupy.diary = diary = []
+    cupy.device = 0
+    numbers = itertools.count(1)
+
+    def on_gpu(array):
+        return np.array(array, order="C").view(FakeArray)
+
+    class Event:
+        def __init__(self, *, disable_timing=False):
+            self.number = next(numbers)
+
+        def record(self, stream=None):
+            diary.append(("record", (stream or Stream.current[-1]).ptr, self.number))
+
+        def synchronize(self):
+            diary.append(("host waits", self.number))
+
+    class Stream:
+        def __init__(self, *, non_blocking=False):
+            self.ptr = 1000 + next(numbers)
+            self.non_blocking = non_blocking
+
+        @classmethod
+        def from_external(cls, stream):
+            one = cls()
+            version, one.ptr = stream.__cuda_stream__()
+            assert version == 0
+            return one
+
+        def __enter__(self):
+            Stream.current.append(self)
+            return self
+
+        def __exit__(self, *error):
+            assert Stream.current.pop() is self
+
+        def wait_event(self, event):
+            diary.append(("wait", self.ptr, event.number))
+
+        def synchronize(self):
+            diary.append(("synchronize", self.ptr))
+
+    default = Stream()
+    default.ptr = 0
+    Stream.current = [default]
+
+    class Device:
+        def __init__(self, device=None):
+            self.id = cupy.device if device is None else device
+
+        def __enter__(self):
+            self.before, cupy.device = cupy.device, self.id
+            return self
+
+        def __exit__(self, *error):
+            cupy.device = self.before
+
+    def at_address(shape, dtype, pointer):
+        size = max(pointer.size_bytes, 1)
+        memory = (ctypes.c_byte * size).from_address(pointer.address)
+        memory.owner = pointer.owner  # as CuPy keeps it
+        count = int(np.prod(shape))
+        return np.frombuffer(memory, dtype, count).reshape(shape).view(FakeArray)
+
+    def unowned(address, size_bytes, owner, device_id=-1):
+        return types.SimpleNamespace(address=address, size_bytes=size_bytes, owner=owner, device_id=device_id)
+
+    def memcpy(target, source, size_bytes, kind, stream):
+        diary.append(("copy", stream, size_bytes))
+        ctypes.memmove(target, source, size_bytes)
+
+    class OutOfMemoryError(MemoryError):
+        pass
+
+    cupy.asarray = on_gpu
+    cupy.asnumpy = lambda array: np.array(array)
+    cupy.empty = lambda shape, dtype=np.float32: np.full(shape, 77, dtype).view(FakeArray)
+    cupy.zeros = lambda shape, dtype=np.float32: np.zeros(shape, dtype).view(FakeArray)
+    cupy.ndarray = at_address
+    cupy.cuda = types.SimpleNamespace(
+        Device=Device,
+        Event=Event,
+        Stream=Stream,
+        MemoryPointer=lambda memory, offset: memory,
+        UnownedMemory=unowned,
+        alloc_pinned_memory=bytearray,
+        get_current_stream=lambda: Stream.current[-1],
+        memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        nvtx=types.SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None),
+        runtime=types.SimpleNamespace(
+            driverGetVersion=lambda: 13000,
+            getDeviceProperties=lambda device: {
+                "name": name.encode(),
+                "major": compute_capability[0],
+                "minor": compute_capability[1],
+            },
+            memGetInfo=lambda: (3 * 2**30, 80 * 2**30),
+            memcpyAsync=memcpy,
+            memcpyDeviceToHost=2,
+        ),
+    )
+    return cupy

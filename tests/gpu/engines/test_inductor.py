@@ -1,0 +1,268 @@
+"""PyTorch networks behind the engine port, on the processor: modes, plans, packages, switches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from vitascope.errors import EngineError
+from vitascope.gpu.engines import TensorSpec
+from vitascope.gpu.engines.inductor import InductorEngine
+from vitascope.gpu.engines.torch_flags import torch_flags
+
+FLOAT = np.dtype(np.float32)
+INPUTS = (TensorSpec("x", FLOAT, ("n", 3, "w")), TensorSpec("state", FLOAT, ("n", 1)))
+OUTPUTS = (TensorSpec("y", FLOAT, ("n", 3, "w")), TensorSpec("after", FLOAT, ("n", 1)))
+
+needs_compiler = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++"),
+    pytest.mark.skipif(sys.platform != "linux", reason="packages are built on Linux"),
+    # torch's own code on its way into the compiler; ours may warn of nothing.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+]
+
+
+class Recurrent(torch.nn.Module):
+    """``y = w x + state``, and the state's running sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.tensor([[1.0], [2.0], [3.0]]))
+
+    def forward(self, x, state):
+        y = x * self.weight + state[:, None]
+        return y, state + x.sum((1, 2))[:, None]
+
+
+def engine(**options):
+    return InductorEngine(Recurrent(), inputs=INPUTS, outputs=OUTPUTS, label="sum", **options)
+
+
+def arrays(width=5, count=2):
+    rng = np.random.default_rng(width)
+    return {
+        "x": rng.random((count, 3, width), dtype=np.float32),
+        "state": rng.random((count, 1), dtype=np.float32),
+    }
+
+
+def assert_right(results, inputs):
+    weight = np.float32([[1], [2], [3]])
+    np.testing.assert_allclose(results["y"], inputs["x"] * weight + inputs["state"][:, None], rtol=1e-6)
+    after = inputs["state"] + inputs["x"].sum((1, 2))[:, None]
+    np.testing.assert_allclose(results["after"], after, rtol=1e-5)
+
+
+def test_eager_runs_any_shape_and_keeps_few_plans():
+    with engine(most_plans=2) as running:
+        for width in (1, 5, 9, 5, 1):
+            inputs = arrays(width)
+            assert_right(running.run(inputs), inputs)
+            assert running.plan_count <= 2
+        assert list(running.run(arrays(), ["after"])) == ["after"]
+        assert running.spec.device == "cpu"
+        assert running.name.startswith(f"torch {torch.__version__} (cpu")
+
+
+def test_read_only_arrays_are_taken_and_left_alone():
+    inputs = arrays()
+    for array in inputs.values():
+        array.flags.writeable = False
+    with engine() as running:
+        assert_right(running.run(inputs), inputs)
+
+
+def test_a_module_of_one_result_and_an_exported_program():
+    spec = TensorSpec("x", FLOAT, (4,))
+    x = {"x": np.arange(4, dtype=np.float32) - 2}
+    with InductorEngine(torch.nn.ReLU(), inputs=[spec], outputs=[TensorSpec("y", FLOAT, (4,))]) as running:
+        np.testing.assert_array_equal(running.run(x)["y"], [0, 0, 0, 1])
+    exported = torch.export.export(Recurrent(), (torch.zeros(2, 3, 5), torch.zeros(2, 1)))
+    with InductorEngine(exported, inputs=INPUTS, outputs=OUTPUTS) as running:
+        assert_right(running.run(arrays()), arrays())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": None}, "'x' is nothing"),
+        ({"x": np.zeros((2, 3, 5))}, "float64"),
+        ({"x": np.zeros((2, 3), np.float32)}, r"\[2, 3\]"),
+        ({"x": np.zeros((2, 4, 5), np.float32)}, "inference of"),
+    ],
+)
+def test_wrong_inputs_are_named(change, message):
+    inputs = {name: array for name, array in {**arrays(), **change}.items() if array is not None}
+    with engine() as running, pytest.raises(EngineError, match=message):
+        running.run(inputs)
+
+
+def test_streams_unknown_outputs_and_closed_engines_are_refused():
+    running = engine()
+    with pytest.raises(EngineError, match="no CUDA stream"):
+        running.run(arrays(), stream=1)
+    with pytest.raises(EngineError, match="no output is called 'z'"):
+        running.run(arrays(), ["z"])
+    running.close()
+    running.close()
+    with pytest.raises(EngineError, match="closed"):
+        running.run(arrays())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_an_engine_error():
+    with pytest.raises(EngineError, match="cuda:0"):
+        engine(device="cuda:0")
+
+
+class SeesFlags(torch.nn.Module):
+    """Gives back the switches it runs under."""
+
+    def forward(self, x):
+        cudnn = torch.backends.cudnn
+        flags = [
+            torch.backends.cuda.matmul.allow_tf32,
+            cudnn.allow_tf32,
+            cudnn.benchmark,
+            cudnn.deterministic,
+        ]
+        return x + torch.tensor([float(flag) for flag in flags])
+
+
+@pytest.mark.parametrize("allow_tf32", [False, True])
+@pytest.mark.parametrize("cudnn_benchmark", [False, True])
+@pytest.mark.parametrize("cudnn_deterministic", [False, True])
+def test_switches_act_inside_and_nowhere_else(allow_tf32, cudnn_benchmark, cudnn_deterministic):
+    flags = {
+        "allow_tf32": allow_tf32,
+        "cudnn_benchmark": cudnn_benchmark,
+        "cudnn_deterministic": cudnn_deterministic,
+    }
+    spec = TensorSpec("x", FLOAT, (4,))
+    zeros = {"x": np.zeros(4, np.float32)}
+    with torch_flags(allow_tf32=not allow_tf32, cudnn_benchmark=False, cudnn_deterministic=False):
+        with InductorEngine(SeesFlags(), inputs=[spec], outputs=[spec], **flags) as running:
+            seen = running.run(zeros)["x"]
+        assert torch.backends.cuda.matmul.allow_tf32 is (not allow_tf32)
+        assert torch.backends.cudnn.deterministic is False
+    assert seen.tolist() == [allow_tf32, allow_tf32, cudnn_benchmark, cudnn_deterministic]
+
+
+def test_packages_need_a_directory_and_a_fingerprint(tmp_path):
+    with pytest.raises(EngineError, match="directory"):
+        engine(mode="aot", fingerprint="one")
+    with pytest.raises(EngineError, match="fingerprint"):
+        engine(mode="aot", cache_dir=tmp_path)
+
+
+class TestCompiled:
+    pytestmark = needs_compiler
+
+    def test_compile_gives_the_same(self, capfd):
+        with engine(mode="compile") as running:
+            for width in (5, 9):
+                inputs = arrays(width)
+                assert_right(running.run(inputs), inputs)
+            assert "compile" in running.name
+        assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A directory with the package of one shape, and what building it said."""
+    directory, notes = tmp_path_factory.mktemp("packages"), []
+    with aot(directory, notes) as running:
+        assert_right(running.run(arrays()), arrays())
+    return directory, notes
+
+
+@pytest.fixture
+def packages(built, tmp_path):
+    return shutil.copytree(built[0], tmp_path / "packages")
+
+
+def aot(directory, notes, fingerprint="one"):
+    return engine(mode="aot", cache_dir=directory, fingerprint=fingerprint, on_note=notes.append)
+
+
+class TestPackages:
+    pytestmark = needs_compiler
+
+    def test_a_package_is_built_once(self, built):
+        directory, notes = built
+        assert len(notes) == 1
+        assert "not there yet: built" in notes[0]
+        again = []
+        with aot(directory, again) as running:
+            assert_right(running.run(arrays()), arrays())
+            assert running.notes == again == []
+        assert sorted(path.suffix for path in directory.iterdir()) == [".json", ".pt2"]
+
+    def test_other_weights_are_another_package(self, packages):
+        notes = []
+        with aot(packages, notes, fingerprint="two") as running:
+            assert_right(running.run(arrays()), arrays())
+        assert "not there yet" in notes[0]
+        assert len(list(packages.glob("*.pt2"))) == 2
+
+    @pytest.mark.parametrize(
+        ("field", "value"), [("torch", "1.0"), ("device", "GPU of old"), ("capability", "2.0")]
+    )
+    def test_a_package_of_another_machine_is_rebuilt_and_said_so(self, packages, field, value):
+        (note,) = packages.glob("*.json")
+        note.write_text(json.dumps({**json.loads(note.read_text()), field: value}))
+        notes = []
+        with aot(packages, notes) as running:
+            assert_right(running.run(arrays()), arrays())
+        assert len(notes) == 1
+        assert "rebuilt" in notes[0]
+        assert value in notes[0]
+        assert value not in note.read_text()
+
+    @pytest.mark.parametrize("damage", ["truncated", "garbage", "no note", "garbage with its sum"])
+    def test_a_damaged_package_is_removed_and_rebuilt(self, packages, damage):
+        (package,), (note,) = packages.glob("*.pt2"), packages.glob("*.json")
+        if damage == "truncated":
+            package.write_bytes(package.read_bytes()[:-100])
+        elif damage == "no note":
+            note.unlink()
+        else:
+            package.write_bytes(b"not a package")
+        if damage == "garbage with its sum":
+            from vitascope.gpu.engines.inductor_packages import _sha256
+
+            note.write_text(json.dumps({**json.loads(note.read_text()), "sha256": _sha256(package)}))
+        notes = []
+        with aot(packages, notes) as running:
+            assert_right(running.run(arrays()), arrays())
+        assert len(notes) == 1
+        assert "removed and rebuilt" in notes[0]
+        again = []
+        with aot(packages, again) as running:
+            assert_right(running.run(arrays()), arrays())
+        assert again == []
+
+    def test_a_build_that_fails_leaves_nothing(self, tmp_path, monkeypatch):
+        def fail(*_, package_path, **__):
+            with open(package_path, "wb") as file:  # noqa: PTH123 - what the compiler had written so far
+                file.write(b"half")
+            raise RuntimeError("no compiler")
+
+        monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
+        with aot(tmp_path, []) as running, pytest.raises(EngineError, match="no compiler"):
+            running.run(arrays())
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_directory_that_cannot_be_made_is_named(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with aot(tmp_path / "file" / "packages", []) as running, pytest.raises(EngineError, match="packages"):
+            running.run(arrays())

@@ -1,0 +1,89 @@
+"""Mask post-processing on the GPU against its reference, and the source against compilers without a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc
+
+from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
+
+DTYPES = [np.float16, np.float32]
+SHAPES = [(1, 2, 1, 1), (2, 3, 1, 9), (1, 21, 17, 31), (3, 5, 32, 64), (1, 150, 65, 33), (2, 1, 50, 70)]
+
+
+def scores_like(shape, dtype):
+    """Smooth regions with noise on top; ties and NaN occur."""
+    rng = np.random.default_rng(0)
+    count, classes, height, width = shape
+    coarse = rng.normal(0, 1, (count, classes, -(-height // 8), -(-width // 8)))
+    smooth = coarse.repeat(8, axis=2).repeat(8, axis=3)[:, :, :height, :width]
+    scores = np.round(smooth + rng.normal(0, 0.7, shape), 1)
+    scores[rng.random(shape) < 0.002] = np.nan
+    return scores.astype(dtype)
+
+
+def assert_same(scores, **options):
+    import cupy
+
+    on_gpu = {
+        name: cupy.asarray(value) if isinstance(value, np.ndarray) else value
+        for name, value in options.items()
+    }
+    expected = postprocess_mask(scores, **options)
+    actual = postprocess_mask(cupy.asarray(scores), **on_gpu)
+    assert actual.dtype == np.uint8
+    np.testing.assert_array_equal(actual.get(), expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("sigma", [0.0, 0.3, 1.5, 6.0, 21.0])
+def test_class_maps(dtype, shape, sigma):
+    assert_same(scores_like(shape, dtype), smoothing_sigma=sigma)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["argmax", "threshold"])
+@pytest.mark.parametrize("steps", [{}, {"smoothing_sigma": 2.0}, {"open_px": 1, "close_px": 3}])
+@pytest.mark.parametrize("ema", [0.0, 0.3])
+def test_masks(dtype, shape, kind, steps, ema):
+    previous = np.random.default_rng(1).integers(0, 256, (shape[0], *shape[2:]), dtype=np.uint8)
+    assert_same(
+        scores_like(shape, dtype), kind=kind, class_index=shape[1] // 2, previous=previous, ema=ema, **steps
+    )
+
+
+@pytest.mark.cuda
+def test_views_are_read_as_they_are():
+    import cupy
+
+    scores = scores_like((2, 4, 20, 40), np.float32)
+    view = cupy.asarray(scores)[:, 1:, ::2, 3:]
+    expected = postprocess_mask(scores[:, 1:, ::2, 3:], smoothing_sigma=1.0)
+    np.testing.assert_array_equal(postprocess_mask(view, smoothing_sigma=1.0).get(), expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("options", [{}, {"smoothing_sigma": 1.0}, {"open_px": 2}, {"ema": 0.5}])
+def test_the_result_goes_where_it_is_wanted(options):
+    import cupy
+
+    scores = scores_like((2, 3, 24, 40), np.float16)
+    previous = np.random.default_rng(1).integers(0, 256, (2, 24, 40), dtype=np.uint8)
+    expected = postprocess_mask(scores, class_index=1, previous=previous, **options)
+    target = cupy.asarray(previous)
+    made = postprocess_mask(cupy.asarray(scores), class_index=1, previous=target, out=target, **options)
+    assert made is target
+    np.testing.assert_array_equal(target.get(), expected)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("score", "vectors"), [("float", 0), ("float", 1), ("__half", 1)])
+def test_the_source_compiles(tmp_path, architecture, score, vectors):
+    entries = ["argmax", "threshold", "vote", "fade"]
+    assert_compiles(tmp_path, "mask_postprocess.cu", architecture, entries, SCORE=score, VECTORS=vectors)

@@ -1,0 +1,137 @@
+"""The remapping kernel against OpenCV, and the source against compilers without a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_twins import ARCHITECTURES, assert_compiles, frame_on_cpu, frame_on_gpu, needs_nvcc, plane_on_gpu
+
+from pictures import random_frame
+from vitascope.frames import PIXEL_FORMATS, ColorSpec
+from vitascope.gpu.kernels.remap import map_shape, remap
+
+SHAPES = [(1, 1), (1, 7), (5, 1), (17, 31), (64, 48, 1), (33, 66, 2), (40, 30, 3), (21, 35, 4)]
+
+
+def noise(shape, dtype):
+    rng = np.random.default_rng(0)
+    if np.dtype(dtype).kind == "u":
+        return rng.integers(0, np.iinfo(dtype).max + 1, shape, dtype=dtype)
+    return rng.uniform(0, 1, shape).astype(dtype)
+
+
+def maps(size, source, *, parts):
+    """Places inside and outside, multiples of 1 / ``parts`` and never between two samples' reach of ``nearest``."""
+    rng = np.random.default_rng(1)
+
+    def axis(length):
+        whole = rng.integers(-6, length + 6, size)
+        return (whole + rng.integers(0, parts, size) / parts).astype(np.float32)
+
+    return axis(source[1]), axis(source[0])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float16, np.float32])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("interpolation", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("border", ["replicate", "constant"])
+@pytest.mark.parametrize("pad", [0, 3])
+def test_a_plane_agrees_with_opencv(dtype, shape, interpolation, border, pad):
+    plane = noise(shape, dtype)
+    # Thirds round the same way everywhere; OpenCV's tables are exact at 1/32.
+    x, y = maps((37, 70), shape, parts=3 if interpolation == "nearest" else 32)
+    expected = remap(plane, x, y, interpolation=interpolation, border=border)
+    on_gpu = (plane_on_gpu(array, pad=pad) for array in (plane, x, y))
+    actual = remap(*on_gpu, interpolation=interpolation, border=border).get()
+    assert actual.dtype == dtype
+    assert actual.shape == expected.shape
+    tolerance = {np.uint8: 1, np.uint16: 1, np.float16: 2e-3, np.float32: 1e-4}[dtype]
+    assert np.abs(actual.astype(np.float64) - expected).max() <= tolerance
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["nv12", "p010le"])
+@pytest.mark.parametrize("location", ["left", "center", "topleft"])
+@pytest.mark.parametrize("border", ["replicate", "constant"])
+@pytest.mark.parametrize("pad", [0, 3])
+def test_a_frame_agrees_with_the_reference(name, location, border, pad):
+    frame = random_frame(PIXEL_FORMATS[name], (34, 62), color=ColorSpec(chroma_location=location))
+    for size in ((1, 1), (17, 31), (40, 64)):
+        # 1/16 of a luma sample is 1/32 of a chroma sample; between two sites it is halved, and halved again.
+        y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
+        x, y = x * 0.5 - 3 + y / 4, y * 1.5 - 2
+        expected = remap(frame, x, y, border=border)
+        moved = remap(
+            frame_on_gpu(frame, pad=pad), plane_on_gpu(x, pad=pad), plane_on_gpu(y, pad=pad), border=border
+        )
+        actual = frame_on_cpu(moved)
+        word = 1 << frame.format.sample_shift
+        assert actual.format is expected.format
+        for made, plane in zip(actual.planes, expected.planes, strict=True):
+            assert not (made % word).any()
+            assert np.abs(made.astype(int) - plane).max() <= word, size
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("scale", [2, 3, 8])
+@pytest.mark.parametrize("size", [(1, 1), (17, 31), (100, 130)])
+def test_coarse_maps_are_read_alike(scale, size):
+    picture = np.add.outer(np.arange(180), 2 * np.arange(180)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    x, y = (rng.uniform(0, 179, map_shape(size, scale)).astype(np.float32) for _ in range(2))
+    expected = remap(picture, x, y, map_scale=scale, size=size)
+    actual = remap(plane_on_gpu(picture), plane_on_gpu(x), plane_on_gpu(y), map_scale=scale, size=size).get()
+    # The picture is a plane of slope (1, 2): a 64th of a sample each way is what OpenCV's rounding costs.
+    np.testing.assert_allclose(actual, expected, atol=0.06)
+
+
+@pytest.mark.cuda
+def test_between_samples_the_gpu_is_exact():
+    plane = noise((50, 60), np.float32)
+    rng = np.random.default_rng(2)
+    x, y = (rng.uniform(0, n - 1.01, (40, 40)).astype(np.float32) for n in (60, 50))
+    x0, y0 = x.astype(int), y.astype(int)
+    fx, fy = (x - x0).astype(np.float64), (y - y0).astype(np.float64)
+    expected = (plane[y0, x0] * (1 - fx) + plane[y0, x0 + 1] * fx) * (1 - fy)
+    expected += (plane[y0 + 1, x0] * (1 - fx) + plane[y0 + 1, x0 + 1] * fx) * fy
+    actual = remap(*(plane_on_gpu(array) for array in (plane, x, y))).get()
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+@pytest.mark.cuda
+def test_places_that_are_no_numbers_are_outside():
+    plane = plane_on_gpu(noise((8, 8), np.uint8))
+    wild = np.array([[np.nan, np.inf, -np.inf, 1e30]], np.float32)
+    moved = remap(plane, plane_on_gpu(wild), plane_on_gpu(wild), border="constant").get()
+    assert not moved.any()
+
+
+@pytest.mark.cuda
+def test_planar_frames_are_refused_on_the_gpu():
+    frame = frame_on_gpu(random_frame(PIXEL_FORMATS["yuv420p"], (8, 8)))
+    place = plane_on_gpu(np.zeros((8, 8), np.float32))
+    with pytest.raises(ValueError, match="NV12 and P010"):
+        remap(frame, place, place)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("sample", "peak", "step", "channels", "interpolation", "replicate", "coarse"),
+    [
+        ("unsigned char", 255, 1, 1, 0, 1, 0),
+        ("unsigned char", 255, 1, 2, 1, 1, 1),
+        ("unsigned short", 1023, 64, 2, 1, 0, 0),
+        ("float", 0, 1, 4, 2, 1, 1),
+        ("__half", 0, 1, 3, 2, 0, 0),
+    ],
+)
+def test_the_source_compiles_to_ptx(
+    tmp_path, architecture, sample, peak, step, channels, interpolation, replicate, coarse
+):
+    assert_compiles(
+        tmp_path, "remap.cu", architecture, ["remap"],
+        SAMPLE=sample, PEAK=peak, STEP=step, CHANNELS=channels, INTERPOLATION=interpolation, REPLICATE=replicate,
+        COARSE=coarse,
+    )  # fmt: skip

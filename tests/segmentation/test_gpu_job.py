@@ -1,0 +1,174 @@
+"""The way through the GPU against the way through the processor: the same films, the same pictures."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.config import load_settings
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.segmenter import Segmenter
+
+pytestmark = pytest.mark.cuda
+
+KINDS = ["mask", "key", "cutout", "blur", "overlay"]
+
+
+class GreyNetwork(BrightnessNetwork):
+    """Alpha grows with brightness: a network without a threshold, which would tip over by rounding alone."""
+
+    def infer(self, images, state):
+        self.calls.append(images.shape[:2])
+        state.seen += len(images)
+        return [
+            MatteEstimate(alpha=np.clip(2 * frame.mean(axis=1) - 0.5, 0, 1).astype(np.float32))
+            for frame in images
+        ]
+
+
+def astronaut(index: int):
+    picture = np.roll(data.astronaut(), 3 * index, axis=1)
+    return np.ascontiguousarray(picture[:360, :480])
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """480 x 360, 40 frames, H.264, with sound."""
+    return write_clip(
+        tmp_path_factory.mktemp("gpu") / "in.mp4",
+        width=480,
+        height=360,
+        frame_count=40,
+        frame_rate=Fraction(30000, 1001),
+        paint=astronaut,
+        audio="aac",
+        color_tags=(1, 1, 1, 1),
+    )
+
+
+def segmenter(monkeypatch, device, **settings):
+    """A segmenter with the scripted network, on the processor or on the GPU."""
+    network = GreyNetwork(recurrent=True)
+    if device == "cuda":
+        from vitascope.models.host_network import HostNetwork
+
+        network = HostNetwork(network)
+    monkeypatch.setattr(
+        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
+    )
+    flags = {"gpu.device": device, **{key.replace("__", "."): value for key, value in settings.items()}}
+    return Segmenter(loaded=load_settings(profile="fast", flags=flags))
+
+
+def pictures(path):
+    with av.open(str(path)) as film:
+        return [(frame.pts, frame.to_ndarray(format="yuv444p")) for frame in film.decode(video=0)]
+
+
+@pytest.mark.parametrize("mode", ["throughput", "latency"])
+def test_alpha_of_every_frame_agrees(monkeypatch, clip, mode):
+    mattes = {}
+    for device in ("cpu", "cuda"):
+        with segmenter(monkeypatch, device, performance__mode=mode) as made:
+            mattes[device] = [(step.frame.pts, step.frame.index, step.alpha) for step in made.stream(clip)]
+    assert len(mattes["cuda"]) == len(mattes["cpu"]) == 40
+    for (pts, index, alpha), (pts_gpu, index_gpu, alpha_gpu) in zip(
+        mattes["cpu"], mattes["cuda"], strict=True
+    ):
+        assert (pts, index) == (pts_gpu, index_gpu)
+        assert isinstance(alpha_gpu, np.ndarray)
+        difference = np.abs(alpha.astype(int) - alpha_gpu.astype(int))
+        assert difference.mean() <= 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {},
+        {"edges__feather_px": 1.5, "edges__grow_px": -2.0},
+        {"edges__temporal_smoothing": 0.5},
+    ],
+    ids=["plain", "edges", "smoothing"],
+)
+def test_every_kind_of_output_agrees(monkeypatch, clip, tmp_path, kind, wishes):
+    made = {}
+    for device in ("cpu", "cuda"):
+        out = tmp_path / f"{device}.mkv"
+        with segmenter(monkeypatch, device, output__codec="ffv1", **wishes) as running:
+            report = running.write(clip, [(kind, out)])
+        assert report.frame_count == 40
+        made[device] = pictures(out)
+        assert (report.gpu is not None) == (device == "cuda")
+    for (pts, expected), (pts_gpu, actual) in zip(made["cpu"], made["cuda"], strict=True):
+        assert pts == pts_gpu
+        difference = np.abs(expected.astype(int) - actual.astype(int))
+        assert difference.mean() <= 0.5
+        assert np.percentile(difference, 99.9) <= 6
+
+
+def test_alpha_and_replacement_agree(monkeypatch, clip, tmp_path):
+    background = tmp_path / "behind.png"
+    import cv2
+
+    cv2.imwrite(str(background), data.coffee()[..., ::-1])
+    made = {}
+    for device in ("cpu", "cuda"):
+        outputs = [("alpha", tmp_path / f"{device}.mov"), ("replace", tmp_path / f"{device}.mkv")]
+        with segmenter(monkeypatch, device, output__background=str(background)) as running:
+            running.write(clip, outputs)
+        with av.open(str(outputs[0][1])) as film:
+            alpha = [frame.to_ndarray(format="rgba")[..., 3].astype(int) for frame in film.decode(video=0)]
+        made[device] = (alpha, [picture for _, picture in pictures(outputs[1][1])])
+    for kind in (0, 1):
+        for expected, actual in zip(made["cpu"][kind], made["cuda"][kind], strict=True):
+            assert np.abs(expected.astype(int) - actual.astype(int)).mean() <= 1.5
+
+
+def test_a_narrow_mask_is_narrow_on_both(monkeypatch, clip, tmp_path):
+    made = {}
+    for device in ("cpu", "cuda"):
+        out = tmp_path / f"{device}.mkv"
+        with segmenter(monkeypatch, device, output__mask_max_width=240, output__codec="ffv1") as running:
+            running.write(clip, [("mask", out)])
+        made[device] = pictures(out)
+        assert made[device][0][1].shape[1:] == (180, 240)
+    for (_, expected), (_, actual) in zip(made["cpu"], made["cuda"], strict=True):
+        # The processor shrinks the matte, the GPU mattes the shrunk frame: they differ where an edge is finer.
+        assert np.abs(expected[0].astype(int) - actual[0].astype(int)).mean() <= 3
+
+
+def test_a_contact_sheet_is_drawn(monkeypatch, clip, tmp_path):
+    sheet = tmp_path / "sheet.png"
+    with segmenter(monkeypatch, "cuda") as running:
+        running.write(clip, [("key", tmp_path / "key.mp4")], preview=sheet)
+    import cv2
+
+    assert cv2.imread(str(sheet)).std() > 20
+
+
+def test_what_cannot_stay_on_the_gpu_is_drawn_by_the_processor(monkeypatch, tmp_path):
+    film = write_clip(
+        tmp_path / "in.mkv", width=128, height=96, frame_count=5, paint=lambda n: astronaut(n)[:96, :128],
+        codec="ffv1", pixel_format="yuv444p",
+    )  # fmt: skip
+    with segmenter(monkeypatch, "cuda") as running:
+        report = running.write(film, [("key", tmp_path / "key.mp4")])
+    assert report.frame_count == 5
+    assert any("cannot stay on the GPU" in note for note in report.notes)
+
+
+def test_leaving_the_stream_early_stops_everything(monkeypatch, clip):
+    with segmenter(monkeypatch, "cuda") as running:
+        for number, _ in enumerate(running.stream(clip)):
+            if number == 3:
+                break
+        assert sum(1 for _ in running.stream(clip)) == 40
