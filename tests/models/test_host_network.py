@@ -121,7 +121,7 @@ def test_the_networks_own_errors_pass(fake):
 
 def selfie():
     data = Path(vitascope.models.__file__).with_name("data")
-    general, landscape = sorted(data.glob("*.onnx"), key=lambda path: "landscape" in path.name)
+    general, landscape = (data / f"selfie_segmentation{name}.onnx" for name in ("", "_landscape"))
     return SelfieNetwork(general, landscape, threads=2)
 
 

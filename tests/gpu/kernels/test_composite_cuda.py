@@ -230,7 +230,9 @@ def test_a_person_amid_nothing_and_strips_of_any_length(monkeypatch, rows, locat
     import cupy
 
     from vitascope.gpu.kernels import composite_cuda
+    from vitascope.gpu.kernels.composite_plan import LaunchPlans
 
+    monkeypatch.setattr(composite_cuda, "_PLANS", LaunchPlans())  # those that are kept have strips already
     monkeypatch.setattr(composite_cuda, "_strip_rows", lambda *_, **__: rows)
     frame = picture("nv12", (220, 1104), location)
     y, x = np.mgrid[0:22, 0:110]

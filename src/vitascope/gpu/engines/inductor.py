@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
@@ -188,7 +188,7 @@ class InductorEngine:
             DeviceMemoryError: The GPU has too little memory; how much was wanted and free.
             EngineError: The engine was closed, or the network failed.
         """
-        with self.on_stream(stream), torch.inference_mode(), torch_flags(**self._flags):
+        with self._on_given_stream(stream), torch.inference_mode():
             try:
                 return self._plan(inputs)(inputs)
             except VitascopeError:
@@ -198,6 +198,12 @@ class InductorEngine:
                 raise failure(
                     error, label=self._label, what=f"inference of {shapes} failed", on_gpu=self._on_gpu
                 ) from error
+
+    def _on_given_stream(self, handle: int | None) -> AbstractContextManager[None]:
+        """Nothing where the caller is on the GPU and stream already: entering them anew takes longer than a launch."""
+        if handle is None and self._on_gpu and torch.cuda.current_device() == self._device.index:
+            return nullcontext()
+        return self.on_stream(handle)
 
     @contextmanager
     def on_stream(self, handle: int | None) -> Iterator[None]:
@@ -243,9 +249,10 @@ class InductorEngine:
         if plan is None:
             while len(self._plans) >= self._most_plans:
                 self._plans.popitem(last=False)[1].close()
-            plan = self._plans[key] = _Plan(
-                self._callable(inputs), inputs, graph=self._on_gpu and self._graphs
-            )
+            with torch_flags(**self._flags):
+                plan = self._plans[key] = _Plan(
+                    self._callable(inputs), inputs, graph=self._on_gpu and self._graphs, flags=self._flags
+                )
         self._plans.move_to_end(key)
         return plan
 
@@ -299,12 +306,18 @@ class InductorEngine:
 class _Plan:
     """What runs one set of shapes."""
 
-    def __init__(self, call: _Call, examples: Sequence[Tensor], *, graph: bool) -> None:
+    def __init__(
+        self, call: _Call, examples: Sequence[Tensor], *, graph: bool, flags: Mapping[str, bool]
+    ) -> None:
         self._call = call
+        self._flags = flags
         self._captured = CapturedCall(call, examples) if graph else None
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return self._captured(inputs) if self._captured is not None else self._call(*inputs)
+        if self._captured is not None:
+            return self._captured(inputs)  # what the switches chose is recorded
+        with torch_flags(**self._flags):
+            return self._call(*inputs)
 
     def close(self) -> None:
         if self._captured is not None:

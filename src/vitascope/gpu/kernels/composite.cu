@@ -5,9 +5,10 @@
 //   out   = round(behind + (sample - behind) * alpha / PEAK)      chroma: alpha at its site, or the block's least
 //
 // Sample i of a row has its centre at i + 0.5; cells likewise. Chroma is read bilinearly from where its sites sit.
-// A warp makes a strip of 256 columns, each thread 8 of them, row pair by row pair. Between two rows of cells gain and
-// offset are linear in y at every column: a thread keeps value and slope of its columns in registers and renews them
-// at each row of cells. What a strip needs of the column to its left its lanes compute beforehand, one row each.
+// A block is one warp, which makes a tile of up to 256 columns, each thread 8 of them, row pair by row pair. Between two
+// rows of cells gain and offset are linear in y at every column: a thread keeps value and slope of its columns in
+// registers and renews them at each row of cells. What it reads of the picture comes through shared memory, copied
+// there three row pairs ahead. One translation unit: every part works on a thread's registers and must be inlined.
 
 #include <cuda_fp16.h>
 
@@ -134,6 +135,11 @@ template <typename T> __device__ __forceinline__ T* fixed(T* at) {
 }
 // The same of a value that a whole warp shares.
 __device__ __forceinline__ unsigned fixed(unsigned value) { return __shfl_sync(~0u, value, 0); }
+// And of a thread's own value.
+__device__ __forceinline__ int fixed_own(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 __device__ __forceinline__ float fixed(float value) { return __uint_as_float(fixed(__float_as_uint(value))); }
 
 template <typename T> __device__ __forceinline__ T* row_of(T* plane, int y, long long pitch) {
@@ -414,7 +420,7 @@ __device__ __forceinline__ Verdict gather_cells(Cells& cells, float4* shared, co
     return !__any_sync(~0u, visible) ? EMPTY : __any_sync(~0u, clear) ? OPEN : FULL;
 }
 
-// A strip whose alpha is the same everywhere.
+// A tile whose alpha is the same everywhere.
 __device__ __forceinline__ void paint_flat(const Job& job, const Place& place, int top, int bottom, bool full) {
     const bool copies = PICTURE && (full || PAINT != PAINT_COLOR);
     const Picture& source = PAINT == PAINT_FRAME && !full ? job.behind : job.frame;
@@ -745,7 +751,7 @@ __device__ __forceinline__ void paint_chroma(made_t* at, const Job& job, const P
 }
 #endif
 
-// Rows `top` to before `bottom` of 256 columns, by one warp.
+// Rows `top` to before `bottom` of a tile.
 __device__ __forceinline__ void paint_strip(const Job& job, const Cells& cells, const Eye& eye, const Place& place, int top, int bottom) {
     const int x = place.x, luma_end = job.width - x, chroma_end = (job.width + 1 & ~1) - x;
     const auto exists = [&](int y) { return WHOLE || y < eye.bottom; };
@@ -755,6 +761,7 @@ __device__ __forceinline__ void paint_strip(const Job& job, const Cells& cells, 
     // Of the pair that is fetched next. Coefficients need the chroma below a pair too; its own is then here already.
     const sample_t* luma_at = fixed(row_of(job.frame.luma, top, job.frame.luma_pitch) + x);
     const sample_t* chroma_at = fixed(chroma_row(top / 2 + !ALPHA_GIVEN));
+    const int after = fixed_own(place.at_right ? 0 : WIDTH);
     const int last_advance = static_cast<int>(fixed(static_cast<unsigned>(2 * (eye.chroma_bottom - !ALPHA_GIVEN))));
     const auto fetch_pair = [&](Octet<sample_t>* slot, int y) {
         const auto octet = [&](int index) -> Octet<sample_t>& { return slot[index * THREADS]; };
@@ -766,7 +773,7 @@ __device__ __forceinline__ void paint_strip(const Job& job, const Cells& cells, 
                 luma_at += job.frame.luma_pitch;
                 fetch(octet(CHROMA), chroma_at, chroma_end);
             }
-            if (!ALPHA_GIVEN) fetch_word(octet(AFTER), place.at_right ? chroma_at : chroma_at + WIDTH, false);
+            if (!ALPHA_GIVEN) fetch_word(octet(AFTER), chroma_at + after, false);
             if (!ALPHA_GIVEN && !COSITED_X) fetch_word(octet(BEFORE), place.at_left ? chroma_at : chroma_at - WORD, !place.at_left);
             if (PAINT == PAINT_FRAME) {
                 const sample_t* const at = row_of(job.behind.luma, y, job.behind.luma_pitch) + x;
