@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 ROWS = ROOT / "benchmarks" / "results" / "segment_cpu.json"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+GPU_BEGIN, GPU_END = "<!-- gpu-figures:begin -->", "<!-- gpu-figures:end -->"
+RESULTS = ROOT / "benchmarks" / "results"
 NAMES = {
     "rvm": "`--model rvm`, downsample ratio 0.25, against the official RVM graph",
     "fast": "`--profile fast`, against the same selfie network used as MediaPipe's example does",
@@ -38,12 +41,75 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def read_rows(name: str) -> list[dict[str, Any]]:
+    """The rows of one benchmark."""
+    rows: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())
+    return rows
+
+
+def gpu_table() -> str:
+    """The GPU's figures as Markdown."""
+    films = {row["claim"]: row for row in read_rows("segment_cuda")}
+    network = {
+        (row["claim"], row["frames"], row["size"]): row for row in read_rows("rvm_cuda") if row["eyes"] == 1
+    }
+    composite = read_rows("composite_cuda")[0]
+    prepare = next(row for row in read_rows("preprocess_cuda") if row["claim"] == "preprocess 8K")
+    step, live = (
+        films["network and both kernels, 1080p, batch 1"],
+        films["packet in to composited frame, 4K, batch 1"],
+    )
+    sixteen = network["rvm fused fp16", 16, "512x288"]
+    lines = [
+        "| | measured |",
+        "|---|---|",
+        *(
+            f"| HEVC {name} to mask video, whole command | {films[claim]['fps']:.0f} fps; while it runs "
+            f"{films[claim]['pipeline_fps']:.0f}; slowest stage: {slowest(films[claim])} |"
+            for name, claim in (
+                ("1080p", "file to mask 1080p"),
+                ("4K", "file to mask 4K"),
+                ("8K, 4 decoder sessions", "file to mask 8K, 4 decoder sessions"),
+            )
+        ),
+        f"| decoder alone, one session, 1080p / 4K / 8K | {films['file to mask 1080p']['decoder_alone_fps']:.0f} / "
+        f"{films['file to mask 4K']['decoder_alone_fps']:.0f} / "
+        f"{films['file to mask 8K, 4 decoder sessions']['decoder_alone_fps']:.0f} fps |",
+        "| 1080p frame through both kernels and the network at 512x288, one at a time "
+        f"| {step['p50_ms']:.2f} ms p50, {step['p99_ms']:.2f} p99; RobustVideoMatting's own FP16 network alone, "
+        f"scripted: {step['peer_p50_ms']:.2f} ms ({step['ratio_to_peer']:.1f} times) |",
+        f"| 4K packet in to composited frame, one at a time | {live['p50_ms']:.1f} ms p50, {live['p95_ms']:.1f} p95, "
+        f"{live['p99_ms']:.1f} p99 |",
+        f"| network alone, 16 frames of 512x288, FP16 | {sixteen['ms_p50']:.1f} ms, "
+        f"{sixteen['pictures_per_s']} frames/s |",
+        f"| preprocess kernel, 8K to 512x512 | {prepare['vitascope']['p50_us']:.0f} µs; PyTorch's operators "
+        f"{prepare['ratio_eager']:.0f} times that, compiled {prepare['ratio_compile']:.0f} |",
+        f"| composite kernel, 8K, alpha partial everywhere | {composite['p50_us']:.0f} µs, "
+        f"{composite['share_of_copy_bandwidth']:.0%} of copy bandwidth |",
+        "",
+        f"Measured {step['date']} on one {step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows with commits "
+        "in `benchmarks/results/`. The films were encoded by x264 on the processor: this chip has no NVENC.",
+    ]
+    return "\n".join(lines)
+
+
+def slowest(row: dict[str, Any]) -> str:
+    """The busiest stage, and how busy it was."""
+    name, load = max(row["stage_load"].items(), key=lambda item: item[1])
+    return f"{name} ({load:.0%} busy)"
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """The page with another text between two marks."""
+    head, _, rest = page.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{text}\n{end}{tail}"
+
+
 def main() -> int:
     """Write the figures, or compare them with ``--check``."""
     page = README.read_text()
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    wanted = f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+    wanted = between(between(page, BEGIN, END, table()), GPU_BEGIN, GPU_END, gpu_table())
     if "--check" in sys.argv:
         if page != wanted:
             sys.stderr.write("README.md does not show the rows; run `make docs`\n")

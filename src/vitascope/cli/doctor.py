@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -42,7 +43,6 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
 def _findings() -> dict[str, str]:
     import av
     import cv2
-    import onnxruntime
 
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
     from vitascope.media.encoding import available_codecs
@@ -62,13 +62,44 @@ def _findings() -> dict[str, str]:
         "SIMD": f"NumPy: {', '.join(simd_features()) or 'none'}; OpenCV: {cv2.getCPUFeaturesLine()}",
         "GPU": "; ".join(f"{gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus)
         or "none found (no NVIDIA driver); everything runs on the processor",
-        "decoding": f"PyAV {av.__version__} (libavcodec {versions}), on the processor",
+        "segment computes on": _device(),
+        "decoding": f"PyAV {av.__version__} (libavcodec {versions}); on a GPU with NVDEC what that takes, else here",
         "encoding": ", ".join(available_codecs()),
-        "engine": f"ONNX Runtime {onnxruntime.__version__}: {', '.join(onnxruntime.get_available_providers())}",
+        "NVENC": _nvenc(),
+        **_engines(),
         "networks": ", ".join(f"{entry.name} ({entry.state.value})" for entry in store.entries()),
         "networks lie in": str(store.where()),
         "install for more": "; ".join(missing) or "nothing is missing",
     }
+
+
+def _device() -> str:
+    from vitascope.device import select_device
+
+    device = select_device("auto")
+    return device.label if device.note is None else f"{device.label}; {device.note}"
+
+
+def _nvenc() -> str:
+    from vitascope.media.nvenc import NVENC_ENCODERS, why_nvenc_fails
+
+    working = [encoder for encoder in NVENC_ENCODERS.values() if why_nvenc_fails(encoder) is None]
+    if working:
+        return f"{', '.join(working)}, with gpu.encoder=nvenc"
+    return f"cannot be used: {why_nvenc_fails(next(iter(NVENC_ENCODERS.values())))}"
+
+
+def _engines() -> dict[str, str]:
+    """One line for each engine: its version, or what would bring it."""
+    from vitascope.gpu.engines.inventory import engine_inventory
+
+    lines = {engine.name: engine.version or f"missing: {engine.missing}" for engine in engine_inventory()}
+    if find_spec("torch") is None:
+        return {"PyTorch": "missing: pip install 'vitascope[torch]'", **lines}
+    found = version("torch")
+    triton = version("triton") if find_spec("triton") else None
+    fused = f"Triton {triton}" if triton else "no Triton, so RVM runs on PyTorch's operators"
+    return {"PyTorch": f"{found}, {fused}", **lines}
 
 
 def _gib(size_bytes: int | None) -> str:
