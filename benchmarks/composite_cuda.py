@@ -28,6 +28,7 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels import composite_cuda
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.composite import color_codes
+from vitascope.gpu.kernels.cuda_module import multiprocessors
 from vitascope.gpu.kernels.guided import grey_bounds
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.render import MatteOnly, OnColor, OnFrame, render
@@ -88,8 +89,8 @@ def shares_read(frame: Frame, gain: Any, offset: Any) -> tuple[float, float]:
     visible = (np.maximum(slope * darkest, slope * brightest) + bias) * peak >= 0.5
     clear = (np.minimum(slope * darkest, slope * brightest) + bias) * peak < peak - 0.5
     region = Region(0, 0, frame.width, frame.height)
-    multiprocessors = composite_cuda._multiprocessors()
-    rows = composite_cuda._strip_rows((region,), TILE_WIDTH, multiprocessors, decontaminates=False)
+    processors = multiprocessors()
+    rows = composite_cuda._strip_rows((region,), TILE_WIDTH, processors, decontaminates=False)
     read, behind = 0, 0
     for top in range(0, frame.height, rows):
         for left in range(0, frame.width, TILE_WIDTH):

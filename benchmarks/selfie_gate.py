@@ -39,8 +39,7 @@ from skimage import data
 
 import vitascope.models
 from vitascope.models.network import FloatArray
-from vitascope.models.presence import PresenceGate
-from vitascope.models.selfie import SelfieNetwork
+from vitascope.models.selfie import SelfieNetwork, SelfieState
 
 Picture = npt.NDArray[np.uint8]
 
@@ -172,21 +171,22 @@ def measure_clip(path: Path, gated: SelfieNetwork, ungated: SelfieNetwork) -> di
     with av.open(str(path)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     clip = prepared(frames, gated)
-    seconds, mass, looks = {}, {}, 0
+    seconds, mass, looks, opinions = {}, {}, 0, 0
     for name, network in (("warm-up", ungated), ("ungated", ungated), ("gated", gated)):
         state = network.new_state()
         start = time.perf_counter()
         estimates = [e for n in range(0, len(clip), 4) for e in network.infer(clip[n : n + 4], state)]
         seconds[name] = time.perf_counter() - start
         mass[name] = sum(float(e.alpha.sum()) for e in estimates if e.alpha is not None)
-        if isinstance(state, PresenceGate):
-            looks = state.look_count
+        if isinstance(state, SelfieState):
+            looks, opinions = state.gate.look_count, state.gate.opinion_count
     return {
         "claim": "video",
         "source": path.name,
         "pictures": len(frames),
         "kept": round(mass["gated"] / mass["ungated"], 4),
         "looks": looks,
+        "opinions": opinions,
         "ungated_ms": round(seconds["ungated"] / len(frames) * 1e3, 2),
         "gated_ms": round(seconds["gated"] / len(frames) * 1e3, 2),
     }

@@ -1,9 +1,10 @@
-"""The pictures that the selfie networks' presence gate is fitted on, made from photographs of two public folders.
+"""The pictures that the selfie networks' presence gate is fitted and tested on, made from ``selfie_gate_photos.py``.
 
-Each photograph is cropped, mirrored, darkened, blurred and made noisy at random, once for each network at the aspects
-that it runs at. People are also pasted small into scenes, cut through (``partly seen``: at the sides, or headless), and
-cut or covered by a table's edge below the shoulders (``seated``: a stand-in for people at tables, of whom the folders
-hold too few). ``fit_selfie_gate.py`` says where the folders come from.
+Photographs are cropped, mirrored, darkened, blurred, made grey or noisy at random, for each network at the aspects that
+it runs at. People are also pasted small into scenes, cut through (``partly seen``: at the sides, or headless), and cut
+or covered by a table's edge below the shoulders (``seated``: a stand-in for people at tables, of whom the collections
+hold too few). COCO's people, and what a collection's authors set apart for testing, stay as photographed: cropped to
+the network's shape, once as they are and once dark.
 """
 
 from __future__ import annotations
@@ -11,130 +12,44 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import cv2
 import numpy as np
-from skimage import data
 
-from selfie_gate import DRAWINGS, SCENES, STAGES, Picture, colour, read
+from selfie_gate import STAGES, Picture, crop_to
+from selfie_gate_photos import Source
 from vitascope.models.network import FloatArray
 
 Network = Literal["general", "landscape"]
 
 ASPECTS: dict[Network, tuple[float, float]] = {"general": (0.55, 1.5), "landscape": (1.5, 2.0)}
 """Width / height of the regions that each network runs at."""
-PICTURES = {
-    "people": """400 411 416 422 430 432-433 439 444-445 450 456-457 459 467 470 472 477 490 499 501 515-516 522 537
-        543 552 556 558 560 562 566 568-569 571 578 582 585 587 601-603 611-612 614-615 617 620 633 639 641-642 644-645
-        652 667 691 693 697 699-700 713 715 732 735 739 746 754 775-776 791-793 795 797 801-802 806 819 830 834 839
-        841-842 853-854 862 870-873 875-876 880 882 885 887 890-891 903 906 936 961 977 982-983""",
-    "scenes": """404 406 410 425 431 435 437 442 449 453-454 460 466 468-469 471 483-484 492-495 497-498 500 510 517
-        519-520 525-526 528 532 536 538 540 547-548 554-555 557 559 561 564-565 579-581 583 598 609 616 621 624 627-628
-        637 640 646 648-649 651 654 656 660-661 663-665 668 672 675 682 687 698 705-708 717-718 720 724 729-730 733-734
-        736 738 751 753 755-757 760 765-766 772 779-780 782 788-789 799 803 807 812 820-821 825 827 829 831-833 843 847
-        851 857-858 860-861 864-865 867 874 881 883-884 886 888 892 894-897 900 904-905 908 912 914-915 919-920 943 954
-        958 970 972 974-976 978-980 984 999""",
-    "unclear": """402 420 452 455 461-462 465 502 509 518 523-524 527 573 575-576 596-597 599 607-608 610 625 634-635
-        638 643 655 666 669-671 673 677 690 702-703 712 716 743 762 770 774 796 837 840 844-845 856 863 866 869 879 889
-        913 916 918 981 997-998""",
-    "animals held by people": """4 163 171 183 199 203-204 217 220 229 240 243 255 257 259 266 333 389 391 394-395
-        398-399""",
+TIMES = {
+    "ImageNet": {
+        "empty scenes": (5, 0.4),
+        "objects": (2, 0.6),
+        "animals": (2, 0.6),
+        "unmasked people": (1, 0.9),
+    },
+    "BSDS500": {"empty scenes": (3, 0.4), "animals": (2, 0.6), "unmasked people": (1, 0.9)},
+    "COCO": {"empty scenes": (3, 0.4), "animals": (2, 0.6)},
+    "scikit-image": {"empty scenes": (7, 0.4)},
 }
-"""Of the others, 0-399 are animals alone, 400-999 objects."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """A photograph, at most 512 pixels long."""
-
-    name: str
-    kind: str
-    picture: Picture
-    mask: FloatArray | None = None
+"""How often a photograph of a kind is used, and the least part of it that a crop shows; once and 0.6 for the others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """One picture made from a photograph."""
 
-    source: str
+    source: Source
     kind: str
     network: Network
     dark: bool
     picture: FloatArray
     mask: FloatArray | None
 
-
-# --- photographs -------------------------------------------------------------------------------------------------
-
-
-def numbers(text: str) -> set[int]:
-    """``"1 4-6"`` -> {1, 4, 5, 6}."""
-    spans = [[int(n) for n in part.split("-")] for part in text.split()]
-    return {n for span in spans for n in range(span[0], span[-1] + 1)}
-
-
-def shrunk(picture: Picture) -> Picture:
-    """At most 512 pixels on the longest side."""
-    scale = 512 / max(picture.shape[:2])
-    if scale >= 1:
-        return picture
-    return np.asarray(cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
-
-
-def sources(people: Path, pictures: Path) -> list[Source]:
-    """Every photograph that is fitted on."""
-    found = []
-    for path in sorted((people / "Training_Images").glob("[!.]*")):
-        picture = shrunk(read(path))
-        mask = read(people / "Ground_Truth" / f"{path.stem}.png")[..., 0]
-        mask = cv2.resize(mask, picture.shape[1::-1]).astype(np.float32) / 255
-        found.append(Source(f"person {path.stem}", "people", picture, mask))
-    listed = {kind: numbers(text) for kind, text in PICTURES.items()}
-    left_out = listed["unclear"] | listed["animals held by people"]
-    for number, path in enumerate(sorted(pictures.glob("*.JPEG"))):
-        if number not in left_out:
-            kind = "animals" if number < 400 else "objects"
-            kind = "unmasked people" if number in listed["people"] else kind
-            kind = "empty scenes" if number in listed["scenes"] else kind
-            found.append(Source(path.stem, kind, shrunk(read(path))))
-    for name in (*SCENES, *DRAWINGS):
-        kind = "animals" if name == "chelsea" else "empty scenes"
-        found.append(Source(name, kind, shrunk(colour(getattr(data, name)()))))
-    found += [Source(f"pattern {n}", "synthetic", pattern(np.random.default_rng(n))) for n in range(200)]
-    return found
-
-
-def pattern(rng: np.random.Generator) -> Picture:
-    """A plain, graded, noisy, blotched, striped or spotted picture."""
-    height, width = 180, 256
-    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
-    first, second = rng.uniform(0, 1, (2, 3))
-    picture = np.tile(first, (height, width, 1))
-    match int(rng.integers(6)):
-        case 1:
-            ramp = x * rng.uniform(-1, 1) + y * rng.uniform(-1, 1)
-            picture = first + (second - first) * ((ramp - ramp.min()) / np.ptp(ramp))[..., None]
-        case 2:
-            picture = rng.uniform(0, 1, picture.shape)
-        case 3:
-            coarse = rng.uniform(0, 1, (*rng.integers(2, 12, 2), 3))
-            picture = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-        case 4:
-            stripes = rng.uniform(0, 1, (1, 8, 3))
-            picture = cv2.resize(stripes, (width, height), interpolation=cv2.INTER_NEAREST)
-        case 5:
-            for _ in range(rng.integers(1, 6)):
-                centre, axes = (int(rng.integers(width)), int(rng.integers(height))), rng.integers(5, 80, 2)
-                cv2.ellipse(
-                    picture, centre, axes.tolist(), 0, 0, 360, rng.uniform(0, 1, 3).tolist(), cv2.FILLED
-                )
-    return (np.clip(picture, 0, 1) * 255).astype(np.uint8)
-
-
-# --- samples -----------------------------------------------------------------------------------------------------
 
 Cut = tuple[Picture, FloatArray]
 
@@ -148,6 +63,11 @@ class Darkroom:
 
     def samples(self) -> Iterator[Sample]:
         """All of them."""
+        if self.source.kind == "photographed" or (
+            self.source.tested and self.source.collection in ("BSDS500", "COCO", "15 scenes")
+        ):
+            yield from self.as_photographed()
+            return
         source, stages = self.source, [scene for scene in self.scenes if scene.name in STAGES]
         if source.mask is not None:
             whole = source.picture, source.mask
@@ -167,11 +87,21 @@ class Darkroom:
                 if mask.mean() > 0.005 and min(mask.shape) > 24:
                     yield self.photographed(kind, picture, mask)
             return
-        times, zoom = {"empty scenes": (7, 0.4), "objects": (2, 0.6)}.get(source.kind, (1, 0.6))
+        times, zoom = TIMES.get(source.collection, {}).get(source.kind, (1, 0.6))
         for _ in range(times):
             nothing = np.zeros(source.picture.shape[:2], np.float32)
-            zoomed = (0.9, 1.0) if source.kind == "unmasked people" else (zoom, 1.0)
-            yield self.photographed(source.kind, self.crop(source.picture, nothing, zoom=zoomed)[0], None)
+            yield self.photographed(
+                source.kind, self.crop(source.picture, nothing, zoom=(zoom, 1.0))[0], None
+            )
+
+    def as_photographed(self) -> Iterator[Sample]:
+        """The middle at the network's shape, as it is and dark."""
+        source, (height, width) = self.source, self.source.picture.shape[:2]
+        aspect = 16 / 9 if self.network == "landscape" else min(width / height, ASPECTS["general"][1])
+        picture = crop_to(source.picture, aspect).astype(np.float32) / 255
+        mask = None if source.mask is None else crop_to(source.mask, aspect)
+        for shade in (1.0, 0.2):
+            yield Sample(source, source.kind, self.network, shade < 1, picture * np.float32(shade), mask)
 
     def crop(self, picture: Picture, mask: FloatArray, *, zoom: tuple[float, float], tries: int = 1) -> Cut:
         """A random crop at the network's aspects; of some tries, the one that shows most of the person."""
@@ -246,7 +176,7 @@ class Darkroom:
             picture, mask = picture[:, ::-1], None if mask is None else mask[:, ::-1]
         image = picture.astype(np.float32) / 255
         fault = rng.choice(
-            ["none", "dark", "cast", "noise", "blur", "grey"], p=[0.35, 0.25, 0.15, 0.1, 0.1, 0.05]
+            ["none", "dark", "cast", "noise", "blur", "grey"], p=[0.3, 0.25, 0.1, 0.1, 0.1, 0.15]
         )
         match fault:
             case "dark":
@@ -260,4 +190,4 @@ class Darkroom:
             case "grey":
                 image = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
         image = np.clip(image, 0, 1).astype(np.float32)
-        return Sample(self.source.name, kind, self.network, fault == "dark", image, mask)
+        return Sample(self.source, kind, self.network, fault == "dark", image, mask)

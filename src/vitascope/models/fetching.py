@@ -17,6 +17,7 @@ import sys
 import textwrap
 import urllib.error
 import urllib.request
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -290,7 +291,11 @@ def fetch_from_pypi(
 
 
 def _pip_download(requirement: str, directory: Path) -> None:
-    if importlib.util.find_spec("pip") is None:
+    with warnings.catch_warnings():
+        # Looking for pip makes setuptools' import hook complain where another library has imported distutils.
+        warnings.simplefilter("ignore")
+        found = importlib.util.find_spec("pip")
+    if found is None:
         raise FetchError("pip is not installed in this Python environment (python -m ensurepip installs it)")
     arguments = ["download", "--no-deps", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
     arguments += [

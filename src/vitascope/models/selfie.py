@@ -25,9 +25,12 @@ from vitascope.models.network import (
     StatelessState,
     join_pictures,
 )
-from vitascope.models.presence import Claimant, Look, PresenceGate
+from vitascope.models.person_features import PersonFeatures
+from vitascope.models.presence import PresenceGate
+from vitascope.models.presence_evidence import Claimant, Look
+from vitascope.models.speaker import Speaker
 
-__all__ = ["SelfieChoice", "SelfieNetwork"]
+__all__ = ["SelfieChoice", "SelfieNetwork", "SelfieState"]
 
 SelfieChoice = Literal["aspect", "general", "landscape"]
 
@@ -39,8 +42,24 @@ stretches less, and 16:9, for which the landscape network was made."""
 _SUMMARY = "GlobalAveragePool_85_0"
 
 
+class SelfieState:
+    """What a gated stream remembers: who is there, and in a wide frame which network to believe."""
+
+    def __init__(self) -> None:
+        self.gate = PresenceGate()
+        self.speaker = Speaker()
+
+    def reset(self) -> None:
+        """Forget everybody: the next frame is judged anew."""
+        self.gate.reset()
+        self.speaker.reset()
+
+
 class SelfieNetwork:
     """Both selfie networks behind one port; which one runs follows from the region's aspect.
+
+    A gated wide stream may change over to the general network while that is the surer one (see
+    ``vitascope.models.speaker``).
 
     Args:
         path_general: The 256 x 256 network.
@@ -66,6 +85,7 @@ class SelfieNetwork:
         choice: SelfieChoice = "aspect",
     ) -> None:
         self._gate, self._choice = gate, choice
+        self._features = PersonFeatures(threads=threads)
         self._general = _SelfieEngine(path_general, size=(256, 256), threads=threads, with_summary=gate)
         try:
             self._landscape = _SelfieEngine(
@@ -94,8 +114,8 @@ class SelfieNetwork:
         return NetworkInput(size=(self._landscape if landscape else self._general).size, layout="NHWC")
 
     def new_state(self) -> NetworkState:
-        """The stream's presence gate, or an empty state without gating."""
-        return PresenceGate() if self._gate else StatelessState()
+        """The stream's gate and speaker, or an empty state without gating."""
+        return SelfieState() if self._gate else StatelessState()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
         """Matte T frames of E eyes; see ``MattingNetwork.infer``.
@@ -107,15 +127,44 @@ class SelfieNetwork:
         claimant: Claimant = "landscape" if images.ndim == 5 and images.shape[2] == 144 else "general"
         engine = self._landscape if claimant == "landscape" else self._general
         pictures = join_pictures(images, name=self.name, layout="NHWC", size=engine.size)
-        if isinstance(state, PresenceGate) is not self._gate:
+        if isinstance(state, SelfieState) is not self._gate:
             raise ModelError(f"{self.name}: the stream's state was made by another network")
-        mattes = engine.mattes(pictures).reshape(images.shape[:4])
-        if isinstance(state, PresenceGate):
-            return [
-                MatteEstimate(alpha=state.apply(alpha, eyes, self.look_again, claimant=claimant))
-                for alpha, eyes in zip(mattes, images, strict=True)
-            ]
-        return [MatteEstimate(alpha=alpha) for alpha in mattes]
+        if not isinstance(state, SelfieState):
+            mattes = engine.mattes(pictures).reshape(images.shape[:4])
+            return [MatteEstimate(alpha=alpha) for alpha in mattes]
+        return self._gated(images, state, claimant)
+
+    def _gated(self, images: FloatArray, state: SelfieState, claimant: Claimant) -> list[MatteEstimate]:
+        may_change = claimant == "landscape" and self._choice == "aspect"
+        mattes = self._mattes(images, state.speaker.claimant if may_change else claimant)
+        estimates = []
+        for time, eyes in enumerate(images):
+            if may_change and state.speaker.is_due(mattes[time]):
+                speaks = state.speaker.claimant
+                other: Claimant = "landscape" if speaks == "general" else "general"
+                both = {speaks: mattes[time], other: self._mattes(images[time : time + 1], other)[0]}
+                state.speaker.listen(both["landscape"], both["general"])
+                if state.speaker.claimant != speaks:
+                    mattes[time:] = self._mattes(images[time:], other)
+            alpha = state.gate.apply(
+                mattes[time], eyes, self.look_again, self._features.of, claimant=claimant
+            )
+            estimates.append(MatteEstimate(alpha=alpha))
+        return estimates
+
+    def _mattes(self, images: FloatArray, speaker: Claimant) -> FloatArray:
+        """float32 [T, E, h, w, 3] -> [T, E, h, w]; wide pictures are stretched for the general network."""
+        pictures = images.reshape(-1, *images.shape[2:])
+        size = images.shape[2:4]
+        if speaker == "landscape" or size == self._general.size:
+            engine = self._landscape if speaker == "landscape" else self._general
+            return engine.mattes(pictures).reshape(images.shape[:4])
+        stretched = [
+            cv2.resize(p, self._general.size[::-1], interpolation=cv2.INTER_LINEAR) for p in pictures
+        ]
+        mattes = self._general.mattes(np.stack(stretched))
+        shrunk = [cv2.resize(m, size[::-1], interpolation=cv2.INTER_AREA) for m in mattes]
+        return np.stack(shrunk).astype(np.float32).reshape(images.shape[:4])
 
     def look_again(self, picture: FloatArray) -> Look:
         """Show one picture, float32 [256, 256, 3], RGB 0..1, to both networks; only with ``gate``."""
@@ -129,6 +178,7 @@ class SelfieNetwork:
         """Free both engines; harmless when called again."""
         self._general.close()
         self._landscape.close()
+        self._features.close()
 
 
 class _SelfieEngine:

@@ -21,7 +21,13 @@ from vitascope.gpu.kernels.composite_job import (
 )
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.composite_plan import JobArrays, Launch, LaunchPlans, array_layout
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import (
+    cuda_kernel,
+    current_device,
+    multiprocessors,
+    nvtx_range,
+    wait_until_ready,
+)
 from vitascope.gpu.kernels.guided import alpha_dtype
 from vitascope.gpu.kernels.region import Region
 
@@ -201,7 +207,7 @@ def _launch(
         (behind.format, behind.width, behind.height) if behind is not None else paint,
         None if coefficients is None else coefficients.rotation_degrees,
         (made_depth, made_shift, len(made), planar, decontaminates),
-        _current_device(),
+        current_device(),
         *(array_layout(array) for array in arrays.as_tuple()),
     )
 
@@ -255,7 +261,7 @@ def _described(
         cell_steps = describe_cells(job, regions, gain, offset, coefficients.rotation_degrees)
         coefficient = "float" if gain.dtype == np.float32 else "__half"
     tile_width = _tile_width(kind, frame)
-    rows = _strip_rows(tuple(regions), tile_width, _multiprocessors(), decontaminates=decontaminates)
+    rows = _strip_rows(tuple(regions), tile_width, multiprocessors(), decontaminates=decontaminates)
     job["rows"] = rows
     shared_bytes = (
         _CELL_BYTES * (int(rows * cell_steps[0]) + 3) * (int(_THREADS * _WIDTH * cell_steps[1]) + 3)
@@ -377,7 +383,7 @@ def _tile_width(kind: _Kind, frame: Frame) -> int:
 
 @lru_cache(maxsize=64)
 def _strip_rows(
-    regions: tuple[Region, ...], tile_width: int, multiprocessors: int, *, decontaminates: bool
+    regions: tuple[Region, ...], tile_width: int, processors: int, *, decontaminates: bool
 ) -> int:
     """Rows of a warp's strip: long strips waste less on beginnings, short ones fill the GPU evenly."""
     tiles_across = sum(math.ceil((region.width + region.x % _WIDTH) / tile_width) for region in regions)
@@ -385,28 +391,11 @@ def _strip_rows(
 
     def cost(rows: int) -> float:
         tiles = tiles_across * math.ceil(height / rows)
-        return math.ceil(tiles / (_BLOCKS * multiprocessors)) * (rows + _STRIP_OVERHEAD_ROWS)
+        return math.ceil(tiles / (_BLOCKS * processors)) * (rows + _STRIP_OVERHEAD_ROWS)
 
     # Where samples are decontaminated, a block remembers which in shared memory.
     longest = _MIXED_ROWS if decontaminates else _MAX_STRIP_ROWS
     return min(range(4, longest + 1, 2), key=cost)
-
-
-@lru_cache(maxsize=8)
-def _multiprocessors_of(device: int) -> int:
-    import cupy
-
-    return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
-
-
-def _multiprocessors() -> int:
-    return _multiprocessors_of(_current_device())
-
-
-def _current_device() -> int:
-    import cupy
-
-    return int(cupy.cuda.runtime.getDevice())
 
 
 def _whole(frame: Frame) -> Region:

@@ -11,7 +11,15 @@ from typing import Any
 from vitascope.errors import KernelCompileError, MissingDependencyError
 from vitascope.frames import Frame
 
-__all__ = ["SOURCES", "cuda_kernel", "is_on_gpu", "nvtx_range", "wait_until_ready"]
+__all__ = [
+    "SOURCES",
+    "cuda_kernel",
+    "current_device",
+    "is_on_gpu",
+    "multiprocessors",
+    "nvtx_range",
+    "wait_until_ready",
+]
 
 SOURCES = Path(__file__).parent
 """Where the ``.cu`` files lie."""
@@ -27,6 +35,21 @@ def wait_until_ready(frame: Frame) -> None:
     if frame.ready is not None:
         cupy = _cupy()
         cupy.cuda.get_current_stream().wait_event(frame.ready)
+
+
+def current_device() -> int:
+    """Number of the GPU that this thread launches on."""
+    return int(_cupy().cuda.runtime.getDevice())
+
+
+def multiprocessors() -> int:
+    """Multiprocessors of that GPU."""
+    return _multiprocessors_of(current_device())
+
+
+@lru_cache(maxsize=8)
+def _multiprocessors_of(device: int) -> int:
+    return int(_cupy().cuda.Device(device).attributes["MultiProcessorCount"])
 
 
 @contextmanager

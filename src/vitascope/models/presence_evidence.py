@@ -1,0 +1,164 @@
+"""What the presence gate knows of a claim: two closer views of it, and what both selfie networks say of them.
+
+    of each view    both networks' summaries (32 numbers each: the globally averaged bottleneck that a decoder uses
+                    to decide what matters); the general network's certainty and extent
+    of the claim    certainty, extent, height of its box, how much of the frame's top and sides it touches
+
+    certainty = pixels above .95 / pixels above .05       extent = sqrt(fraction of pixels above .5)
+
+What touches the border is more likely a person partly seen, what is small and unsure more likely nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from vitascope.models.network import FloatArray
+
+__all__ = [
+    "CLAIM",
+    "EVIDENCE",
+    "EVIDENCE_SIZE",
+    "LOOK_SIZE",
+    "Claimant",
+    "Look",
+    "LookAgain",
+    "candidate_box",
+    "certainty_and_extent",
+    "enlarged",
+    "evidence",
+    "views",
+]
+
+Claimant = Literal["general", "landscape"]
+"""The network whose matte claims somebody; of a frame, the one that its shape asks for."""
+
+LOOK_SIZE = 256
+"""Side of the square picture that the second look is taken at: the general network's input."""
+
+EVIDENCE = {
+    "general_summary": 32,
+    "landscape_summary": 32,
+    "certainty": 1,
+    "extent": 1,
+    "claim_certainty": 1,
+    "claim_extent": 1,
+    "claim_height": 1,
+    "claim_at_top": 1,
+    "claim_at_sides": 1,
+}
+"""What is known of a claim, in order, and how many numbers each is."""
+EVIDENCE_SIZE = sum(EVIDENCE.values())
+CLAIM = slice(-5, None)
+"""Where the measurements of the claim itself lie in the evidence."""
+
+# Of the 90th percentile of a look's brightness, and the most that darkness is lifted by: beyond it noise is lifted.
+_BRIGHT, _MAX_LIFT = 0.8, 6.0
+_BOX_MARGIN, _CLOSE_MARGIN = 1.5, 1.1
+_MIN_BOX_SIDE = 24
+_BORDER = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What both networks say of the same enlarged picture."""
+
+    alpha: FloatArray
+    """float32 [256, 256], 0..1: the general network's matte."""
+    general_summary: FloatArray
+    """float32 [32]: the general network's globally averaged bottleneck."""
+    landscape_summary: FloatArray
+    """float32 [32]: the landscape network's."""
+
+
+LookAgain = Callable[[FloatArray], Look]
+"""Shows one picture, float32 [256, 256, 3], RGB 0..1, to both networks."""
+
+
+def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[slice, slice] | None:
+    """Where the matte claims somebody: the box of 96 % of its mass on each axis, with a margin, inside the frame.
+
+    Args:
+        alpha: float32 [h, w], 0..1.
+        margin: Side of the square that is cut out / longest side of that box.
+
+    Returns:
+        (rows, columns), or None where no pixel is above 0.3.
+    """
+    mass = np.clip(alpha - 0.3, 0, 1)
+    total = float(mass.sum())
+    if total <= 0:
+        return None
+    extents = []
+    for axis in (1, 0):
+        cumulated = np.cumsum(mass.sum(axis=axis)) / total
+        extents.append((int(np.searchsorted(cumulated, 0.02)), int(np.searchsorted(cumulated, 0.98)) + 1))
+    side = max(*(stop - start for start, stop in extents), _MIN_BOX_SIDE) * margin
+    box = []
+    for (start, stop), length in zip(extents, alpha.shape, strict=True):
+        extent = min(side, length)
+        first = min(max((start + stop) / 2 - extent / 2, 0.0), length - extent)
+        box.append(slice(int(first), int(first + extent)))
+    return box[0], box[1]
+
+
+def enlarged(picture: FloatArray, box: tuple[slice, slice]) -> FloatArray:
+    """The second look's picture: the box at 256 x 256, and a dark one lifted so that its bright parts are bright.
+
+    Args:
+        picture: float32 [h, w, 3], RGB 0..1.
+        box: From ``candidate_box``.
+    """
+    cut = cv2.resize(picture[box], (LOOK_SIZE, LOOK_SIZE), interpolation=cv2.INTER_LINEAR)
+    lift = _BRIGHT / max(float(np.percentile(cut[::4, ::4], 90)), 1e-3)
+    return np.asarray(np.clip(cut * np.clip(lift, 1.0, _MAX_LIFT), 0, 1), np.float32)
+
+
+def views(picture: FloatArray, alpha: FloatArray) -> list[FloatArray]:
+    """The two pictures of a second look: with some surroundings, and from closer and mirrored.
+
+    Args:
+        picture: float32 [h, w, 3], RGB 0..1.
+        alpha: float32 [h, w], 0..1.
+
+    Returns:
+        Two of float32 [256, 256, 3], RGB 0..1; none where ``candidate_box`` finds nothing.
+    """
+    box, close = candidate_box(alpha), candidate_box(alpha, margin=_CLOSE_MARGIN)
+    if box is None or close is None:
+        return []
+    return [enlarged(picture, box), np.ascontiguousarray(enlarged(picture, close)[:, ::-1])]
+
+
+def evidence(alpha: FloatArray, looks: Sequence[Look]) -> FloatArray:
+    """What is known of a claim.
+
+    Args:
+        alpha: float32 [h, w], 0..1: the matte that claims somebody.
+        looks: What the networks said of its ``views``; at least one.
+
+    Returns:
+        float32 [71], in the order of ``EVIDENCE``; see the top of this file.
+    """
+    seen = [
+        np.concatenate([look.general_summary, look.landscape_summary, certainty_and_extent(look.alpha)])
+        for look in looks
+    ]
+    box, claimed = candidate_box(alpha), alpha > 0.5
+    tall = 0.0 if box is None else (box[0].stop - box[0].start) / len(alpha)
+    at_top = claimed[:_BORDER].mean()
+    at_sides = claimed[:, :_BORDER].mean() + claimed[:, -_BORDER:].mean()
+    claim = (*certainty_and_extent(alpha), tall, at_top, at_sides)
+    return np.concatenate([np.mean(seen, axis=0), claim]).astype(np.float32)
+
+
+def certainty_and_extent(alpha: FloatArray) -> tuple[float, float]:
+    """How sure a matte, float32 [h, w], 0..1, is of what it claims, and how much it claims; both 0..1."""
+    floor = 3e-4 * alpha.size  # a few pixels prove nothing
+    certain, possible = np.count_nonzero(alpha > 0.95), np.count_nonzero(alpha > 0.05)
+    return certain / (possible + floor), float(np.sqrt(np.count_nonzero(alpha > 0.5) / alpha.size))

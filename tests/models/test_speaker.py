@@ -1,0 +1,85 @@
+"""Which of the two selfie networks a wide stream listens to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vitascope.models import speaker
+from vitascope.models.network import FloatArray
+from vitascope.models.speaker import Speaker, overlap
+
+NOBODY = np.zeros((1, 36, 64), np.float32)
+
+
+def claim(certainty: float, *, x: int = 20, width: int = 24) -> FloatArray:
+    """A claim of which a part is certain."""
+    alpha = NOBODY.copy()
+    alpha[0, 6:30, x : x + width] = 0.7
+    alpha[0, 6 : 6 + round(24 * certainty), x : x + width] = 1
+    return alpha
+
+
+def test_it_starts_with_the_landscape_network_and_listens_to_the_surer() -> None:
+    stream = Speaker()
+    assert stream.claimant == "landscape"
+    stream.listen(claim(0.9), claim(0.5))
+    assert stream.claimant == "landscape"
+    stream.listen(claim(0.5), claim(0.9))
+    assert stream.claimant == "general"
+    stream.listen(claim(0.9), claim(0.2))
+    assert stream.claimant == "landscape"
+
+
+def test_a_general_network_that_speaks_is_not_left_for_a_trifle() -> None:
+    stream = Speaker()
+    stream.listen(claim(0.5), claim(0.75))
+    stream.listen(claim(0.75), claim(0.75))
+    assert stream.claimant == "general"
+    fresh = Speaker()
+    fresh.listen(claim(0.75), claim(0.75))
+    assert fresh.claimant == "landscape"
+
+
+def test_a_small_claim_of_the_general_network_does_not_count() -> None:
+    stream = Speaker()
+    stream.listen(claim(0.2, width=4), claim(1, width=4))
+    assert stream.claimant == "landscape"
+
+
+def test_all_eyes_count_together() -> None:
+    stream = Speaker()
+    sure, unsure = claim(1), claim(0.1)
+    stream.listen(np.concatenate([unsure, unsure]), np.concatenate([sure, claim(0.05)]))
+    assert stream.claimant == "general"
+
+
+def test_comparisons_are_due_at_first_then_seldom_and_after_a_jump() -> None:
+    stream = Speaker()
+    assert not stream.is_due(NOBODY)
+    assert stream.is_due(claim(1))
+    stream.listen(claim(1), claim(0))
+    due = [stream.is_due(claim(1)) for _ in range(speaker.INTERVAL)]
+    assert due == [False] * (speaker.INTERVAL - 1) + [True]
+    stream.listen(claim(1), claim(0))
+    assert [stream.is_due(claim(1, x=x)) for x in (0, 40, 0)] == [False, False, True]
+
+
+def test_a_walking_person_is_no_jump() -> None:
+    stream = Speaker()
+    stream.is_due(claim(1, x=0))
+    stream.listen(claim(1), claim(0))
+    assert not any(stream.is_due(claim(1, x=x)) for x in range(30))
+
+
+def test_reset_goes_back_to_the_start() -> None:
+    stream = Speaker()
+    stream.listen(claim(0.1), claim(1))
+    stream.reset()
+    assert stream.claimant == "landscape"
+    assert stream.is_due(claim(1))
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0, 1.0), (12, 1 / 3), (24, 0.0)])
+def test_overlap_is_intersection_over_union(shift: int, expected: float) -> None:
+    assert overlap(claim(1, x=4), claim(1, x=4 + shift)) == pytest.approx(expected, abs=3e-3)
