@@ -136,9 +136,9 @@ def run_segment(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, An
             for stage in report.pipeline.stages
             if stage.busy_seconds
         },
-        "gpu_ms_per_frame": {
+        "gpu_span_ms_per_frame": {
             name: round(seconds / report.frame_count * 1e3, 4)
-            for name, seconds in report.gpu.busy_seconds.items()
+            for name, seconds in report.gpu.span_seconds.items()
         },
         "peak_vram_gb": round(report.gpu.peak_memory_bytes / 1e9, 2),
         "latency_ms": {

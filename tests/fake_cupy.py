@@ -38,7 +38,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
         return np.array(array, order="C").view(FakeArray)
 
     class Event:
-        def __init__(self, *, disable_timing=False):
+        def __init__(self, *, block=False, disable_timing=False):
             self.number = next(numbers)
 
         def record(self, stream=None):

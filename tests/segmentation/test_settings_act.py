@@ -246,3 +246,10 @@ def test_the_acting_settings_are_these():
     """A setting that begins to act needs a test here or in test_segmenter; this list makes that be noticed."""
     acting = {row.key for row in load_settings().rows() if row.arrives_with is None}
     assert len(acting) == 46
+
+
+def test_a_batch_size_is_named_where_latency_mode_overrules_it(clip, tmp_path, scripted):
+    flags = {"model.batch_size": 6, "performance.mode": "latency"}
+    with Segmenter(settings=flags) as segmenter:
+        notes = segmenter.write(clip, [("key", tmp_path / "o.mp4")]).notes
+    assert notes == ("model.batch_size has no effect in latency mode, which takes one frame at a time",)

@@ -1,4 +1,4 @@
-"""How long the GPU itself works on each part of a job."""
+"""How long each part of a job takes on the GPU's own clock."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _EVENTS_KEPT = 64
 
 
 class GpuClock:
-    """Adds up GPU time by name, from CUDA events around launches; never makes the host wait while work goes on.
+    """Adds up spans by name, from CUDA events around launches; never makes the host wait while work goes on.
 
-    The span of a stream that waits for another one contains that wait. Thread-safe.
+    A span runs from the moment the stream reaches its first launch to the end of its last. Where the stream waits for
+    another one, or runs dry because the host is slower than the kernels, that wait is in it. Thread-safe.
     """
 
     def __init__(self) -> None:

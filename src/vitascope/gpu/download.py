@@ -50,7 +50,8 @@ class Download:
                 stream.ptr,
             )
             self._views.append(view)
-        self._arrived = cupy.cuda.Event(disable_timing=True)
+        # A thread that waits sleeps: encoders want its core.
+        self._arrived = cupy.cuda.Event(block=True, disable_timing=True)
         self._arrived.record(stream)
 
     def wait(self) -> list[npt.NDArray[Any]]:

@@ -13,6 +13,7 @@ import av
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vitascope.device import available_cores
 from vitascope.frames import ColorSpec, VideoInfo
 from vitascope.media import matroska_video
 from vitascope.media.color_tags import HdrMetadata
@@ -144,7 +145,7 @@ class PictureSetup:
             stream.codec_context.open()
         if count == 1:
             return StreamEncoder(stream)
-        threads = max((self.encoding.threads or os.cpu_count() or 1) // count, 1)
+        threads = max((self.encoding.threads or available_cores()) // count, 1)
         flags = stream.codec_context.flags & _GLOBAL_HEADER
 
         def open_one() -> VideoCodecContext:

@@ -6,7 +6,6 @@ says what would.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,6 +17,7 @@ import av
 from av.codec.codec import UnknownCodecError
 from av.video.format import VideoFormat
 
+from vitascope.device import available_cores
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import YuvFormat
 from vitascope.media.nvenc import NVENC_ENCODERS, Hardware, on_hardware
@@ -216,7 +216,7 @@ def available_codecs() -> list[str]:
 
 def _parallel_encoders(codec: CodecName, wish: int | Literal["auto"], threads: int) -> int:
     if wish == "auto":
-        return max((threads or os.cpu_count() or 1) // _THREADS_AN_ENCODER, 1) if codec == "h264" else 1
+        return max((threads or available_cores()) // _THREADS_AN_ENCODER, 1) if codec == "h264" else 1
     if wish < 1:
         raise UsageError(f"parallel_encoders={wish}; it must be 1 or more, or auto")
     if wish > 1 and codec != "h264":

@@ -128,15 +128,17 @@ class RvmNetwork:
         features = self._encoder.run({SMALL_RGB: pictures})
         self.encoder_calls += 1
         estimates = []
+        tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
         for step in range(steps):
             rows = slice(step * eyes, (step + 1) * eyes)
             inputs: dict[str, Any] = {name: features[name][rows] for name in self._feature_names}
             inputs[SMALL_RGB] = pictures[rows]
-            tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
             inputs.update(zip(STATES_IN, tensors, strict=True))
             result = self._decoder.run(inputs)
-            state.tensors = [result[name] for name in STATES_OUT]
+            tensors = [result[name] for name in STATES_OUT]
             estimates.append(MatteEstimate(gain=result[GAIN], offset=result[OFFSET]))
+        # Only now: a call that failed leaves the stream where it was.
+        state.tensors = tensors
         return estimates
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from vitascope.errors import OutputError
 from vitascope.frames import Frame, Plane, Rotation, VideoInfo
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media._av_errors import wrap_output_error
@@ -103,8 +105,9 @@ class ContactSheet:
 
     def _small(self, frame: Frame) -> Rgb8:
         whole = [Region(0, 0, frame.width, frame.height)]
-        rgb = preprocess(
+        rgb: Any = preprocess(
             frame, regions=whole, size=self._size, layout="NHWC", rotation_degrees=self._rotation
         )[0]
-        small: Rgb8 = np.rint(rgb * 255).astype(np.uint8)
+        host = rgb.get() if is_on_gpu(rgb) else rgb  # the GPU's encoder takes its pictures there
+        small: Rgb8 = np.rint(host * 255).astype(np.uint8)
         return small

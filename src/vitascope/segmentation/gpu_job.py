@@ -27,7 +27,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.semi_planar import upload
 from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Group, Map, Stage
-from vitascope.gpu.streams import JobStreams
+from vitascope.gpu.streams import JobStreams, memory_errors
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.gpu_rendering import Coefficients, GpuPictures, GpuRenderer
 from vitascope.segmentation.gpu_report import GpuReport
@@ -192,7 +192,8 @@ class GpuJob:
         histograms = None
         if self._looks_for_cuts:
             first_eyes = plain_rgb(images[:, 0], self.network_input)
-            histograms = Download([color_histogram(first_eyes)], stream=self._streams.copying)
+            # On this stream: behind the pictures of the batches before it, the network would wait for their copies.
+            histograms = Download([color_histogram(first_eyes)], stream=self._streams.preparing)
         return PreparedBatch(frames, images, histograms, self._streams.event())
 
     def _starts_shot(self, batch: PreparedBatch) -> list[bool]:
@@ -204,19 +205,15 @@ class GpuJob:
         return cuts
 
     def _infer(self, images: Any, starts_shot: Sequence[bool]) -> list[MatteEstimate]:
-        """Run the network; where memory runs out, over half as many frames at a time from then on."""
-        estimates: list[MatteEstimate] = []
-        while len(estimates) < len(images):
-            part = slice(len(estimates), len(estimates) + self._frames_per_call)
-            try:
-                with nvtx_range("network"), self.clock.span("network"):
-                    estimates += self._shots.run(images[part], starts_shot[part])
-            except DeviceMemoryError as error:
-                if self._frames_per_call == 1:
-                    raise
-                self._frames_per_call //= 2
-                self.notes.append(f"{error}; went on with {self._frames_per_call} frames a call")
-        return estimates
+        with nvtx_range("network"), self.clock.span("network"):
+            return self._shots.run(
+                images, starts_shot, most_frames=self._frames_per_call, on_shortage=self._use_less_memory
+            )
+
+    def _use_less_memory(self, error: DeviceMemoryError, most_frames: int) -> None:
+        self._frames_per_call = most_frames
+        self.notes.append(f"{error}; went on with {most_frames} frames a call")
+        self._streams.release_idle_memory()
 
     def _coefficients(self, estimate: MatteEstimate, images: Any) -> Coefficients:
         if estimate.gain is not None and estimate.offset is not None:
@@ -243,13 +240,14 @@ class _Preparing:
     def accumulate(self, frame: Frame, /) -> Iterable[PreparedBatch]:
         """Take one frame; the batch when it is full."""
         job = self._job
-        if self._images is None:
-            import cupy
+        with memory_errors():
+            if self._images is None:
+                import cupy
 
-            wanted = job.network_input
-            shape = (job._frames_per_call, len(job.regions), *wanted.picture_shape())
-            self._images = cupy.empty(shape, wanted.dtype)
-        self._frames.append(job._prepare(frame, self._images[len(self._frames)]))
+                wanted = job.network_input
+                shape = (job._frames_per_call, len(job.regions), *wanted.picture_shape())
+                self._images = cupy.empty(shape, wanted.dtype)
+            self._frames.append(job._prepare(frame, self._images[len(self._frames)]))
         return self.flush() if len(self._frames) == len(self._images) else ()
 
     def flush(self) -> Iterable[PreparedBatch]:
@@ -279,11 +277,13 @@ class _Matting:
         ):
             if starts_shot:
                 self._renderer.start_shot()
-            coefficients = job._coefficients(estimate, images)
             wants_alpha = self._wants_alpha(frame.index)
-            with nvtx_range("composite"), job.clock.span("composite"):
-                drawn = self._renderer.render(frame, coefficients, with_alpha=wants_alpha)
-            yield self._bring_down(frame, drawn, with_source=wants_alpha, keep=(batch, coefficients))
+            with memory_errors():
+                coefficients = job._coefficients(estimate, images)
+                with nvtx_range("composite"), job.clock.span("composite"):
+                    drawn = self._renderer.render(frame, coefficients, with_alpha=wants_alpha)
+                pending = self._bring_down(frame, drawn, with_source=wants_alpha, keep=(batch, coefficients))
+            yield pending
 
     def flush(self) -> Iterable[PendingPictures]:
         """Nothing is held back."""

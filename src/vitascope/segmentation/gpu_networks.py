@@ -7,11 +7,12 @@ from pathlib import Path
 
 from vitascope.config import Settings, vitascope_home
 from vitascope.device import Device
-from vitascope.errors import MissingDependencyError, UsageError
+from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
 from vitascope.gpu.engines.openers import GpuOptions
 from vitascope.gpu.engines.selection import Candidate, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine
+from vitascope.models.decoders import NetworkKind
 from vitascope.models.fingerprint import Fingerprint
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
@@ -69,15 +70,19 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
             machine=Machine.of_gpu(device.index),
             cache_dir=engine_cache(),
         )
+    if settings.gpu.precision == "int8" and chosen.name == "processor":
+        chosen.engine.close()
+        raise EngineError(f"gpu.precision=int8: no engine here computes it: {'; '.join(chosen.reasons)}")
     return OpenedNetwork(chosen.engine, chosen.reasons)
 
 
-def open_custom_on_gpu(path: Path, *, settings: Settings, device: Device) -> OpenedNetwork:
+def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> OpenedNetwork:
     """A user's ONNX file on the fastest engine that is installed and right, the processor at worst.
 
     Args:
         path: The file.
-        settings: Of the run; they name the kind.
+        kind: What it puts out.
+        settings: Of the run.
         device: A GPU.
 
     Raises:
@@ -91,7 +96,6 @@ def open_custom_on_gpu(path: Path, *, settings: Settings, device: Device) -> Ope
     from vitascope.models.custom_engines import choose_custom_network
 
     model = settings.model
-    assert model.kind is not None  # the caller saw to it
     if model.backend == "inductor":
         raise UsageError(
             "model.backend=inductor runs PyTorch networks; an ONNX file runs on onnxruntime or tensorrt"
@@ -100,7 +104,7 @@ def open_custom_on_gpu(path: Path, *, settings: Settings, device: Device) -> Ope
         chosen = choose_custom_network(
             path,
             _options(settings, device),
-            kind=model.kind,
+            kind=kind,
             person_class=model.person_class,
             threads=settings.processing.num_threads,
             wanted=model.backend,

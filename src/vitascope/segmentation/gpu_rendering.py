@@ -90,6 +90,7 @@ class GpuRenderer:
         self._outputs = list(outputs)
         self._stays = tuple(encoding.is_nvenc for _, encoding in outputs)
         alters_alpha = options.edges.active or options.temporal_smoothing > 0
+        self._alters_alpha = alters_alpha
         self._needs_alpha = alters_alpha or any(kind in ("blur", "alpha") for kind, _ in outputs)
         self._gives_alpha = any(kind == "alpha" for kind, _ in outputs)
 
@@ -130,7 +131,13 @@ class GpuRenderer:
                 offset=coefficients.offset[:, :3],
                 rotation_degrees=self._rotation,
             )
-        pictures = [self._on_alpha(frame, person, alpha, *output) for output in self._outputs]
+        pictures = [
+            # A narrow mask is drawn in one way throughout, whatever else is drawn beside it.
+            self._fused(frame, coefficients, *output)
+            if output[0] == "mask" and not self._alters_alpha
+            else self._on_alpha(frame, person, alpha, *output)
+            for output in self._outputs
+        ]
         return GpuPictures(pictures, alpha if with_alpha or self._gives_alpha else None, self._stays)
 
     def alpha(self, frame: Frame, coefficients: Coefficients) -> Any:

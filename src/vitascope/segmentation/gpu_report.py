@@ -11,7 +11,8 @@ __all__ = ["GpuReport"]
 class GpuReport:
     """Time and memory of a GPU."""
 
-    busy_seconds: dict[str, float]
-    """GPU time by what was done: ``preprocess``, ``network``, ``composite``."""
+    span_seconds: dict[str, float]
+    """Time on the GPU's clock from the first launch of a part to the end of its last: ``preprocess``, ``network``,
+    ``composite``. Where the GPU waits for the host to launch the next kernel, that wait is in it."""
     peak_memory_bytes: int
     """Most memory of the GPU in use at a time, by all processes: what must fit."""

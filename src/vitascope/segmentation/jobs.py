@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from vitascope.config import OutputKind, Settings
+from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.queues import QueueLimits
@@ -100,7 +101,7 @@ def open_job(
                 mask_size=size,
             )
         )
-        stack.callback(streams.synchronize)
+        stack.enter_context(_finishing(streams))
         stack.enter_context(_quick_turns())
         return GpuJob(
             network,
@@ -133,6 +134,18 @@ def open_job(
 
 
 @contextmanager
+def _finishing(streams: JobStreams) -> Iterator[None]:
+    """Leave the GPU idle and tidy; a failure of the GPU must not take the place of the error that it caused."""
+    try:
+        yield
+    except BaseException:
+        with suppress(EngineError):
+            streams.finish()
+        raise
+    streams.finish()
+
+
+@contextmanager
 def _quick_turns() -> Iterator[None]:
     """Let threads hand the interpreter over after half a millisecond instead of five, for the length of a job.
 
@@ -160,7 +173,7 @@ def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
     if max_width is None or info.width <= max_width:
         return None
     width = max(max_width // 4 * 4, 4)
-    height = max(round(info.height * width / info.width / 4) * 4, 4)
+    height = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4)
     return height, width
 
 

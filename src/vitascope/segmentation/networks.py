@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from vitascope.config import Settings
-from vitascope.device import Device, select_device
+from vitascope.device import Device
 from vitascope.errors import ModelUnavailableError, UsageError
 from vitascope.models.catalogue import load_catalogue
+from vitascope.models.decoders import NetworkKind
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.opened import OpenedNetwork, refuse_gpu_engine, rvm_size
@@ -87,7 +88,7 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
     """
     model = settings.model
     if _is_file_name(model.name):
-        _open_custom(settings, select_device("cpu")).network.close()
+        _open_custom_on_processor(settings).close()
         return f"{model.name} (here)"
     _refuse_kind(settings)
     name = "rvm" if model.name == "auto" else model.name
@@ -142,25 +143,34 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
 
 
 def _open_custom(settings: Settings, device: Device) -> OpenedNetwork:
+    if device.kind == "cuda":
+        from vitascope.segmentation.gpu_networks import open_custom_on_gpu
+
+        return open_custom_on_gpu(
+            Path(settings.model.name), kind=_custom_kind(settings), settings=settings, device=device
+        )
+    refuse_gpu_engine(settings)
+    return OpenedNetwork(_open_custom_on_processor(settings))
+
+
+def _open_custom_on_processor(settings: Settings) -> MattingNetwork:
+    from vitascope.models.custom import open_custom_network
+
+    return open_custom_network(
+        Path(settings.model.name),
+        kind=_custom_kind(settings),
+        person_class=settings.model.person_class,
+        threads=settings.processing.num_threads,
+    )
+
+
+def _custom_kind(settings: Settings) -> NetworkKind:
     model = settings.model
     if model.kind is None:
         raise UsageError(
             f"{model.name}: say what the network puts out with --kind matte, binary, semantic or yolo-seg"
         )
-    if device.kind == "cuda":
-        from vitascope.segmentation.gpu_networks import open_custom_on_gpu
-
-        return open_custom_on_gpu(Path(model.name), settings=settings, device=device)
-    from vitascope.models.custom import open_custom_network
-
-    refuse_gpu_engine(settings)
-    network = open_custom_network(
-        Path(model.name),
-        kind=model.kind,
-        person_class=model.person_class,
-        threads=settings.processing.num_threads,
-    )
-    return OpenedNetwork(network)
+    return model.kind
 
 
 def _refuse_kind(settings: Settings) -> None:

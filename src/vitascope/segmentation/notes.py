@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import Device
 from vitascope.media.reader import VideoReader
+from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 from vitascope.segmentation.jobs import can_stay_on_gpu
 
@@ -14,13 +15,8 @@ __all__ = ["notes_on"]
 
 _HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 
-_GPU_ONLY = (
-    "gpu.precision",
-    "gpu.decoder_sessions",
-    "gpu.cudnn_benchmark",
-    "gpu.cudnn_deterministic",
-    "gpu.allow_tf32",
-)
+_OF_GPU_ENGINES = ("gpu.precision", "gpu.cudnn_benchmark", "gpu.cudnn_deterministic", "gpu.allow_tf32")
+_GPU_ONLY = ("gpu.decoder_sessions", *_OF_GPU_ENGINES)
 
 
 def notes_on(
@@ -65,9 +61,20 @@ def notes_on(
         "output.background": "replace" not in kinds,
         "output.mask_max_width": "mask" not in kinds,
     }
-    for key in _GPU_ONLY if device.kind == "cpu" else ():
+    idle: tuple[str, ...] = ()
+    if device.kind == "cpu":
+        idle, why = _GPU_ONLY, "this run computed on the processor"
+    elif isinstance(network, HostNetwork):
+        idle, why = _OF_GPU_ENGINES, f"{network.name} computed on the processor"
+    for key in idle:
         if loaded.origin(key).explicit:
-            notes.append(f"{key} has no effect here: this run computed on the processor")
+            notes.append(f"{key} has no effect here: {why}")
+    if loaded.settings.performance.mode == "latency":
+        notes += [
+            f"{key} has no effect in latency mode, which takes one frame at a time"
+            for key in ("model.batch_size", "pipeline.stages.inference.batch_size")
+            if loaded.origin(key).explicit
+        ]
     for key, has_no_effect in unused.items():
         if has_no_effect and loaded.origin(key).explicit:
             notes.append(f"{key} has no effect here ({network.name}, {', '.join(kinds)})")

@@ -23,11 +23,12 @@ def summarise(report: SegmentReport) -> list[str]:
     if report.gpu is not None:
         parts = ", ".join(
             f"{name} {seconds / max(report.frame_count, 1) * 1e3:.2f} ms"
-            for name, seconds in report.gpu.busy_seconds.items()
+            for name, seconds in report.gpu.span_seconds.items()
         )
         memory = report.gpu.peak_memory_bytes / 2**30
         lines.append(
-            f"GPU time a frame: {parts}; {memory:.1f} GiB of its memory in use; decoded by {report.decoder}"
+            f"on the GPU a frame took: {parts}, launches included; {memory:.1f} GiB of its memory in use; "
+            f"decoded by {report.decoder}"
         )
     lines += [f"engine: {reason}" for reason in report.engine_reasons]
     lines += [f"note: {note}" for note in report.notes]
