@@ -87,8 +87,9 @@ def gpu_table() -> str:
         f"| composite kernel, 8K, alpha partial everywhere | {composite['p50_us']:.0f} µs, "
         f"{composite['share_of_copy_bandwidth']:.0%} of copy bandwidth |",
         "",
-        f"Measured {step['date']} on one {step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows with commits "
-        "in `benchmarks/results/`. Films: opening and closing of the files included, on a network that has run before; "
+        f"Measured {step['date']} on one {step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows, and the state "
+        "of the code that each was measured on, in `benchmarks/results/`. Films: opening and closing of the files "
+        "included, on a network that has run before; "
         "it sees 512x288, masks are at most 2048 wide, x264 on the processor (preset of `fast`; this chip has no "
         "NVENC).",
     ]

@@ -165,7 +165,7 @@ class GpuJob:
         ]
 
     def gpu_report(self) -> GpuReport:
-        """GPU time and memory; waits until the GPU is done."""
+        """Spans on the GPU's clock, and memory; waits until the GPU is done."""
         return GpuReport(self.clock.seconds(), self.peak_vram_bytes)
 
     def _prepare(self, frame: Frame, images: Any) -> Frame:
@@ -192,7 +192,7 @@ class GpuJob:
         histograms = None
         if self._looks_for_cuts:
             first_eyes = plain_rgb(images[:, 0], self.network_input)
-            # On this stream: behind the pictures of the batches before it, the network would wait for their copies.
+            # Not on the copying stream: there they would wait behind finished pictures, and the network for them.
             histograms = Download([color_histogram(first_eyes)], stream=self._streams.preparing)
         return PreparedBatch(frames, images, histograms, self._streams.event())
 

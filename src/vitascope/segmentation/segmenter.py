@@ -69,6 +69,8 @@ class Started(NamedTuple):
 class Segmenter:
     """Cuts people out of videos. Opens its network once; every video gets a recurrent state of its own.
 
+    One video at a time: networks and CUDA streams serve one job. Finish or close one ``stream`` before the next.
+
     Args:
         profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.
         settings: Values by dotted key, for example ``{"model.name": "selfie", "edges.feather_px": 1.5}``.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
-from vitascope.frames import PIXEL_FORMATS, Frame, Plane, Rotation, YuvFormat
+from vitascope.frames import PIXEL_FORMATS, Frame, Plane, YuvFormat
 from vitascope.gpu.kernels.composite import color_codes, matte_color, matte_levels
 from vitascope.gpu.kernels.composite_job import (
     MAX_EYES,
+    Coefficients,
     color_parameters,
     describe_cells,
     describe_eyes,
@@ -32,7 +33,6 @@ from vitascope.gpu.kernels.guided import alpha_dtype
 from vitascope.gpu.kernels.region import Region
 
 __all__ = [
-    "Coefficients",
     "chroma_weights_on_gpu",
     "empty_planes",
     "foreground_on_gpu",
@@ -54,16 +54,6 @@ _BLOCKS = 16  # that fit a multiprocessor: 32 threads of 128 registers
 _PLANS = LaunchPlans()
 
 _Kind = Literal["ALPHA", "WEIGHTS", "MATTE", "COLOR", "FRAME", "TINT", "FOREGROUND"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Coefficients:
-    """Guided-filter coefficients of every eye, upright, as ``render`` takes them."""
-
-    gain: Any
-    """CuPy float16 or float32 [E, C, h, w], any strides; the last plane is alpha's."""
-    offset: Any
-    rotation_degrees: Rotation = 0
 
 
 def refine_on_gpu(frame: Frame, regions: Sequence[Region], coefficients: Coefficients) -> Plane:

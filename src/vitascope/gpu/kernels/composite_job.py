@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,15 @@ from vitascope.gpu.kernels.eyes import chroma_region, is_whole_blocks
 from vitascope.gpu.kernels.guided import grey_bounds
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["JOB", "MAX_EYES", "color_parameters", "describe_cells", "describe_eyes", "set_behind"]
+__all__ = [
+    "JOB",
+    "MAX_EYES",
+    "Coefficients",
+    "color_parameters",
+    "describe_cells",
+    "describe_eyes",
+    "set_behind",
+]
 
 MAX_EYES = 2
 
@@ -70,6 +79,16 @@ JOB = np.dtype(
 """``Job`` of composite.cu, field by field."""
 
 _INTEGER = 2.0**23  # INTEGER of composite.cu
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coefficients:
+    """Guided-filter coefficients of every eye, upright, as ``render`` takes them."""
+
+    gain: Any
+    """CuPy float16 or float32 [E, C, h, w], any strides; the last plane is alpha's."""
+    offset: Any
+    rotation_degrees: Rotation = 0
 
 
 @lru_cache(maxsize=64)

@@ -62,7 +62,8 @@ def decontaminate(
     regions = [_to_whole_blocks(region, frame) for region in regions]
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import Coefficients, foreground_on_gpu
+        from vitascope.gpu.kernels.composite_cuda import foreground_on_gpu
+        from vitascope.gpu.kernels.composite_job import Coefficients
 
         return foreground_on_gpu(frame, alpha, regions, Coefficients(gain, offset, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)

@@ -151,7 +151,8 @@ def refine_alpha(
     """
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import Coefficients, refine_on_gpu
+        from vitascope.gpu.kernels.composite_cuda import refine_on_gpu
+        from vitascope.gpu.kernels.composite_job import Coefficients
 
         return refine_on_gpu(frame, regions, Coefficients(gain[:, None], offset[:, None], rotation_degrees))
     alpha = np.zeros((frame.height, frame.width), alpha_dtype(frame))

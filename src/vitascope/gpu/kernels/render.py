@@ -61,7 +61,8 @@ def render(
         raise ValueError(f"gain is {gain.shape}, expected [eyes, 4, height, width] to decontaminate")
     if is_on_gpu(frame.planes[0]) and all(is_whole_blocks(region, frame) for region in regions):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import Coefficients, paint_on_gpu
+        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+        from vitascope.gpu.kernels.composite_job import Coefficients
 
         coefficients = Coefficients(gain, offset, rotation_degrees)
         return paint_on_gpu(frame, regions, coefficients, paint, decontaminates=decontaminate, planar=planar)
