@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,13 @@ import torch
 
 from vitascope.config import load_settings
 from vitascope.frames import Frame
+from vitascope.media.encoding import choose_encoding
 from vitascope.media.reader import open_video
+from vitascope.media.writer import VideoWriter
 from vitascope.segmentation.segmenter import Segmenter
 
+LIVE_BITS_PER_SECOND = 60_000_000
+"""Of the 4K stream whose latency is measured; its keyframes may be four frames' worth of it (VBV)."""
 SIZES = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
 FRAMES = {"1080p": 6000, "4K": 2400, "8K": 840}
 GOP = 30
@@ -43,7 +48,10 @@ RATE = 60
 def make_film(
     folder: Path, name: str, size: tuple[int, int], frame_count: int, *, reordered: bool = True
 ) -> Path:
-    """An HEVC film of ``frame_count`` frames: two GOPs encoded, their packets repeated."""
+    """An HEVC film of ``frame_count`` frames: two GOPs encoded, their packets repeated.
+
+    Without reordering it is a live stream: no B-frames, and a rate control that keeps keyframes short.
+    """
     path = folder / f"{name}{'' if reordered else '_live'}.mp4"
     if path.exists():
         return path
@@ -51,14 +59,16 @@ def make_film(
     random = np.random.default_rng(0)
     texture = random.integers(0, 48, (height + 128, width + 128), dtype=np.uint8)
     ramp = np.linspace(20, 170, width).astype(np.uint8)[None]
-    frames_b = "" if reordered else ":bframes=0"
+    kilobits = LIVE_BITS_PER_SECOND // 1000
+    shared = f"keyint={GOP}:min-keyint={GOP}:scenecut=0:open-gop=0:log-level=none"
+    live = f":bframes=0:bitrate={kilobits}:vbv-maxrate={kilobits}:vbv-bufsize={kilobits * 4 // RATE}"
     with av.open(str(path), "w") as film:
         stream = film.add_stream(
             "libx265",
             rate=RATE,
             options={
                 "preset": "ultrafast",
-                "x265-params": f"keyint={GOP}:min-keyint={GOP}:scenecut=0:open-gop=0:log-level=none{frames_b}",
+                "x265-params": shared if reordered else shared + live,
             },
         )
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
@@ -110,7 +120,9 @@ def decoder_alone(film: Path, sessions: int) -> float:
 
 def run_segment(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """One job of ``Segmenter.write`` on a warm network; the row says what bound it."""
-    loaded = load_settings(profile="fast", flags={"model.name": "rvm", "gpu.device": "cuda", **settings})
+    loaded = load_settings(
+        flags={"model.name": "rvm", "gpu.device": "cuda", "model.batch_size": 8, **settings}
+    )
     kind = loaded.settings.output.kinds[0]
     with Segmenter(loaded=loaded) as segmenter:
         warm = film.with_name(f"warm_{film.name}")
@@ -182,7 +194,7 @@ def masks(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """8K film to mask video with four decoder sessions, against the same sessions decoding alone."""
     del peer
-    film = make_film(folder, "8K", SIZES["8K"], 2 * FRAMES["8K"])
+    film = make_film(folder, "8K long", SIZES["8K"], 4 * FRAMES["8K"])
     alone = decoder_alone(film, 4)
     settings = {
         "output.kinds": ["mask"],
@@ -205,10 +217,30 @@ def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
             trim(film, short, frames)
         settings = {"output.kinds": ["key"], "model.input_size": 512, "output.preset": "ultrafast"}
         row = run_segment(short, folder / "key.mp4", settings)
+        row["encoder_alone_fps"] = round(encoder_alone(folder / "key.mp4", folder / "alone.mp4", frames), 1)
+        row["decoder_alone_fps"] = round(decoder_alone(short, 1), 1)
+        slowest = min(row["encoder_alone_fps"], row["decoder_alone_fps"])
+        row["share_of_slowest_stage"] = round(row["fps"] / slowest, 3)
         row["peer_fps"] = None if peer is None else round(peer_convert(peer, short, SIZES[name]), 2)
         if row["peer_fps"]:
             row["ratio_to_peer"] = round(row["fps"] / row["peer_fps"], 1)
         yield {"claim": f"file to key {name}", **row}
+
+
+def encoder_alone(film: Path, out: Path, frame_count: int) -> float:
+    """Frames a second of our writer as the job uses it, fed with finished pictures."""
+    with open_video(film) as reader:
+        pictures = [next(reader) for _ in range(GOP)]
+        info = reader.info
+    encoding = choose_encoding(
+        out, source_format=info.format, preset="ultrafast", parallel_encoders="auto"
+    ).for_size(info.width, info.height)
+    started = time.perf_counter()
+    with VideoWriter(out, info=info, encoding=encoding, copy_from=film) as writer:
+        for index in range(frame_count):
+            picture = pictures[index % GOP]
+            writer.write(replace(picture, index=index, pts=pictures[1].pts * index if index else 0))
+    return frame_count / (time.perf_counter() - started)
 
 
 def trim(film: Path, target: Path, frames: int) -> None:
@@ -374,9 +406,7 @@ def endurance(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """20,000 frames: memory of the GPU flat after warm-up, no frame lost."""
     del peer
     film = make_film(folder, "long", (1280, 720), 20_040)
-    loaded = load_settings(
-        profile="fast", flags={"model.name": "rvm", "gpu.device": "cuda", "model.input_size": 512}
-    )
+    loaded = load_settings(flags={"model.name": "rvm", "gpu.device": "cuda", "model.input_size": 512})
     used = []
     with Segmenter(loaded=loaded) as segmenter:
         count = 0

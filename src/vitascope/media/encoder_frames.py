@@ -53,7 +53,8 @@ class FramePacker:
         """Copy a frame's planes, converted as needed.
 
         Args:
-            frame: Any of ``frames.PIXEL_FORMATS``; planes may be strided.
+            frame: Any of ``frames.PIXEL_FORMATS``; planes may be strided. Read-only yuv420p planes that lie one behind
+                the other in one memory are not copied, but held.
             alpha: uint8 ``[H, W]`` with 255 opaque, or uint16 ``[H, W]`` with 65535 opaque; opaque when omitted.
 
         Returns:
@@ -194,11 +195,36 @@ def _luma_table(source: YuvFormat, bits: int, full_in: bool, full_out: bool) -> 
 
 
 def _fill(planes: tuple[Plane, ...], name: str) -> av.VideoFrame:
+    if name == "yuv420p" and _are_one_picture(planes):
+        luma = planes[0]
+        height, width = luma.shape
+        # The encoder reads the planes where they are, and holds them until it has; a copy would cost it more.
+        whole = np.lib.stride_tricks.as_strided(luma, (height * 3 // 2, width), (width, 1), writeable=False)
+        return av.VideoFrame.from_numpy_buffer(whole, name)
     picture = av.VideoFrame(planes[0].shape[1], planes[0].shape[0], name)
     for target, plane in zip(picture.planes, planes, strict=True):
         samples = _samples(target, plane.dtype, plane.shape[2] if plane.ndim == 3 else 1)
         samples[...] = plane if plane.ndim == 3 else plane[..., None]
     return picture
+
+
+def _are_one_picture(planes: tuple[Plane, ...]) -> bool:
+    """True for 8-bit 4:2:0 planes that lie one behind the other in one memory, and that nobody may change."""
+    luma = planes[0]
+    height, width = luma.shape
+    if luma.base is None or width % 2 or height % 4:  # PyAV counts the rows of all planes in sixths
+        return False
+    address = luma.ctypes.data
+    for plane in planes:
+        if (
+            plane.base is not luma.base
+            or plane.flags.writeable
+            or not plane.flags.c_contiguous
+            or plane.ctypes.data != address
+        ):
+            return False
+        address += plane.nbytes
+    return True
 
 
 def _planes_of(picture: av.VideoFrame) -> tuple[Plane, ...]:

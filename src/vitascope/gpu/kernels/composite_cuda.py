@@ -23,6 +23,7 @@ from vitascope.gpu.kernels.composite_job import (
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.composite_plan import JobArrays, Launch, LaunchPlans, array_layout
 from vitascope.gpu.kernels.cuda_module import (
+    by_value,
     cuda_kernel,
     current_device,
     multiprocessors,
@@ -213,7 +214,7 @@ def _launch(
     if behind is not None:
         wait_until_ready(behind)
     with nvtx_range("composite"):
-        launch.kernel(launch.grid, (_THREADS,), (job,), shared_mem=launch.shared_bytes)
+        launch.kernel(launch.grid, (_THREADS,), (by_value(job),), shared_mem=launch.shared_bytes)
 
 
 def _described(

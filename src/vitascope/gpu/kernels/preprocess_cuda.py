@@ -12,7 +12,7 @@ import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, wait_until_ready
 from vitascope.gpu.kernels.eyes import chroma_region
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span
@@ -76,7 +76,7 @@ def launch_preprocess(
     pictures = plan.pictures.copy()
     pictures["picture"]["data"][0, : 2 * len(regions)] = [plane.data.ptr for plane in planes] * len(regions)
     wait_until_ready(frame)
-    plan.kernel(plan.grid, (_THREADS,), (pictures, result, *plan.arguments))
+    plan.kernel(plan.grid, (_THREADS,), (by_value(pictures), result, *plan.arguments))
     return result
 
 
@@ -121,7 +121,7 @@ def _plan(
         (math.ceil(width / run), height, len(regions)),
         pictures,
         (
-            _color_parameter(color, fmt, mean, std),
+            by_value(_color_parameter(color, fmt, mean, std)),
             np.int32(height),
             np.int32(width),
             np.int32(run),

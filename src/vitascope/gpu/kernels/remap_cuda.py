@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 from vitascope.gpu.kernels.remap import Codes, MapRead
 
 __all__ = ["launch_remap"]
@@ -101,7 +101,7 @@ def launch_remap(
     )
     height, width = read.size
     with nvtx_range("remap"):
-        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / (_BLOCK[1] * _ROWS))), _BLOCK, (job,))
+        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / (_BLOCK[1] * _ROWS))), _BLOCK, (by_value(job),))
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range, wait_until_ready
 
 __all__ = ["launch_from_rgb", "launch_to_rgb"]
 
@@ -108,7 +108,7 @@ def _parameter(planes: tuple[Any, ...]) -> Any:
         chroma.strides[0] // chroma.dtype.itemsize,
         *luma.shape,
     )
-    return parameter
+    return by_value(parameter)
 
 
 @lru_cache(maxsize=64)

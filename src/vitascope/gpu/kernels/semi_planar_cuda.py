@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vitascope.errors import MissingDependencyError
 from vitascope.frames import Frame, Plane, YuvFormat
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
 __all__ = ["launch_deinterleave", "launch_interleave", "upload_planes"]
 
@@ -21,8 +23,8 @@ _PLANE = np.dtype([("data", "u8"), ("pitch", "i8")])
 # Rows begin on this many bytes, so that kernels read them 16 bytes at a time whatever the width.
 _ROW_BYTES = 64
 
-# One buffer is filled while another is read and a third waits behind other work of the stream.
-_BUFFERS_A_THREAD = 3
+# One frame's buffer is filled while another is read and a third waits behind other work of the stream.
+_COPIES_A_THREAD = 3
 
 
 def launch_interleave(frame: Frame, target: YuvFormat) -> Frame:
@@ -54,7 +56,7 @@ def launch_deinterleave(frame: Frame, target: YuvFormat) -> Frame:
     return replace(frame, planes=(luma, *chroma), format=target, ready=None)
 
 
-def upload_planes(frame: Frame, stream: Any) -> tuple[tuple[Any, ...], Any]:
+def upload_planes(frame: Frame, stream: Any, pool: PinnedMemoryPool | None) -> tuple[tuple[Any, ...], Any]:
     """The planes of a 4:2:0 frame as NV12 or P010 on the GPU, and the event behind them."""
     try:
         import cupy
@@ -69,9 +71,11 @@ def upload_planes(frame: Frame, stream: Any) -> tuple[tuple[Any, ...], Any]:
     sizes = [pitch * plane.shape[0] for pitch, plane in zip(pitches, frame.planes, strict=True)]
     offsets = [0, *np.cumsum(sizes).tolist()]
     with stream if stream is not None else cupy.cuda.get_current_stream() as current, nvtx_range("upload"):
-        buffer = _STAGING.next_buffer(offsets[-1])
+        pool = pool or shared_pool(cupy.cuda.Device().id)
+        _IN_FLIGHT.wait_for_room()
+        lease = pool.lease(offsets[-1])
         for plane, pitch, offset in zip(frame.planes, pitches, offsets, strict=False):
-            target = _view(buffer.bytes[offset:], plane, pitch)
+            target = _view(lease.array[offset:], plane, pitch)
             if shift:
                 np.left_shift(plane, shift, out=target)
             else:
@@ -79,12 +83,15 @@ def upload_planes(frame: Frame, stream: Any) -> tuple[tuple[Any, ...], Any]:
         block = cupy.empty(offsets[-1], cupy.uint8)
         cupy.cuda.runtime.memcpyAsync(
             block.data.ptr,
-            buffer.bytes.ctypes.data,
+            lease.array.ctypes.data,
             offsets[-1],
             cupy.cuda.runtime.memcpyHostToDevice,
             current.ptr,
         )
-        buffer.was_read.record(current)
+        was_read = cupy.cuda.Event(block=True, disable_timing=True)
+        was_read.record(current)
+        lease.release(after=was_read)
+        _IN_FLIGHT.events.append(was_read)
         planes = tuple(
             _device_view(block, offset, plane, pitch)
             for plane, pitch, offset in zip(frame.planes, pitches, offsets, strict=False)
@@ -99,42 +106,19 @@ def upload_planes(frame: Frame, stream: Any) -> tuple[tuple[Any, ...], Any]:
     return planes, ready
 
 
-@dataclass(slots=True, eq=False)
-class _Buffer:
-    bytes: Any
-    """uint8 NumPy view of page-locked memory."""
-    was_read: Any
-    """Event behind the last copy out of it."""
-
-
-class _Staging(threading.local):
-    """Page-locked buffers of one thread, used in turn."""
+class _InFlight(threading.local):
+    """The latest copies of one thread: a host that fills buffers faster than they are read must wait."""
 
     def __init__(self) -> None:
-        self._buffers: dict[int, list[_Buffer]] = {}
+        self.events: deque[Any] = deque()
 
-    def next_buffer(self, size_bytes: int) -> _Buffer:
-        """A buffer of at least this size that nobody reads any more; waits for the oldest."""
-        import cupy
-
-        # Page-locked for all GPUs, but an event belongs to one.
-        ring = self._buffers.setdefault(cupy.cuda.Device().id, [])
-        if len(ring) < _BUFFERS_A_THREAD:
-            ring.append(_Buffer(np.empty(0, np.uint8), cupy.cuda.Event(block=True, disable_timing=True)))
-            buffer = ring[-1]
-        else:
-            buffer = ring.pop(0)
-            ring.append(buffer)
-            buffer.was_read.synchronize()
-        if buffer.bytes.size < size_bytes:
-            # Not from CuPy's pool: the pool would lend the memory again while a copy of a thread that ended reads it.
-            # Freeing it waits for the GPU.
-            memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size_bytes), 0)
-            buffer.bytes = np.frombuffer(memory, np.uint8, size_bytes)
-        return buffer
+    def wait_for_room(self) -> None:
+        """Wait for the oldest copy, where there are too many."""
+        while len(self.events) >= _COPIES_A_THREAD:
+            self.events.popleft().synchronize()
 
 
-_STAGING = _Staging()
+_IN_FLIGHT = _InFlight()
 
 
 def _pitch_bytes(shape: tuple[int, ...], dtype: Any) -> int:
@@ -196,7 +180,7 @@ def _launch(name: str, planes: tuple[Any, ...], shift: int) -> None:
 def _parameter(plane: Any) -> Any:
     parameter = np.zeros(1, _PLANE)
     parameter[0] = plane.data.ptr, plane.strides[0] // plane.dtype.itemsize
-    return parameter
+    return by_value(parameter)
 
 
 def _has_whole_vectors(plane: Any) -> bool:

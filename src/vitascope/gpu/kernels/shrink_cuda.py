@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitascope.frames import Frame
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range, wait_until_ready
 from vitascope.gpu.kernels.shrink import PlaneWindow
 
 __all__ = ["launch_shrink"]
@@ -101,7 +101,7 @@ def launch_shrink(
     )
     with nvtx_range("shrink"):
         wait_until_ready(frame)
-        kernel((runs, rows, 2 * len(windows)), (_THREADS,), (parameter,))
+        kernel((runs, rows, 2 * len(windows)), (_THREADS,), (by_value(parameter),))
     # Ordered on the current stream: there is no event to wait for.
     return replace(frame, planes=out, ready=None)
 
