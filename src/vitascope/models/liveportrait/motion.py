@@ -143,13 +143,15 @@ class _GlobalResponseNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, H, W, C]."""
-        energy = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
+        energy: Tensor = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
         share = energy / (energy.mean(-1, keepdim=True) + _EPSILON)
-        return self.gamma * (x * share) + self.beta + x
+        result: Tensor = self.gamma * (x * share) + self.beta + x
+        return result
 
 
 def _degrees(logits: Tensor) -> Tensor:
     """Expectation over bins of 3 degrees that begin at -97.5: [B, 66] to [B]."""
     bins = torch.arange(_POSE_BINS, device=logits.device, dtype=logits.dtype)
     mean: Tensor = (logits.softmax(-1) * bins).sum(-1)
-    return mean.mul(3).sub(97.5)
+    degrees: Tensor = mean * 3 - 97.5
+    return degrees

@@ -1,0 +1,240 @@
+"""LivePortrait's networks, opened from their checkpoints and ready to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitascope.device import Device
+from vitascope.errors import ModelError
+from vitascope.gpu.engines.engine import TensorSpec
+from vitascope.gpu.engines.torch_engine import TorchEngine
+from vitascope.models.liveportrait.appearance import AppearanceExtractor
+from vitascope.models.liveportrait.fast_generator import FastGenerator
+from vitascope.models.liveportrait.fast_warping import FastWarping, TorchWarpOps, WarpOps
+from vitascope.models.liveportrait.generator import SpadeGenerator
+from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor, RawMotion
+from vitascope.models.liveportrait.retargeting import KeypointPerceptron, lip_perceptron, stitching_perceptron
+from vitascope.models.liveportrait.warping import WarpingNetwork
+from vitascope.models.liveportrait.weights import load_strictly, read_checkpoint
+
+__all__ = ["CHECKPOINTS", "CROP_SIDE", "PAINTED_SIDE", "LivePortraitNetworks"]
+
+CHECKPOINTS = {
+    "appearance": "base_models/appearance_feature_extractor.pth",
+    "motion": "base_models/motion_extractor.pth",
+    "warping": "base_models/warping_module.pth",
+    "generator": "base_models/spade_generator.pth",
+    "retargeting": "retargeting_models/stitching_retargeting_module.pth",
+}
+"""Where the authors' files lie below their ``liveportrait`` folder."""
+CROP_SIDE = 256
+"""Side of the square that the networks see, pixels."""
+PAINTED_SIDE = 512
+"""Side of the square that they paint, pixels."""
+
+
+class LivePortraitNetworks:
+    """The five networks on one device. A context manager; used by one thread at a time.
+
+    On a GPU the motion extractor runs in FP32, because FP16 makes keypoints tremble, everything else in FP16, each in
+    CUDA graphs of its own; ``compile`` is worth its minute at the start: 4.6 ms a picture on one H200 instead of 9.4.
+    On a CPU a picture takes some 20 seconds.
+
+    Args:
+        networks: Appearance, motion, warping, generator, stitching and lip networks, with their weights.
+        device: Where they run.
+        mode: ``compile`` fuses what lies between convolutions; ``eager`` starts at once.
+        half_precision: FP16 for all but the motion extractor; ignored on a CPU.
+    """
+
+    def __init__(
+        self,
+        networks: tuple[
+            AppearanceExtractor,
+            MotionExtractor,
+            WarpingNetwork,
+            SpadeGenerator,
+            KeypointPerceptron,
+            KeypointPerceptron,
+        ],
+        *,
+        device: Device,
+        mode: Literal["eager", "compile"] = "compile",
+        half_precision: bool = True,
+    ) -> None:
+        for network in networks:
+            network.eval()
+        appearance, motion, warping, generator, stitching, lips = networks
+        on_gpu = device.kind == "cuda"
+        self.device = torch.device(f"cuda:{device.index}" if on_gpu else "cpu")
+        """Where tensors come from and go to."""
+        self.dtype = torch.float16 if on_gpu and half_precision else torch.float32
+        """Of appearance volumes and of what is painted."""
+        painter = _Painter(
+            FastWarping(warping, _warp_ops(on_gpu=on_gpu), dtype=self.dtype),
+            FastGenerator(generator, dtype=self.dtype),
+        )
+        place = str(self.device)
+        self._appearance = TorchEngine(
+            appearance.to(self.dtype),
+            inputs=[_spec("picture", self.dtype)],
+            outputs=[_spec("volume", self.dtype)],
+            device=place,
+            label="LivePortrait's appearance extractor",
+        )
+        self._motion = TorchEngine(
+            motion,
+            inputs=[_spec("picture", torch.float32)],
+            outputs=[
+                _spec(name, torch.float32) for name in ("kp", "exp", "scale", "t", "pitch", "yaw", "roll")
+            ],
+            device=place,
+            label="LivePortrait's motion extractor",
+            mode=mode,
+            allow_tf32=False,
+        )
+        self._painter = TorchEngine(
+            painter,
+            inputs=[
+                _spec("volume", self.dtype),
+                _spec("driving", torch.float32),
+                _spec("source", torch.float32),
+            ],
+            outputs=[_spec("picture", self.dtype)],
+            device=place,
+            label="LivePortrait's warping network and generator",
+            mode=mode,
+        )
+        self._stitching, self._lips = stitching.to(self.device), lips.to(self.device)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        device: Device,
+        mode: Literal["eager", "compile"] = "compile",
+        half_precision: bool = True,
+    ) -> Self:
+        """Read the authors' checkpoints.
+
+        Args:
+            folder: Holds ``base_models`` and ``retargeting_models``, as their ``pretrained_weights/liveportrait`` does.
+            device: Where they run.
+            mode: See the class.
+            half_precision: See the class.
+
+        Raises:
+            ModelError: A file is missing, damaged, or another network's.
+        """
+        missing = [name for name in CHECKPOINTS.values() if not (folder / name).is_file()]
+        if missing:
+            raise ModelError(f"{folder}: LivePortrait's weights need {', '.join(missing)} there")
+        networks = (AppearanceExtractor(), MotionExtractor(), WarpingNetwork(), SpadeGenerator())
+        for network, part in zip(networks, ("appearance", "motion", "warping", "generator"), strict=True):
+            path = folder / CHECKPOINTS[part]
+            load_strictly(network, read_checkpoint(path), label=str(path))
+        path = folder / CHECKPOINTS["retargeting"]
+        states = read_checkpoint(path)
+        perceptrons = stitching_perceptron(), lip_perceptron()
+        for perceptron, name in zip(perceptrons, ("retarget_shoulder", "retarget_mouth"), strict=True):
+            if not isinstance(states.get(name), dict):
+                raise ModelError(f"{path}: holds no {name}")
+            load_strictly(perceptron, states[name], label=f"{path}, {name}")
+        return cls((*networks, *perceptrons), device=device, mode=mode, half_precision=half_precision)
+
+    @property
+    def name(self) -> str:
+        """What runs, for reports."""
+        return f"LivePortrait, {'fp16, motion fp32' if self.dtype == torch.float16 else 'fp32'}, {self._painter.name}"
+
+    def appearance(self, picture: Tensor) -> Tensor:
+        """The appearance volume [B, 32, 16, 64, 64] of portraits, float32 [B, 3, 256, 256], RGB 0..1."""
+        (volume,) = self._appearance.run_tensors([picture.to(self.device, self.dtype).contiguous()])
+        return volume.contiguous(memory_format=torch.channels_last_3d)
+
+    def motion(self, picture: Tensor) -> RawMotion:
+        """Keypoints, expression and pose of faces, float32 [B, 3, 256, 256], RGB 0..1."""
+        return MotionExtractor.motion_of(
+            self._motion.run_tensors([picture.to(self.device, torch.float32).contiguous()])
+        )
+
+    def stitched(self, source: Tensor, driving: Tensor) -> Tensor:
+        """Driving keypoints [B, 21, 3], moved so that shoulders stay where the source's are."""
+        with torch.inference_mode():
+            delta = self._stitching(source, driving)
+            moved = driving + delta[:, : 3 * KEYPOINTS].view(-1, KEYPOINTS, 3)
+            moved[..., :2] += delta[:, None, 3 * KEYPOINTS :]
+            result: Tensor = moved
+            return result
+
+    def closed_lips(self, source: Tensor, openness: float) -> Tensor:
+        """What closes lips: deltas [B, 21, 3] of keypoints [B, 21, 3].
+
+        Args:
+            source: Keypoints of the portrait.
+            openness: Of its lips now: their gap over the mouth's width.
+        """
+        with torch.inference_mode():
+            wanted = torch.tensor([[openness, 0.0]], device=self.device).expand(len(source), 2)
+            delta: Tensor = self._lips(source, wanted).view(-1, KEYPOINTS, 3)
+            return delta
+
+    def paint(self, volume: Tensor, driving: Tensor, source: Tensor) -> Tensor:
+        """The portrait with its keypoints moved.
+
+        Args:
+            volume: From ``appearance``.
+            driving: Float32 [B, 21, 3].
+            source: Float32 [B, 21, 3].
+
+        Returns:
+            [B, 3, 512, 512], RGB 0..1, of ``dtype``.
+        """
+        (picture,) = self._painter.run_tensors([volume, driving.contiguous(), source.contiguous()])
+        return picture
+
+    def close(self) -> None:
+        """Free the engines; idempotent."""
+        for engine in (self._appearance, self._motion, self._painter):
+            engine.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+class _Painter(nn.Module):
+    """W and G in one graph."""
+
+    def __init__(self, warping: FastWarping, generator: FastGenerator) -> None:
+        super().__init__()
+        self.warping, self.generator = warping, generator
+
+    def forward(self, volume: Tensor, driving: Tensor, source: Tensor) -> Tensor:
+        picture: Tensor = self.generator(self.warping(volume, driving, source))
+        return picture
+
+
+def _warp_ops(*, on_gpu: bool) -> WarpOps:
+    if not on_gpu:
+        return TorchWarpOps()
+    from vitascope.models.liveportrait.warp_triton import TritonWarpOps
+
+    return TritonWarpOps()
+
+
+def _spec(name: str, dtype: torch.dtype) -> TensorSpec:
+    return TensorSpec(name, np.dtype(np.float16 if dtype == torch.float16 else np.float32), ())
