@@ -1,0 +1,1 @@
+"""Where live pictures go: a window, a file, a virtual camera, the network. One file for each."""

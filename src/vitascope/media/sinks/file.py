@@ -1,0 +1,96 @@
+"""A video file of what is live; pictures keep the times of their capture, so a slow moment stays as long as it was."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from vitascope.errors import OutputError, UsageError
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
+from vitascope.media.encoding import choose_encoding
+from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
+from vitascope.media.writer import VideoWriter
+
+__all__ = ["FileSink"]
+
+_TIME_BASE = Fraction(1, 90_000)
+_COLOR = ColorSpec(
+    matrix="bt709", full_range=False, chroma_location="center", primaries=1, transfer=1, matrix_code=1
+)
+_YUV420P = PIXEL_FORMATS["yuv420p"]
+
+
+class FileSink:
+    """H.264, H.265, VP9 or AV1 by the file's suffix, with a quick preset.
+
+    Args:
+        target: Path of the file; it appears when the sink is closed.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._path = Path(target)
+        if not self._path.suffix:
+            raise UsageError(f"sink file:{target}: name a file with a suffix, such as {target}.mp4")
+        self._writer: VideoWriter | None = None
+        self._count = 0
+        self._origin_seconds = 0.0
+        self._last_ticks = -1
+
+    @property
+    def name(self) -> str:
+        """``file:PATH``."""
+        return f"file:{self._path}"
+
+    @property
+    def pixel_format(self) -> PixelFormat:
+        """4:2:0."""
+        return "yuv420p"
+
+    def open(self, made: SinkFormat) -> None:
+        """See ``Sink.open``; encoders take even sizes only."""
+        if made.width % 2 or made.height % 2:
+            raise OutputError(f"{self.name}: pictures of {made.width}x{made.height}; both must be even")
+        encoding = choose_encoding(self._path, source_format=_YUV420P, speed="fast")
+        info = VideoInfo(
+            path=self._path,
+            width=made.width,
+            height=made.height,
+            format=_YUV420P,
+            source_format="yuv420p",
+            color=_COLOR,
+            codec="rawvideo",
+            container="images",
+            time_base=_TIME_BASE,
+            average_frame_rate=made.frame_rate,
+            frame_count_estimate=None,
+            duration_seconds=None,
+        )
+        self._writer = VideoWriter(self._path, info=info, encoding=encoding, spherical=None, hdr=None)
+        self._count, self._last_ticks = 0, -1
+
+    def send(self, picture: LivePicture) -> None:
+        """Encode a picture."""
+        assert self._writer is not None  # opened
+        if self._count == 0:
+            self._origin_seconds = picture.captured_seconds
+        ticks = round((picture.captured_seconds - self._origin_seconds) / _TIME_BASE)
+        ticks = max(ticks, self._last_ticks + 1)  # two captured in one moment still follow one another
+        made = picture.as_format("yuv420p")
+        planes = tuple(
+            np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
+            for plane in made.planes
+        )
+        self._writer.write(Frame(planes, _YUV420P, _COLOR, self._count, ticks, _TIME_BASE, 0))
+        self._count, self._last_ticks = self._count + 1, ticks
+
+    def close(self) -> None:
+        """Complete the file; without a picture there is none."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if self._count:
+            writer.finish()
+        else:
+            writer.discard()

@@ -1,0 +1,98 @@
+"""A window on this screen, through SDL (pygame-ce), and the keys that are pressed in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from vitascope.errors import MissingDependencyError, OutputError
+from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
+
+__all__ = ["WindowSink"]
+
+_TITLE = "Vitascope"
+_LARGEST_SHARE = 0.9
+"""Of the screen, for pictures that are larger."""
+
+
+class WindowSink:
+    """Shows pictures; may be resized. Closing it is the key Q.
+
+    SDL wants its window in one thread: everything happens in the sink's own, which works on Linux and Windows.
+
+    Args:
+        target: Empty.
+        on_key: Told the character of each key, in the sink's thread; upper and lower case are one.
+    """
+
+    def __init__(self, target: str = "", *, on_key: Callable[[str], object] | None = None) -> None:
+        del target
+        self.on_key = on_key
+        """May be set until the sink is opened."""
+        self._pygame: Any = None
+        self._screen: Any = None
+
+    @property
+    def name(self) -> str:
+        """``window``."""
+        return "window"
+
+    @property
+    def pixel_format(self) -> PixelFormat:
+        """SDL's own order on little-endian machines."""
+        return "rgb24"
+
+    def open(self, made: SinkFormat) -> None:
+        """See ``Sink.open``."""
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        try:
+            import pygame
+        except ImportError as error:
+            raise MissingDependencyError(
+                "a window needs pygame-ce: pip install 'vitascope[window]'"
+            ) from error
+        try:
+            pygame.display.init()
+            screens = pygame.display.get_desktop_sizes() or [(made.width, made.height)]
+            scale = min(
+                1.0, screens[0][0] * _LARGEST_SHARE / made.width, screens[0][1] * _LARGEST_SHARE / made.height
+            )
+            size = max(round(made.width * scale), 1), max(round(made.height * scale), 1)
+            self._screen = pygame.display.set_mode(size, pygame.RESIZABLE)
+            pygame.display.set_caption(_TITLE)
+        except pygame.error as error:
+            raise OutputError(
+                f"no window can be opened here: {error}; --sink mjpeg shows a page instead"
+            ) from error
+        self._pygame = pygame
+
+    def send(self, picture: LivePicture) -> None:
+        """Show a picture, as large as fits, and hand on what was pressed."""
+        pygame = self._pygame
+        rgb = picture.as_format("rgb24")
+        surface = pygame.image.frombuffer(rgb, picture.size, "RGB")
+        width, height = self._screen.get_size()
+        scale = min(width / picture.size[0], height / picture.size[1])
+        size = max(round(picture.size[0] * scale), 1), max(round(picture.size[1] * scale), 1)
+        if size != picture.size:
+            surface = pygame.transform.smoothscale(surface, size)
+            self._screen.fill((0, 0, 0))
+        self._screen.blit(surface, ((width - size[0]) // 2, (height - size[1]) // 2))
+        pygame.display.flip()
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT:
+                self._press("q")
+            elif event.type == pygame.KEYDOWN and event.unicode:
+                self._press(event.unicode.lower())
+
+    def _press(self, key: str) -> None:
+        if self.on_key is not None:
+            self.on_key(key)
+
+    def close(self) -> None:
+        """Close the window."""
+        pygame, self._pygame = self._pygame, None
+        self._screen = None
+        if pygame is not None:
+            pygame.display.quit()

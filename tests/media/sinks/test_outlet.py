@@ -1,0 +1,153 @@
+"""Sinks on their threads: the newest picture wins, one failure is nobody else's, and restarting works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from live_pictures import MADE, make_picture
+
+from vitascope.errors import OutputError
+from vitascope.media.sinks.null import NullSink
+from vitascope.media.sinks.outlet import SinkOutlet
+from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
+
+
+class ScriptedSink:
+    """Waits where it is told to, and fails where it is told to."""
+
+    name = "scripted"
+    pixel_format: PixelFormat = "rgb24"
+
+    def __init__(self, *, fails_in: str = "", error: Exception | None = None) -> None:
+        self.fails_in = fails_in
+        self.error = error or OutputError("the cable was pulled")
+        self.may_take = threading.Event()
+        self.may_take.set()
+        self.is_taking = threading.Event()
+        self.taken: list[int] = []
+        self.closed = 0
+
+    def _maybe_fail(self, where: str) -> None:
+        if where == self.fails_in:
+            raise self.error
+
+    def open(self, made: SinkFormat) -> None:
+        assert made == MADE
+        self._maybe_fail("open")
+
+    def send(self, picture: LivePicture) -> None:
+        self.is_taking.set()
+        assert self.may_take.wait(5)
+        self._maybe_fail("send")
+        self.taken.append(picture.index)
+
+    def close(self) -> None:
+        self.closed += 1
+        self._maybe_fail("close")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope-sink")]
+
+
+def test_a_slow_sink_gets_the_newest_picture() -> None:
+    sink = ScriptedSink()
+    sink.may_take.clear()
+    with SinkOutlet(sink, MADE) as outlet:
+        outlet.offer(make_picture(0))
+        assert sink.is_taking.wait(5)
+        for index in range(1, 6):
+            outlet.offer(make_picture(index))
+        sink.may_take.set()
+        wait_until(lambda: len(sink.taken) == 2)
+    assert sink.taken == [0, 5]
+    report = outlet.report()
+    assert (report.sent, report.dropped, report.state, report.error) == (2, 4, "closed", None)
+    assert report.age.p50_seconds >= report.send.p50_seconds >= 0
+
+
+def test_what_waits_is_sent_before_closing() -> None:
+    sink = ScriptedSink()
+    with SinkOutlet(sink, MADE) as outlet:
+        outlet.offer(make_picture(7))
+    assert sink.taken == [7]
+    assert sink.closed == 1
+
+
+@pytest.mark.parametrize("where", ["open", "send", "close"])
+def test_a_failure_is_told_and_kept(where: str) -> None:
+    told: list[Exception] = []
+    sink = ScriptedSink(fails_in=where)
+    outlet = SinkOutlet(sink, MADE, on_failure=lambda _, error: told.append(error))
+    outlet.start()
+    outlet.offer(make_picture())
+    if where == "close":
+        wait_until(lambda: sink.taken == [0])
+    else:
+        wait_until(lambda: outlet.report().state == "failed")
+    outlet.close()
+    assert told == [sink.error] == [outlet.error]
+    assert outlet.report().state == "failed"
+    assert outlet.report().error == "the cable was pulled"
+    assert sink.closed == 1
+    outlet.offer(make_picture())  # nobody takes it, and nobody minds
+
+
+def test_what_a_library_raises_becomes_one_line_of_ours() -> None:
+    sink = ScriptedSink(fails_in="send", error=ValueError("two\nlines"))
+    outlet = SinkOutlet(sink, MADE)
+    outlet.start()
+    outlet.offer(make_picture())
+    wait_until(lambda: outlet.report().state == "failed")
+    outlet.close()
+    assert isinstance(outlet.error, OutputError)
+    assert outlet.report().error == "scripted failed: two lines"
+
+
+def test_a_failed_sink_can_be_started_again_beside_one_that_goes_on() -> None:
+    failing, steady = ScriptedSink(fails_in="send"), ScriptedSink()
+    with SinkOutlet(failing, MADE) as first, SinkOutlet(steady, MADE) as second:
+        for outlet in (first, second):
+            outlet.offer(make_picture(1))
+        wait_until(lambda: first.report().state == "failed" and steady.taken == [1])
+        failing.fails_in = ""
+        first.start()
+        for outlet in (first, second):
+            outlet.offer(make_picture(2))
+        wait_until(lambda: failing.taken == [2] and steady.taken == [1, 2])
+        assert first.report().error is None
+        assert first.report().state == "running"
+
+
+def test_a_sink_that_hangs_is_left_behind() -> None:
+    sink = ScriptedSink()
+    sink.may_take.clear()
+    outlet = SinkOutlet(sink, MADE)
+    outlet.start()
+    outlet.offer(make_picture())
+    assert sink.is_taking.wait(5)
+    with pytest.raises(OutputError, match=r"did not finish within 0\.05 seconds"):
+        outlet.close(timeout_seconds=0.05)
+    sink.may_take.set()
+    wait_until(lambda: sink.closed == 1)
+
+
+def test_closing_twice_and_before_starting_does_nothing() -> None:
+    outlet = SinkOutlet(NullSink(), MADE)
+    outlet.close()
+    outlet.start()
+    outlet.close()
+    outlet.close()
+    assert outlet.report().state == "closed"
