@@ -1,0 +1,214 @@
+"""Live capture: a thread reads the camera, the newest picture wins, and a camera that was unplugged is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import InputError
+
+__all__ = ["Camera", "CameraPicture", "Capture", "open_capture"]
+
+_RETRY_SECONDS = 1.0
+"""Between attempts to find a camera again."""
+_SILENCE_SECONDS = 2.0
+"""A camera that gives nothing for so long is taken for unplugged."""
+
+CameraState = Literal["connected", "lost"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CameraPicture:
+    """One picture of a camera."""
+
+    rgb: npt.NDArray[np.uint8]
+    """uint8 [H, W, 3], R'G'B', C-contiguous, the receiver's own."""
+    captured_seconds: float
+    """When it came, on ``time.monotonic``'s clock."""
+    index: int
+    """Counted from 0 over all that came, also those that nobody took."""
+    is_first: bool
+    """True for the first one after the camera was found, or found again."""
+
+
+class Capture(Protocol):
+    """A camera as the operating system gives it."""
+
+    def read(self) -> npt.NDArray[np.uint8] | None:
+        """The next picture, uint8 [H, W, 3] R'G'B', waited for; None when the camera is gone."""
+        ...
+
+    def close(self) -> None:
+        """Give it back."""
+        ...
+
+
+class _OpenCvCapture:
+    """A camera through OpenCV (V4L2, Media Foundation, AVFoundation), or what else it opens, such as an RTSP URL."""
+
+    def __init__(self, opened: cv2.VideoCapture) -> None:
+        self._opened = opened
+
+    def read(self) -> npt.NDArray[np.uint8] | None:
+        has_picture, bgr = self._opened.read()
+        if not has_picture:
+            return None
+        return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), np.uint8)
+
+    def close(self) -> None:
+        self._opened.release()
+
+
+def open_capture(
+    source: int | str,
+    *,
+    size: tuple[int, int] | None = None,
+    frame_rate: float | None = None,
+) -> Capture:
+    """Open a camera.
+
+    Args:
+        source: Its number from 0, or an address that OpenCV opens (``rtsp://…``, ``/dev/video2``).
+        size: (width, height) to ask for; cameras take the nearest they have.
+        frame_rate: Pictures a second to ask for.
+
+    Raises:
+        InputError: There is no such camera, or another program uses it.
+    """
+    logging = cv2.utils.logging
+    before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
+    try:
+        opened = cv2.VideoCapture(source) if isinstance(source, int) else cv2.VideoCapture(str(source))
+    finally:
+        logging.setLogLevel(before)
+    if not opened.isOpened():
+        opened.release()
+        name = f"camera {source}" if isinstance(source, int) else str(source)
+        raise InputError(f"{name} cannot be opened: it is not there, or another program uses it")
+    if size is not None:
+        opened.set(cv2.CAP_PROP_FRAME_WIDTH, size[0])
+        opened.set(cv2.CAP_PROP_FRAME_HEIGHT, size[1])
+    if frame_rate is not None:
+        opened.set(cv2.CAP_PROP_FPS, frame_rate)
+    opened.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # old pictures are of no use; drivers that cannot do it ignore it
+    return _OpenCvCapture(opened)
+
+
+class Camera:
+    """A camera that is always read, so that what is taken is new. A context manager.
+
+    Args:
+        open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
+        on_state: Told, from the reading thread, when the camera goes and when it is back.
+        retry_seconds: Between attempts to find it again.
+    """
+
+    def __init__(
+        self,
+        open_one: Callable[[], Capture],
+        *,
+        on_state: Callable[[CameraState], object] | None = None,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
+        self._open_one = open_one
+        self._on_state = on_state
+        self._retry_seconds = retry_seconds
+        self._changed = threading.Condition()
+        self._newest: CameraPicture | None = None
+        self._captured = 0
+        self._state: CameraState = "lost"
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def state(self) -> CameraState:
+        """Whether pictures come."""
+        return self._state
+
+    @property
+    def captured_count(self) -> int:
+        """Pictures that came, also those that nobody took."""
+        return self._captured
+
+    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
+        """The newest picture that was not taken yet, waited for.
+
+        Args:
+            timeout_seconds: How long to wait; None waits as long as the camera is open.
+
+        Returns:
+            None when none came in time, or the camera was closed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest is not None or self._is_stopped, timeout_seconds)
+            taken, self._newest = self._newest, None
+            return None if self._is_stopped else taken
+
+    def __enter__(self) -> Self:
+        """Open the camera and start reading.
+
+        Raises:
+            InputError: It cannot be opened.
+        """
+        capture = self._open_one()
+        self._is_stopped = False
+        self._thread = threading.Thread(
+            target=self._read, args=(capture,), name="vitascope-camera", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop reading and give the camera back; a driver that hangs is left behind."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_SILENCE_SECONDS)
+
+    def _read(self, capture: Capture | None) -> None:
+        while capture is not None:
+            self._read_until_gone(capture)
+            capture.close()
+            capture = self._found_again()
+
+    def _read_until_gone(self, capture: Capture) -> None:
+        is_first = True
+        while not self._is_stopped and (rgb := capture.read()) is not None:
+            picture = CameraPicture(rgb, monotonic(), self._captured, is_first)
+            if is_first:
+                self._enter_state("connected")
+                is_first = False
+            with self._changed:
+                self._captured += 1
+                self._newest = picture
+                self._changed.notify_all()
+        if not self._is_stopped:
+            self._enter_state("lost")
+
+    def _found_again(self) -> Capture | None:
+        """The camera, once it can be opened again; None when this was closed."""
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_stopped, self._retry_seconds):
+                    return None
+            try:
+                return self._open_one()
+            except InputError:
+                continue
+
+    def _enter_state(self, state: CameraState) -> None:
+        if state != self._state:
+            self._state = state
+            if self._on_state is not None:
+                self._on_state(state)
