@@ -1,0 +1,1 @@
+"""The application that moves a portrait after a face: tracking, motion, and the animators behind one port."""

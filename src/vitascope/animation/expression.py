@@ -1,0 +1,270 @@
+"""What each expression weight does to the face: our own displacement of the canonical mesh for every blendshape.
+
+A weight moves a few anchors (lips, jaw, cheeks, brows); what lies between follows smoothly, by interpolation with the
+biharmonic kernel in space, phi(r) = r (Carr et al., "Reconstruction and Representation of 3D Objects with Radial Basis
+Functions", 2001). Lengths are centimetres of the canonical face, axes its own (x to the person's left, y up, z to the
+camera). What opens and closes eyelids, and gaze, are not displacements here: see ``eyes_of``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
+from vitascope.animation.landmarks import (
+    EYES,
+    FACE_OVAL,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    LEFT_BROW,
+    OUTER_LOWER_LIP,
+    OUTER_UPPER_LIP,
+    RIGHT_BROW,
+)
+
+__all__ = ["ExpressionBasis", "eyes_of"]
+
+_Vector = tuple[float, float, float]
+_Spec = Callable[[int, FloatArray], _Vector]
+"""The displacement of an anchor (landmark number, its place)."""
+
+_ZERO: _Vector = (0.0, 0.0, 0.0)
+_UPPER_LIP = frozenset(INNER_UPPER_LIP[1:-1] + OUTER_UPPER_LIP[1:-1])
+_LOWER_LIP = frozenset(INNER_LOWER_LIP[1:-1] + OUTER_LOWER_LIP[1:-1])
+_CORNERS = frozenset((61, 291, 78, 308))
+_LIPS = _UPPER_LIP | _LOWER_LIP | _CORNERS
+_CHIN = frozenset((152, 148, 377, 175, 199, 200, 171, 396))
+_JAW = frozenset((176, 400, 149, 378, 150, 379, 136, 365))
+_CHEEKS = frozenset((50, 280, 205, 425, 187, 411, 207, 427, 206, 426))
+_PUFF = frozenset((187, 411, 207, 427, 213, 433, 192, 416, 214, 434))
+_NOSE = frozenset((1, 4, 5, 6, 168, 195, 98, 327, 2, 48, 278, 129, 358))
+_BROWS = frozenset(RIGHT_BROW + LEFT_BROW)
+_LIDS = frozenset(point for eye in EYES for point in eye.outline)
+_TEMPLES = frozenset((127, 356, 234, 454, 93, 323, 132, 361))
+_ANCHORS = tuple(sorted(
+    _LIPS | _CHIN | _JAW | _CHEEKS | _PUFF | _NOSE | _BROWS | _LIDS | _TEMPLES | frozenset(FACE_OVAL)
+))  # fmt: skip
+_LIP_HALF_WIDTH = 2.46
+_JAW_ARC = {"lower lip": (0.0, -3.0, -0.9), "chin": (0.0, -2.5, -1.5)}
+
+
+class ExpressionBasis:
+    """Displacements of the mesh for expression weights.
+
+    Args:
+        mesh: The canonical face.
+    """
+
+    def __init__(self, mesh: CanonicalMesh) -> None:
+        anchors = mesh.vertices[list(_ANCHORS)].astype(np.float64)
+        among = np.linalg.norm(anchors[:, None] - anchors[None], axis=-1)
+        to_all = np.linalg.norm(mesh.vertices[:, None].astype(np.float64) - anchors[None], axis=-1)
+        spread = to_all @ np.linalg.inv(among)  # [468, anchors]
+        self._fields = np.zeros((len(BLENDSHAPES), len(mesh.vertices), 3), np.float32)
+        for name, spec in _specs().items():
+            moved = np.array(
+                [spec(number, place) for number, place in zip(_ANCHORS, anchors, strict=True)], np.float64
+            )
+            self._fields[BLENDSHAPE_INDEX[name]] = spread @ moved
+
+    def field(self, name: str) -> FloatArray:
+        """What a weight of 1 does: float32 [468, 3]."""
+        made: FloatArray = self._fields[BLENDSHAPE_INDEX[name]]
+        return made
+
+    def displacement(self, weights: FloatArray) -> FloatArray:
+        """What weights (float32 [52], negative ones too) do together: float32 [468, 3]."""
+        return np.asarray(np.tensordot(weights, self._fields, axes=1), np.float32)
+
+
+def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Closure and gaze that weights stand for, for motion without landmarks.
+
+    Args:
+        weights: float32 [52].
+        neutral: float32 [52], of the neutral.
+
+    Returns:
+        As ``FaceMotion.eye_closure`` [2] and ``FaceMotion.gaze`` [2, 2].
+    """
+    change = weights - neutral
+
+    def of(name: str) -> float:
+        return float(change[BLENDSHAPE_INDEX[name]])
+
+    closure, gaze = [], []
+    for side, outward in (("Right", -1.0), ("Left", 1.0)):
+        # MediaPipe's weight of a closed eye is about 0.7, of an open one 0.1.
+        closed = of(f"eyeBlink{side}") / 0.62 + 0.2 * of(f"eyeSquint{side}") - 0.45 * of(f"eyeWide{side}")
+        closure.append(min(max(closed, -0.6), 1.0))
+        out = of(f"eyeLookOut{side}") - of(f"eyeLookIn{side}")
+        down = of(f"eyeLookDown{side}") - of(f"eyeLookUp{side}")
+        # A look to the side with weight 1 moves the iris by about 0.17 widths of the eye.
+        gaze.append([0.17 * outward * out, 0.10 * down])
+    return np.array(closure, np.float32), np.array(gaze, np.float32)
+
+
+def _side_share(x: float, side: float) -> float:
+    """How much a lip point belongs to a side: 0 at the middle, 1 at the corner."""
+    return math.pow(min(max(side * x / _LIP_HALF_WIDTH, 0.0), 1.0), 1.4)
+
+
+def _corner(vector: _Vector, cheek: _Vector = _ZERO) -> Callable[[float], _Spec]:
+    """A mouth's corner pulls its half of both lips, and a cheek."""
+
+    def on(side: float) -> _Spec:
+        def spec(number: int, place: FloatArray) -> _Vector:
+            share = _side_share(float(place[0]), side) if number in _LIPS else 0.0
+            part = vector
+            if number in _CHEEKS and place[0] * side > 0:
+                share, part = 1.0, cheek
+            return side * part[0] * share, part[1] * share, part[2] * share
+
+        return spec
+
+    return on
+
+
+def _half_lip(lips: frozenset[int], vector: _Vector, *, nostril: float = 0.0) -> Callable[[float], _Spec]:
+    """One half of a lip moves, most between middle and corner."""
+
+    def on(side: float) -> _Spec:
+        def spec(number: int, place: FloatArray) -> _Vector:
+            along = side * float(place[0]) / _LIP_HALF_WIDTH
+            if number in (129, 358, 48, 278) and along > 0:
+                return 0.0, nostril, 0.0
+            share = max(1 - ((along - 0.35) / 0.75) ** 2, 0.0) if number in lips else 0.0
+            return side * vector[0] * share, vector[1] * share, vector[2] * share
+
+        return spec
+
+    return on
+
+
+def _brow(inner: float, outer: float, inward: float = 0.0) -> Callable[[float], _Spec]:
+    """A brow moves up by so much at its inner and its outer end."""
+
+    def on(side: float) -> _Spec:
+        def spec(number: int, place: FloatArray) -> _Vector:
+            if number not in _BROWS or place[0] * side < 0:
+                return _ZERO
+            along = min(max((abs(float(place[0])) - 1.2) / 4.0, 0.0), 1.0)
+            return -side * inward * (1 - along), inner * (1 - along) + outer * along, 0.0
+
+        return spec
+
+    return on
+
+
+def _lips(upper: _Vector, lower: _Vector, *, narrow: float = 0.0, forward: float = 0.0) -> _Spec:
+    """Both lips as a whole; ``narrow`` is the share of their width that goes."""
+
+    def spec(number: int, place: FloatArray) -> _Vector:
+        if number not in _LIPS:
+            return _ZERO
+        along = abs(float(place[0])) / _LIP_HALF_WIDTH
+        part = upper if number in _UPPER_LIP else lower if number in _LOWER_LIP else _ZERO
+        share = max(1 - along**2, 0.0)
+        return (
+            -narrow * float(place[0]) + part[0] * share,
+            part[1] * share,
+            part[2] * share + forward * (1 - 0.4 * along**2),
+        )
+
+    return spec
+
+
+def _jaw(lower_lip: _Vector, chin: _Vector, *, corner: _Vector = _ZERO, sides: float = 0.35) -> _Spec:
+    """The jaw carries chin and lower lip, and its sides a little."""
+
+    def spec(number: int, place: FloatArray) -> _Vector:
+        if number in _LOWER_LIP:
+            along = min(abs(float(place[0])) / _LIP_HALF_WIDTH, 1.0)
+            share = 1 - along**2.5
+            inward = -np.sign(place[0]) * corner[0] * along
+            return (
+                lower_lip[0] * share + float(inward),
+                lower_lip[1] * share + corner[1] * (1 - share),
+                lower_lip[2] * share + corner[2] * (1 - share),
+            )
+        if number in _CORNERS:
+            return float(-np.sign(place[0])) * corner[0], corner[1], corner[2]
+        if number in _CHIN:
+            return chin
+        if number in _JAW:
+            fade = sides + (1 - sides) * min(max((3.2 - abs(float(place[0]))) / 2.4, 0.0), 1.0)
+            return chin[0] * fade, chin[1] * fade, chin[2] * fade
+        return _ZERO
+
+    return spec
+
+
+def _mouth_sideways(number: int, place: FloatArray) -> _Vector:
+    del place  # all of the mouth goes the same way
+    if number in _LIPS:
+        return 0.75, 0.0, 0.0
+    return (0.25, 0.0, 0.0) if number in _CHIN else _ZERO
+
+
+def _cheek_puff(number: int, place: FloatArray) -> _Vector:
+    return (float(np.sign(place[0])) * 0.45, 0.0, 0.5) if number in _PUFF else _ZERO
+
+
+def _mirrored(spec: _Spec) -> _Spec:
+    def other(number: int, place: FloatArray) -> _Vector:
+        x, y, z = spec(number, place * np.array([-1, 1, 1], np.float32))
+        return -x, y, z
+
+    return other
+
+
+def _specs() -> dict[str, _Spec]:
+    """Every blendshape that moves the skin."""
+    specs: dict[str, _Spec] = {
+        # Measured on drivers: with jawOpen at 0.93 the chin is 2.4 cm lower, the lower lip 3.6 cm from the upper.
+        "jawOpen": _jaw(_JAW_ARC["lower lip"], _JAW_ARC["chin"], corner=(0.35, -1.1, -0.15)),
+        "jawForward": _jaw((0.0, 0.0, 0.6), (0.0, 0.0, 0.7)),
+        "jawLeft": _jaw((0.6, 0.0, 0.0), (0.8, 0.0, 0.0), sides=0.3),
+        "mouthClose": _lips((0.0, -0.75, 0.0), (0.0, 2.2, 0.6)),
+        "mouthPucker": _lips((0.0, -0.12, 0.1), (0.0, 0.08, 0.1), narrow=0.42, forward=0.45),
+        "mouthFunnel": _lips((0.0, 0.35, 0.1), (0.0, -0.5, 0.1), narrow=0.28, forward=0.5),
+        "mouthRollLower": _lips(_ZERO, (0.0, 0.28, -0.35)),
+        "mouthRollUpper": _lips((0.0, -0.25, -0.3), _ZERO),
+        "mouthShrugLower": _jaw((0.0, 0.3, 0.2), (0.0, 0.35, 0.15), sides=0.1),
+        "mouthShrugUpper": _lips((0.0, 0.25, 0.2), _ZERO),
+        "mouthLeft": _mouth_sideways,
+        "cheekPuff": _cheek_puff,
+    }
+    specs["jawRight"] = _mirrored(specs["jawLeft"])
+    specs["mouthRight"] = _mirrored(specs["mouthLeft"])
+    inner_brow = _brow(0.65, 0.1)
+    specs["browInnerUp"] = _sum(inner_brow(1.0), inner_brow(-1.0))
+    paired: dict[str, Callable[[float], _Spec]] = {
+        # Measured on a driver: a smile of 0.95 pulls the corner by (0.95, 0.6, -0.9).
+        "mouthSmile": _corner((0.95, 0.75, -0.85), (0.28, 0.22, 0.05)),
+        "mouthFrown": _corner((0.1, -0.75, 0.0), (0.0, -0.12, 0.0)),
+        "mouthDimple": _corner((0.45, 0.05, -0.5)),
+        "mouthStretch": _corner((0.75, -0.4, -0.5)),
+        "mouthPress": _corner((0.1, 0.05, -0.15)),
+        "mouthLowerDown": _half_lip(_LOWER_LIP, (0.05, -0.75, -0.15)),
+        "mouthUpperUp": _half_lip(_UPPER_LIP, (0.05, 0.7, -0.12), nostril=0.15),
+        "noseSneer": _half_lip(_UPPER_LIP, (0.0, 0.3, 0.0), nostril=0.3),
+        "cheekSquint": _corner(_ZERO, (0.0, 0.3, 0.12)),
+        "browDown": _brow(-0.55, -0.3, 0.15),
+        "browOuterUp": _brow(0.1, 0.65),
+    }
+    for name, on in paired.items():
+        specs[f"{name}Left"], specs[f"{name}Right"] = on(1.0), on(-1.0)
+    return specs
+
+
+def _sum(first: _Spec, second: _Spec) -> _Spec:
+    def both(number: int, place: FloatArray) -> _Vector:
+        a, b = first(number, place), second(number, place)
+        return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+    return both

@@ -1,0 +1,324 @@
+"""What the parts of the animator hand one another: a tracked face, its motion, and the port of an animator.
+
+A *face* is where a face is in one picture. A *motion* is what changed in it since its neutral picture: it no longer
+knows the driver's proportions, so that any portrait can follow it. An *animator* owns a portrait and makes a picture of
+each motion.
+
+Left and right are the person's own, as in ARKit: ``eyeBlinkLeft`` closes the eye on the right of an unmirrored picture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "BLENDSHAPES",
+    "BLENDSHAPE_INDEX",
+    "LANDMARK_COUNT",
+    "MESH_VERTEX_COUNT",
+    "Animator",
+    "FaceMotion",
+    "FloatArray",
+    "RgbPicture",
+    "TrackedFace",
+    "angles_of",
+    "rotation_from_degrees",
+    "rotation_from_vector",
+    "rotation_vector",
+]
+
+FloatArray = npt.NDArray[np.float32]
+RgbPicture = npt.NDArray[np.uint8]
+"""uint8 [H, W, 3], gamma-encoded R'G'B', C-contiguous, upright."""
+
+LANDMARK_COUNT = 478
+"""MediaPipe's face mesh (468) and the two irises (centre and four points each)."""
+MESH_VERTEX_COUNT = 468
+"""The landmarks that are vertices of the canonical face mesh."""
+
+BLENDSHAPES: tuple[str, ...] = (
+    "_neutral",
+    "browDownLeft", "browDownRight", "browInnerUp", "browOuterUpLeft", "browOuterUpRight",
+    "cheekPuff", "cheekSquintLeft", "cheekSquintRight",
+    "eyeBlinkLeft", "eyeBlinkRight", "eyeLookDownLeft", "eyeLookDownRight", "eyeLookInLeft", "eyeLookInRight",
+    "eyeLookOutLeft", "eyeLookOutRight", "eyeLookUpLeft", "eyeLookUpRight",
+    "eyeSquintLeft", "eyeSquintRight", "eyeWideLeft", "eyeWideRight",
+    "jawForward", "jawLeft", "jawOpen", "jawRight",
+    "mouthClose", "mouthDimpleLeft", "mouthDimpleRight", "mouthFrownLeft", "mouthFrownRight", "mouthFunnel",
+    "mouthLeft", "mouthLowerDownLeft", "mouthLowerDownRight", "mouthPressLeft", "mouthPressRight", "mouthPucker",
+    "mouthRight", "mouthRollLower", "mouthRollUpper", "mouthShrugLower", "mouthShrugUpper",
+    "mouthSmileLeft", "mouthSmileRight", "mouthStretchLeft", "mouthStretchRight",
+    "mouthUpperUpLeft", "mouthUpperUpRight", "noseSneerLeft", "noseSneerRight",
+)  # fmt: skip
+"""Names of the 52 expression weights, in the order of MediaPipe's blendshape network (ARKit's names)."""
+
+BLENDSHAPE_INDEX: dict[str, int] = {name: index for index, name in enumerate(BLENDSHAPES)}
+"""Where a weight stands."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrackedFace:
+    """One face in one picture.
+
+    Raises:
+        ValueError: An array has another shape.
+    """
+
+    landmarks: FloatArray
+    """float32 [478, 3], pixels: x to the right, y down, 0 at the left and top edge of the picture; z away from the
+    camera, on the scale of x, relative to the head's centre. Points 468..477 are the irises: right eye's centre and
+    its four rim points (468..472), then the left eye's (473..477)."""
+    blendshapes: FloatArray
+    """float32 [52], 0..1, in the order of ``BLENDSHAPES``; absolute, not relative to a neutral."""
+    transform: FloatArray
+    """float32 [4, 4], column vectors: the canonical face in centimetres to the camera's space (x right, y up, looking
+    along -z), as MediaPipe estimates it for a camera with a vertical field of view of 63 degrees."""
+    picture_size: tuple[int, int]
+    """(width, height) of the picture, pixels."""
+    pts_seconds: float = 0.0
+    """When the picture is shown; of live input, when it was captured."""
+    track: int = 0
+    """Number of the followed person; the same from picture to picture while the face is followed."""
+    is_new: bool = False
+    """True in the first picture after the face was found, or found again: nothing connects it with the one before."""
+
+    def __post_init__(self) -> None:
+        """Check the shapes."""
+        shapes = (self.landmarks.shape, self.blendshapes.shape, self.transform.shape)
+        if shapes != ((LANDMARK_COUNT, 3), (len(BLENDSHAPES),), (4, 4)):
+            raise ValueError(f"a face of {shapes}, expected ((478, 3), (52,), (4, 4))")
+
+    def blendshape(self, name: str) -> float:
+        """One expression weight, 0..1."""
+        return float(self.blendshapes[BLENDSHAPE_INDEX[name]])
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom of the landmarks, pixels; may lie outside the picture."""
+        low, high = self.landmarks[:, :2].min(axis=0), self.landmarks[:, :2].max(axis=0)
+        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+    @property
+    def size_pixels(self) -> float:
+        """Side of a square as large as ``box``."""
+        left, top, right, bottom = self.box
+        return math.sqrt(max(right - left, 0.0) * max(bottom - top, 0.0))
+
+    @property
+    def angles_degrees(self) -> tuple[float, float, float]:
+        """(yaw, pitch, roll) of the head as seen in the picture; signs as in ``rotation_from_degrees``."""
+        # The transform's axes are x right, y up, z to the camera; ours are x right, y down, z away from it.
+        flip = np.diag([1.0, -1.0, -1.0])
+        linear = self.transform[:3, :3].astype(np.float64)
+        scale = np.cbrt(max(float(np.linalg.det(linear)), 1e-12))
+        return angles_of(flip @ (linear / scale) @ flip)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FaceMotion:
+    """What a driver's head and face do, relative to the driver's neutral picture.
+
+    ``FaceMotion()`` is the neutral: an animator shows the portrait as it is (but for rounding).
+    """
+
+    rotation: FloatArray = field(default_factory=lambda: np.eye(3, dtype=np.float32))
+    """float32 [3, 3], column vectors in picture axes (x right, y down, z away from the camera): turns the neutral head
+    into this one, ``R_driver @ R_neutral.T``. See ``rotation_from_degrees`` for signs."""
+    scale: float = 1.0
+    """Size of the head, relative to the neutral's."""
+    translation: FloatArray = field(default_factory=lambda: np.zeros(2, np.float32))
+    """float32 [2]: where the head's centre moved in the picture, x right and y down, in units of the neutral head's
+    size (the centimetres of the canonical face; an adult face is about 16 wide)."""
+    blendshapes: FloatArray = field(default_factory=lambda: np.zeros(len(BLENDSHAPES), np.float32))
+    """float32 [52], 0..1, absolute."""
+    neutral_blendshapes: FloatArray = field(default_factory=lambda: np.zeros(len(BLENDSHAPES), np.float32))
+    """float32 [52], 0..1: the weights of the neutral picture; an expression is their difference."""
+    vertices: FloatArray | None = None
+    """float32 [468, 3] or None: displacement of the canonical mesh's vertices in its own axes (x to the picture's
+    right, y up, z to the camera) and centimetres, head pose taken out, relative to the neutral. None when only
+    blendshapes are known (authored or recorded without); an animator then makes the expression from those."""
+    eye_closure: FloatArray = field(default_factory=lambda: np.zeros(2, np.float32))
+    """float32 [2]: right and left eye; 0 as open as in the neutral, 1 closed, negative wider."""
+    gaze: FloatArray = field(default_factory=lambda: np.zeros((2, 2), np.float32))
+    """float32 [2, 2]: how far the right and the left iris moved within the eye since the neutral, in widths of the eye:
+    x to the picture's right and y down, along the eye's own axes."""
+    presence: float = 1.0
+    """1 while the face is seen; falls to 0 while it is lost and the motion relaxes to neutral."""
+    pts_seconds: float = 0.0
+    """The driver's moment; of live input, when the picture was captured."""
+    face: TrackedFace | None = None
+    """The driver's face as tracked in this picture; None in replayed motion and while the face is lost."""
+    driver_rgb: RgbPicture | None = None
+    """The driver's picture, for animators that read it; None in replayed motion."""
+    neutral_face: TrackedFace | None = None
+    """The face that was taken for neutral: the same object until another one is; None in replayed motion."""
+    neutral_rgb: RgbPicture | None = None
+    """Its picture, where pictures are kept."""
+
+    @property
+    def angles_degrees(self) -> tuple[float, float, float]:
+        """(yaw, pitch, roll) of ``rotation``."""
+        return angles_of(self.rotation)
+
+    def expression(self, name: str) -> float:
+        """One expression weight relative to the neutral, -1..1."""
+        index = BLENDSHAPE_INDEX[name]
+        return float(self.blendshapes[index] - self.neutral_blendshapes[index])
+
+    def relaxed(self, share: float) -> FaceMotion:
+        """This motion with only a share of its strength, for a face that is lost.
+
+        Args:
+            share: 1 leaves it as it is, 0 is neutral.
+        """
+        neutral = replace(
+            FaceMotion(pts_seconds=self.pts_seconds),
+            blendshapes=self.neutral_blendshapes,
+            neutral_blendshapes=self.neutral_blendshapes,
+            vertices=None if self.vertices is None else np.zeros_like(self.vertices),
+            presence=0.0,
+        )
+        return neutral.towards(self, share)
+
+    def towards(self, other: FaceMotion, share: float) -> FaceMotion:
+        """A motion between this one and another: pose and expression blended, everything else the other's.
+
+        Args:
+            other: What 1 gives.
+            share: 0..1.
+        """
+        share = min(max(share, 0.0), 1.0)
+        turn = rotation_vector(other.rotation @ self.rotation.T) * share
+
+        def mix(mine: FloatArray, theirs: FloatArray) -> FloatArray:
+            return (mine + (theirs - mine) * np.float32(share)).astype(np.float32)
+
+        vertices = other.vertices
+        if self.vertices is not None and other.vertices is not None:
+            vertices = mix(self.vertices, other.vertices)
+        return replace(
+            other,
+            rotation=(rotation_from_vector(turn) @ self.rotation).astype(np.float32),
+            scale=self.scale ** (1 - share) * other.scale**share,
+            translation=mix(self.translation, other.translation),
+            blendshapes=mix(self.blendshapes, other.blendshapes),
+            neutral_blendshapes=mix(self.neutral_blendshapes, other.neutral_blendshapes),
+            vertices=vertices,
+            eye_closure=mix(self.eye_closure, other.eye_closure),
+            gaze=mix(self.gaze, other.gaze),
+            presence=self.presence + (other.presence - self.presence) * share,
+        )
+
+
+class Animator(Protocol):
+    """Moves a portrait. A context manager; used by one thread at a time.
+
+    ``set_portrait`` may be called again with another picture; ``animate`` needs one first.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the user calls it: ``mesh``, ``liveportrait``."""
+        ...
+
+    @property
+    def needs_driver_picture(self) -> bool:
+        """True when ``animate`` reads ``motion.driver_rgb`` (and so cannot replay recorded motion)."""
+        ...
+
+    def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
+        """Take a portrait; slow work that does not depend on the driver happens here.
+
+        Args:
+            rgb: uint8 [H, W, 3], upright; not changed, and not held to stay the same.
+            face: The face in it that shall move, as tracked in this very picture.
+
+        Raises:
+            InputError: The face cannot be animated, for example one that is too small; the message says why.
+        """
+        ...
+
+    def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
+        """The portrait in that motion.
+
+        Args:
+            motion: Relative to the driver's neutral.
+            out: Where to write, of the portrait's shape; a new array when omitted.
+
+        Returns:
+            uint8 [H, W, 3] of the portrait's size, the caller's own: a NumPy array, or a CuPy array on the animator's
+            GPU (on the current stream).
+
+        Raises:
+            UsageError: No portrait was set, or the motion lacks what this animator needs.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; further calls do nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+# --- rotations ----------------------------------------------------------------------------------------------------
+
+
+def rotation_from_degrees(yaw: float, pitch: float, roll: float) -> FloatArray:
+    """The rotation ``Rz(roll) @ Ry(yaw) @ Rx(pitch)`` in picture axes (x right, y down, z away from the camera).
+
+    Args:
+        yaw: Positive turns the nose to the right of the picture.
+        pitch: Positive lifts the nose.
+        roll: Positive tilts the head clockwise in the picture.
+
+    Returns:
+        float32 [3, 3], for column vectors.
+    """
+    y, p, r = (math.radians(angle) for angle in (-yaw, -pitch, roll))
+    about_x = np.array([[1, 0, 0], [0, math.cos(p), -math.sin(p)], [0, math.sin(p), math.cos(p)]])
+    about_y = np.array([[math.cos(y), 0, math.sin(y)], [0, 1, 0], [-math.sin(y), 0, math.cos(y)]])
+    about_z = np.array([[math.cos(r), -math.sin(r), 0], [math.sin(r), math.cos(r), 0], [0, 0, 1]])
+    return np.asarray(about_z @ about_y @ about_x, np.float32)
+
+
+def angles_of(rotation: npt.NDArray[Any]) -> tuple[float, float, float]:
+    """(yaw, pitch, roll) in degrees: the inverse of ``rotation_from_degrees`` for yaws within 90 degrees."""
+    yaw = math.asin(min(max(float(rotation[2, 0]), -1.0), 1.0))
+    pitch = -math.atan2(float(rotation[2, 1]), float(rotation[2, 2]))
+    roll = math.atan2(float(rotation[1, 0]), float(rotation[0, 0]))
+    return math.degrees(yaw), math.degrees(pitch), math.degrees(roll)
+
+
+def rotation_vector(rotation: npt.NDArray[Any]) -> FloatArray:
+    """Axis times angle (radians) of a rotation: float32 [3] (Rodrigues)."""
+    matrix = np.asarray(rotation, np.float64)
+    axis = np.array([matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]])
+    sine, cosine = np.linalg.norm(axis) / 2, (np.trace(matrix) - 1) / 2
+    angle = math.atan2(float(sine), float(cosine))
+    if sine < 1e-9:
+        return np.zeros(3, np.float32)  # heads do not turn by half a circle between two pictures
+    return np.asarray(axis / (2 * sine) * angle, np.float32)
+
+
+def rotation_from_vector(vector: npt.NDArray[Any]) -> FloatArray:
+    """The rotation about an axis by its length in radians: float32 [3, 3], the inverse of ``rotation_vector``."""
+    x, y, z = (float(part) for part in vector)
+    angle = math.sqrt(x * x + y * y + z * z)
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    if angle < 1e-9:
+        return np.asarray(np.eye(3) + cross, np.float32)
+    return np.asarray(
+        np.eye(3) + cross * (math.sin(angle) / angle) + cross @ cross * ((1 - math.cos(angle)) / angle**2),
+        np.float32,
+    )

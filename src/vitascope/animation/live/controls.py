@@ -1,0 +1,154 @@
+"""What can be changed while a portrait follows a face, and the keys for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+__all__ = ["KEYS", "Background", "Controls", "LiveState"]
+
+Background = Literal["portrait", "green"]
+
+_STRENGTH_STEP = 1.1
+_STRENGTHS = (0.1, 4.0)
+_WINDOWS = (1, 60)
+
+Request = Literal["report", "neutral", "best-neutral", "snapshot", "quit", "smoothing"]
+
+KEYS: dict[str, str] = {
+    "r": "performance report",
+    "n": "this face is neutral",
+    "f": "find the best neutral",
+    "m": "mirror",
+    "+": "stronger",
+    "-": "weaker",
+    "[": "less smoothing",
+    "]": "more smoothing",
+    "b": "background",
+    "o": "overlay of landmarks",
+    "p": "pause",
+    "s": "snapshot",
+    "q": "quit",
+}
+"""What each key does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """What is on, as it is now."""
+
+    strength: float = 1.0
+    """Times the gains of expression and pose."""
+    smoothing_window: int = 5
+    """Frames."""
+    mirror: bool = False
+    overlay: bool = False
+    paused: bool = False
+    background: Background = "portrait"
+
+
+class Controls:
+    """The state of a live run and what is asked of it. Thread-safe: keys come from sinks, consoles and programs.
+
+    Args:
+        state: To begin with.
+        on_message: Told, in a few words, what a key did.
+    """
+
+    def __init__(self, state: LiveState, *, on_message: Callable[[str], object] | None = None) -> None:
+        self._lock = threading.Lock()
+        self._state = state
+        self._requests: set[Request] = set()
+        self._on_message = on_message
+
+    @property
+    def state(self) -> LiveState:
+        """What is on now."""
+        return self._state
+
+    def press(self, key: str) -> bool:
+        """Do what a key stands for.
+
+        Args:
+            key: A character of ``KEYS``; ``=`` is ``+``, and ``_`` is ``-``.
+
+        Returns:
+            False when the key stands for nothing.
+        """
+        key = {"=": "+", "_": "-"}.get(key, key.lower())
+        if key not in KEYS:
+            return False
+        with self._lock:
+            said = self._do(key)
+        if said and self._on_message is not None:
+            self._on_message(said)
+        return True
+
+    def request(self, wanted: Request) -> None:
+        """Ask for something that a stage does when it comes to it."""
+        with self._lock:
+            self._requests.add(wanted)
+
+    def take(self, wanted: Request) -> bool:
+        """True once for each request."""
+        with self._lock:
+            if wanted in self._requests:
+                self._requests.discard(wanted)
+                return True
+            return False
+
+    def change(self, **changes: object) -> None:
+        """Set parts of the state; values as in ``LiveState``."""
+        with self._lock:
+            self._state = replace(self._state, **changes)  # type: ignore[arg-type]  # its fields check themselves
+            if "smoothing_window" in changes:
+                self._requests.add("smoothing")
+
+    def _do(self, key: str) -> str:
+        state = self._state
+        match key:
+            case "r":
+                self._requests.add("report")
+                return ""
+            case "n":
+                self._requests.add("neutral")
+                return "neutral: this face"
+            case "f":
+                self._requests.add("best-neutral")
+                return "neutral: the calmest frontal face so far"
+            case "s":
+                self._requests.add("snapshot")
+                return ""
+            case "q":
+                self._requests.add("quit")
+                return ""
+            case "m":
+                self._state = replace(state, mirror=not state.mirror)
+                return f"mirror {_on(self._state.mirror)}"
+            case "o":
+                self._state = replace(state, overlay=not state.overlay)
+                return f"overlay {_on(self._state.overlay)}"
+            case "p":
+                self._state = replace(state, paused=not state.paused)
+                return "paused" if self._state.paused else "going on"
+            case "b":
+                background: Background = "green" if state.background == "portrait" else "portrait"
+                self._state = replace(state, background=background)
+                return f"background: {background}"
+            case "+" | "-":
+                factor = _STRENGTH_STEP if key == "+" else 1 / _STRENGTH_STEP
+                strength = min(max(state.strength * factor, _STRENGTHS[0]), _STRENGTHS[1])
+                self._state = replace(state, strength=strength)
+                return f"strength {strength:.2f}"
+            case _:
+                window = state.smoothing_window + (1 if key == "]" else -1)
+                window = min(max(window, _WINDOWS[0]), _WINDOWS[1])
+                self._state = replace(state, smoothing_window=window)
+                self._requests.add("smoothing")
+                return f"smoothing over {window} frames"
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"

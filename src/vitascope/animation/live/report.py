@@ -1,0 +1,122 @@
+"""What a live run says of itself: on the key R, and at its end."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.profiling.utilisation import Utilisation
+from vitascope.gpu.queues import Latency
+from vitascope.media.sinks.outlet import OutletReport
+
+__all__ = ["LiveReport", "summarise_live", "verdict"]
+
+# What the guide of the portrait animator calls good and poor.
+_GOOD_FPS, _POOR_FPS = 60.0, 30.0
+_GOOD_LATENCY_MS, _POOR_LATENCY_MS = 15.0, 30.0
+_IDLE_GPU_PERCENT, _FULL_GPU_PERCENT = 50.0, 98.0
+_HOT_CELSIUS = 80.0
+_FREQUENT_DROPS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveReport:
+    """A live run, so far or whole."""
+
+    seconds: float
+    """Since the first picture."""
+    animator: str
+    size: tuple[int, int]
+    """(width, height) of the pictures."""
+    captured: int
+    """Pictures that the camera gave."""
+    shown: int
+    """Pictures that were handed to the sinks."""
+    repeated: int
+    """Of these, pictures for which the driver had barely moved, so that the last one was shown again."""
+    lost: int
+    """Of these, pictures without a face."""
+    target_fps: float
+    latency: Latency
+    """From capture until the picture is handed to the sinks."""
+    sinks: tuple[OutletReport, ...]
+    pipeline: PipelineReport
+    utilisation: Utilisation | None
+
+    @property
+    def frames_per_second(self) -> float:
+        """Pictures shown a second."""
+        return self.shown / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def dropped(self) -> int:
+        """Pictures of the camera that were replaced by newer ones before anybody looked at them."""
+        return max(self.captured - self.shown, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; times in seconds."""
+        plain = asdict(self)
+        plain["frames_per_second"] = self.frames_per_second
+        plain["dropped"] = self.dropped
+        plain["verdict"] = verdict(self)
+        return plain
+
+
+def verdict(report: LiveReport) -> list[str]:
+    """What is good and what is poor, a line each; the reference is a 60 fps stream on a desktop GPU."""
+    lines = []
+    fps, latency_ms = report.frames_per_second, report.latency.p50_seconds * 1e3
+    if fps < min(_POOR_FPS, report.target_fps * 0.9):
+        slowest = max(report.pipeline.stages, key=lambda stage: stage.load, default=None)
+        where = f"; {slowest.name} is busiest ({slowest.load:.0%})" if slowest is not None else ""
+        lines.append(f"poor: {fps:.0f} fps{where}")
+    elif fps < report.target_fps * 0.9:
+        lines.append(f"fair: {fps:.0f} fps of {report.target_fps:.0f} wanted; the camera may give no more")
+    else:
+        lines.append(f"good: {fps:.0f} fps")
+    if report.shown and latency_ms > _POOR_LATENCY_MS:
+        lines.append(
+            f"poor: {latency_ms:.0f} ms from camera to picture (good is below {_GOOD_LATENCY_MS:.0f})"
+        )
+    if report.captured and report.dropped > _FREQUENT_DROPS * report.captured:
+        lines.append(f"poor: {report.dropped} of {report.captured} pictures dropped")
+    used = report.utilisation
+    if used is not None and used.gpu_percent is not None and used.gpu_percent > _FULL_GPU_PERCENT:
+        lines.append(f"poor: the GPU is full ({used.gpu_percent:.0f} %)")
+    if used is not None and (used.temperature_celsius_max or 0) > _HOT_CELSIUS:
+        lines.append(
+            f"warning: the GPU is at {used.temperature_celsius_max:.0f} °C; keep it below {_HOT_CELSIUS:.0f}"
+        )
+    return lines
+
+
+def summarise_live(report: LiveReport) -> list[str]:
+    """The report for a person, a line each."""
+    latency = report.latency
+    lines = [
+        f"{report.shown} pictures in {report.seconds:.1f} s: {report.frames_per_second:.1f} fps; "
+        f"{report.animator} at {report.size[0]}x{report.size[1]}",
+        f"latency {latency.p50_seconds * 1e3:.1f} ms p50, {latency.p95_seconds * 1e3:.1f} p95, "
+        f"{latency.p99_seconds * 1e3:.1f} p99; {report.dropped} dropped, {report.repeated} shown again, "
+        f"{report.lost} without a face",
+        "stages: "
+        + ", ".join(
+            f"{stage.name} {stage.latency.p50_seconds * 1e3:.1f} ms"
+            for stage in report.pipeline.stages
+            if stage.latency.count
+        ),
+    ]
+    for sink in report.sinks:
+        state = f"failed: {sink.error}" if sink.state == "failed" else sink.state
+        lines.append(
+            f"{sink.name}: {sink.sent} sent, {sink.dropped} dropped, {sink.send.p50_seconds * 1e3:.1f} ms each, "
+            f"{sink.age.p50_seconds * 1e3:.1f} ms after capture; {state}"
+        )
+    used = report.utilisation
+    if used is not None and used.gpu_percent is not None:
+        memory = (used.memory_used_bytes_max or 0) / 2**30
+        lines.append(
+            f"GPU {used.gpu_percent:.0f} %, {memory:.1f} GiB, {used.temperature_celsius_max or 0:.0f} °C"
+        )
+    return lines + verdict(report)

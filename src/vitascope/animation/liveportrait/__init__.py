@@ -1,0 +1,1 @@
+"""The neural animator: LivePortrait's networks behind the port that the mesh animator has."""

@@ -1,0 +1,230 @@
+"""Where a motion takes the points of a portrait's rig."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
+from vitascope.animation.face import (
+    FaceMotion,
+    FloatArray,
+    angles_of,
+    rotation_from_degrees,
+)
+from vitascope.animation.landmarks import EYES, FACE_OVAL, INNER_LOWER_LIP, INNER_UPPER_LIP
+from vitascope.animation.mesh.rig import GRAZING, PortraitRig
+
+__all__ = ["Bent", "Gains", "bend"]
+
+_YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
+"""Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
+_TOTAL_YAW_LIMIT, _LEAST_YAW_LIMIT = 42.0, 10.0
+_SHIFT_LIMIT_CM = 7.0
+_FARTHEST_CM = 6.0
+"""No part of a face goes farther: what a damaged recording says is not followed."""
+_SCALE_LIMIT = 1.25
+_LINEAR_SHARE = 0.75
+"""A soft limit leaves so much of its range as it is."""
+_MEETING = 0.05
+"""Where lids meet: so far up from the lower one. The upper lid does most of a blink."""
+_LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """How strongly the portrait follows; 1 is what the driver does, 0 nothing."""
+
+    expression: float = 1.0
+    """Of everything the face does."""
+    pose: float = 1.0
+    """Of head rotation, shift and size."""
+    brows: float = 1.0
+    eyes: float = 1.0
+    """Of blinking."""
+    gaze: float = 1.0
+    mouth: float = 1.0
+    """Of lips, jaw and cheeks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bent:
+    """A rig in a motion."""
+
+    places: FloatArray
+    """float32 [points, 2]: where the rig's points are drawn, pixels."""
+    sources: FloatArray
+    """float32 [points, 2]: what they show, pixels of the portrait."""
+    depths: FloatArray
+    """float32 [468], pixels away from the camera."""
+    pose: Pose
+    """Of the head as drawn."""
+    vertices: FloatArray
+    """float32 [468, 3]: the face without its pose, canonical centimetres."""
+    closure: FloatArray
+    """float32 [2]: of the right and the left eye, 0 as in the portrait, 1 closed."""
+    gaze: FloatArray
+    """float32 [2, 2]: shift of the irises in widths of the eye, limited to what fits."""
+    jaw_drop_cm: float
+    """How far the jaw is lower than in the portrait."""
+
+
+def bend(
+    rig: PortraitRig, mesh: CanonicalMesh, motion: FaceMotion, *, displacement: FloatArray, gains: Gains
+) -> Bent:
+    """Move all points.
+
+    Args:
+        rig: Of the portrait.
+        mesh: The canonical face.
+        motion: Pose, eyes and gaze.
+        displacement: float32 [468, 3]: what the expression does to the vertices, canonical centimetres.
+        gains: How strongly.
+    """
+    closure = np.clip(motion.eye_closure * np.float32(gains.eyes * gains.expression), -0.6, 1.0)
+    reach = np.clip(displacement * _vertex_gains(mesh, gains), -_FARTHEST_CM, _FARTHEST_CM)
+    vertices = rig.reading.vertices + reach
+    _bend_lids(vertices, rig.reading.vertices, closure)
+    _part_lips(vertices)
+    pose = _moved_pose(rig.pose, motion, gains.pose)
+    points = pose.place(vertices)
+    drop = float((vertices[152] - rig.reading.vertices[152])[1])
+    places = np.concatenate((points[:, :2], _move_rings(rig, pose, points)))
+    return Bent(
+        places.astype(np.float32),
+        _sources(rig, pose),
+        points[:, 2],
+        pose,
+        vertices,
+        closure.astype(np.float32),
+        np.clip(motion.gaze * np.float32(gains.gaze * gains.expression), -0.3, 0.3).astype(np.float32),
+        max(-drop, 0.0),
+    )
+
+
+def _sources(rig: PortraitRig, pose: Pose) -> FloatArray:
+    """What the points show: their own places, but for skin that turns to the camera and was hardly seen before.
+
+    Without this a cheek that comes forward would wear whatever lies behind it in the portrait.
+    """
+    turn = (pose.rotation @ rig.pose.rotation.T).astype(np.float32)
+    before = -rig.normals[:, 2]
+    gained = -(rig.normals @ turn[2]) - before
+    share = np.where(before < GRAZING, np.clip((gained - 0.02) / 0.12, 0, 1), 0)[:, None]
+    sources = rig.sources.copy()
+    count = len(rig.normals)
+    sources[:count] += (rig.nearest_seen - sources[:count]) * share
+    return np.asarray(sources, np.float32)
+
+
+def _vertex_gains(mesh: CanonicalMesh, gains: Gains) -> FloatArray:
+    """How much of its displacement each vertex takes: float32 [468, 1]."""
+    x, y = np.abs(mesh.vertices[:, 0]), mesh.vertices[:, 1]
+    # Trackers slide the forehead's and temples' border along with brows and head: it belongs to the skull.
+    calm = np.clip((x - 5.2) / 2.2, 0, 1) * np.clip((y + 4.0) / 3.0, 0, 1)
+    calm = np.maximum(calm, np.clip((y - 5.0) / 3.0, 0, 1)) * 0.7
+    brow = np.clip((y - 2.6) / 1.2, 0, 1)
+    mouth = np.clip((1.2 - y) / 1.5, 0, 1)
+    region = gains.brows * brow + gains.mouth * mouth + (1 - brow - mouth)
+    return np.asarray((1 - calm) * region * gains.expression, np.float32)[:, None]
+
+
+def _bend_lids(vertices: FloatArray, rest: FloatArray, closure: npt.NDArray[np.float32]) -> None:
+    """Close the eyes by their openness in the portrait, whatever the driver's measure."""
+    for eye, closed in zip(EYES, closure, strict=True):
+        upper, lower = list(eye.upper[1:-1]), list(eye.lower[1:-1])
+        gap = rest[upper] - rest[lower]
+        if closed > 0:
+            # Closed lids meet in a smooth line, whatever the landmarks' unevenness.
+            line = rest[[eye.outer_corner, *lower, eye.inner_corner]] + _MEETING * np.concatenate(
+                (np.zeros((1, 3)), gap, np.zeros((1, 3)))
+            )
+            smooth = line.copy()
+            for _ in range(3):
+                smooth[1:-1] = 0.25 * smooth[:-2] + 0.5 * smooth[1:-1] + 0.25 * smooth[2:]
+            meeting = smooth[1:-1].astype(np.float32)
+            down, raised = (meeting - rest[upper]) * closed, (meeting - rest[lower]) * closed
+        else:
+            # A wide eye lifts the upper lid, by at most a third of its opening, and hardly the lower.
+            down, raised = gap * (-closed * 0.5), gap * (closed * 0.08)
+        corners = (vertices[eye.outer_corner] - rest[eye.outer_corner]) * 0.5 + (
+            vertices[eye.inner_corner] - rest[eye.inner_corner]
+        ) * 0.5
+        vertices[upper] = rest[upper] + corners + down
+        vertices[lower] = rest[lower] + corners + raised
+        vertices[[eye.outer_corner, eye.inner_corner]] = rest[[eye.outer_corner, eye.inner_corner]] + corners
+        lids, creases, below = list(eye.upper_lid), list(eye.crease), list(eye.lower_lid)
+        vertices[lids] += _LID_FOLLOWS * down + (rest[lids] + corners - vertices[lids]) * 0.7
+        vertices[creases] += _CREASE_FOLLOWS * down
+        vertices[below] += _LOWER_LID_FOLLOWS * raised
+
+
+def _part_lips(vertices: FloatArray) -> None:
+    """Lips touch, they do not pass through one another."""
+    upper, lower = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
+    overlap = np.maximum(vertices[lower, 1] - vertices[upper, 1], 0) / 2
+    vertices[upper, 1] += overlap
+    vertices[lower, 1] -= overlap
+
+
+def _soft_limit(value: float, limit: float) -> float:
+    """``value`` while it is small, and never more than ``limit``; smooth in between."""
+    start = _LINEAR_SHARE * limit
+    if abs(value) <= start:
+        return value
+    room = limit - start
+    return math.copysign(start + room * math.tanh((abs(value) - start) / room), value)
+
+
+def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
+    yaw, pitch, roll = (angle * gain for angle in angles_of(motion.rotation))
+    own_yaw = angles_of(rest.rotation)[0]
+    if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides
+        yaw = _soft_limit(yaw, max(_YAW_LIMIT - 0.5 * abs(own_yaw), _LEAST_YAW_LIMIT))
+    else:
+        yaw = _soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
+    turn = rotation_from_degrees(yaw, _soft_limit(pitch, _PITCH_LIMIT), _soft_limit(roll, _ROLL_LIMIT))
+    size = math.exp(_soft_limit(math.log(max(motion.scale, 1e-3)) * gain, math.log(_SCALE_LIMIT)))
+    shift = rest.shift.copy()
+    length = float(np.linalg.norm(motion.translation)) * gain
+    if length > 0:
+        shift[:2] += motion.translation * (gain * rest.scale * _soft_limit(length, _SHIFT_LIMIT_CM) / length)
+    return Pose(rest.scale * size, turn.astype(np.float64) @ rest.rotation, shift)
+
+
+def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> FloatArray:
+    """Places of the rings: float32 [K * S, 2]."""
+    rings, rest = rig.rings, rig.pose
+    turn = (pose.rotation @ rest.rotation.T).astype(np.float32)
+    size = np.float32(pose.scale / rest.scale)
+    flat = rings.sources - rest.shift[:2].astype(np.float32)  # [K, S, 2]
+    like_surface = flat @ turn[:2, :2].T
+    roll = angles_of(turn)[2]
+    like_outline = flat @ rotation_from_degrees(0, 0, roll)[:2, :2].T
+    outline = rings.flatness[..., None]
+    rigid = like_surface * (1 - outline) + like_outline * outline + rings.depths[..., None] * turn[:2, 2]
+    moved = rigid * size + pose.shift[:2].astype(np.float32) - rings.sources
+    oval = list(FACE_OVAL)
+    expression = points[oval, :2] - pose.place(rig.reading.vertices[oval])[:, :2]
+    places = (
+        rings.sources
+        + moved * rings.weights[..., None]
+        + expression[None] * rings.expression_weights[..., None]
+    )
+    places[0] = points[oval, :2]
+    return _unfolded(rings.sources, places, rings.directions).reshape(-1, 2)
+
+
+def _unfolded(sources: FloatArray, places: FloatArray, directions: FloatArray) -> FloatArray:
+    """Rings kept in order along their spokes; the mesh's border and the outermost ring stay."""
+    spacing = 0.15 * np.linalg.norm(np.diff(sources, axis=0), axis=2)  # [K-1, S]
+    along = np.einsum("ksc,sc->ks", places, directions)
+    ordered = along.copy()
+    for ring in range(1, len(places) - 1):
+        ordered[ring] = np.maximum(ordered[ring], ordered[ring - 1] + spacing[ring - 1])
+    for ring in range(len(places) - 2, 0, -1):
+        ordered[ring] = np.minimum(ordered[ring], ordered[ring + 1] - spacing[ring])
+    return np.asarray(places + (ordered - along)[..., None] * directions, np.float32)

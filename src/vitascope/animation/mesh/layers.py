@@ -1,0 +1,110 @@
+"""What the layers behind the skin share: openings cut into it, and pictures laid under them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.face import FloatArray, RgbPicture
+
+__all__ = ["Patch", "lay_under", "opening_mask", "patch_around", "read_at", "smooth_outline"]
+
+_SHIFT = 4
+_SUBDIVISIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A rectangle of a picture, pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def of(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """A view of that part of a picture."""
+        return picture[self.top : self.top + self.height, self.left : self.left + self.width]
+
+    @property
+    def places(self) -> FloatArray:
+        """float32 [height, width, 2]: (x, y) of each pixel in the whole picture."""
+        made = np.empty((self.height, self.width, 2), np.float32)
+        made[..., 0] = np.arange(self.left, self.left + self.width, dtype=np.float32)
+        made[..., 1] = np.arange(self.top, self.top + self.height, dtype=np.float32)[:, None]
+        return made
+
+
+def patch_around(points: FloatArray, *, margin: float, size: tuple[int, int]) -> Patch | None:
+    """The rectangle around points, within a picture; None when nothing of it is inside.
+
+    Args:
+        points: float32 [N, 2], pixels.
+        margin: Pixels more on each side.
+        size: (height, width) of the picture.
+    """
+    low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
+    left, top = max(int(np.floor(low[0])), 0), max(int(np.floor(low[1])), 0)
+    right, bottom = min(int(np.ceil(high[0])) + 1, size[1]), min(int(np.ceil(high[1])) + 1, size[0])
+    return Patch(left, top, right - left, bottom - top) if right > left and bottom > top else None
+
+
+def read_at(picture: npt.NDArray[Any], places: FloatArray, *, nearest: bool = False) -> npt.NDArray[Any]:
+    """Read a picture at places, its border repeated.
+
+    Args:
+        picture: uint8 or float32, [H, W] or [H, W, C].
+        places: float32 [h, w, 2]: (x, y), pixels.
+        nearest: Take the nearest pixel instead of a mix of four.
+    """
+    how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
+    # None is what OpenCV takes when x and y share one map; its stubs do not know.
+    no_second: Any = None
+    return cv2.remap(picture, places, no_second, how, borderMode=cv2.BORDER_REPLICATE)
+
+
+def smooth_outline(points: FloatArray) -> FloatArray:
+    """A closed curve through points: a Catmull-Rom spline, four points for each of the given.
+
+    Args:
+        points: float32 [N, 2], in order around the outline.
+    """
+    before, after, next_after = (np.roll(points, shift, axis=0) for shift in (1, -1, -2))
+    pieces = []
+    for step in range(_SUBDIVISIONS):
+        t = step / _SUBDIVISIONS
+        pieces.append(
+            0.5
+            * (
+                2 * points
+                + (after - before) * t
+                + (2 * before - 5 * points + 4 * after - next_after) * t**2
+                + (3 * points - before - 3 * after + next_after) * t**3
+            )
+        )
+    return np.asarray(np.stack(pieces, axis=1).reshape(-1, 2), np.float32)
+
+
+def opening_mask(outline: FloatArray, patch: Patch, *, feather: float) -> FloatArray:
+    """How far each pixel of a patch lies inside an outline: float32 [height, width], 0..1, soft at the edge.
+
+    Args:
+        outline: float32 [N, 2], pixels of the whole picture.
+        patch: Where.
+        feather: Standard deviation of the edge's softness, pixels.
+    """
+    mask = np.zeros((patch.height, patch.width), np.uint8)
+    corners = np.rint((outline - (patch.left, patch.top)) * (1 << _SHIFT)).astype(np.int32)
+    cv2.fillPoly(mask, [corners], 255, lineType=cv2.LINE_AA, shift=_SHIFT)
+    soft = cv2.GaussianBlur(mask, (0, 0), feather) if feather > 0.3 else mask
+    return np.asarray(soft, np.float32) * np.float32(1 / 255)
+
+
+def lay_under(picture: RgbPicture, patch: Patch, colours: FloatArray, mask: FloatArray) -> None:
+    """Put colours (float32 [h, w, 3], 0..255) where a mask (float32 [h, w], 0..1) is, in place."""
+    area = patch.of(picture)
+    area[...] = cv2.convertScaleAbs(area + (colours - area) * mask[..., None])

@@ -1,0 +1,275 @@
+"""What shows between the lips: the portrait's own teeth where they are seen, else a cavity, a tongue and made teeth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+
+from vitascope.animation.canonical_mesh import Pose
+from vitascope.animation.face import FloatArray, RgbPicture
+from vitascope.animation.landmarks import EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, OUTER_LOWER_LIP
+from vitascope.animation.mesh.deform import Bent
+from vitascope.animation.mesh.layers import Patch, lay_under, opening_mask, patch_around, smooth_outline
+from vitascope.animation.mesh.rig import PortraitRig
+from vitascope.animation.mesh.teeth import HALF_WIDTH_CM, HEIGHT_CM, PIXELS_A_CM, draw_teeth
+
+__all__ = ["Mouth"]
+
+_OUTLINE = INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]
+_CANONICAL_WIDTH_CM = 5.1
+"""Between the corners of the canonical face's lips: teeth are as wide as a portrait's mouth is beside this."""
+_OPEN_CM = 0.16
+"""A portrait whose lips are farther apart shows what is behind them."""
+_APPEARS_CM = (0.03, 0.14)
+"""The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
+_UPPER_EDGE_CM = 0.22
+"""Upper teeth end so far below the place where the lips meet at rest."""
+_DEPTH_CM = 0.9
+"""Teeth lie so far behind the lips."""
+_WHITE = np.array([244.0, 238.0, 224.0], np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tones:
+    """Colours of the inside, float32 [3], 0..255, as the portrait's light makes them."""
+
+    teeth: FloatArray
+    cavity: FloatArray
+    tongue: FloatArray
+
+
+class Mouth:
+    """The inside of a portrait's mouth.
+
+    Args:
+        rgb: uint8 [H, W, 3], the portrait.
+        rig: Of the portrait.
+    """
+
+    def __init__(self, rgb: RgbPicture, rig: PortraitRig) -> None:
+        self._size = rig.size
+        rest = rig.reading.vertices
+        self._rest_pose = rig.pose
+        self._rest_gap_cm = _gap(rest)
+        corners = rest[[INNER_UPPER_LIP[0], INNER_UPPER_LIP[-1]]]
+        self._width_cm = max(float(np.linalg.norm(corners[1] - corners[0])), 2.0)
+        self._scale = self._width_cm / _CANONICAL_WIDTH_CM
+        middle = (rest[13] + rest[14]) / 2
+        self._middle = middle + np.array([0, 0, -_DEPTH_CM], np.float32)
+        self._tones = _tones(rgb, rig)
+        self._feather = max(0.5, rig.pose.scale * 0.05)
+        self._own: tuple[RgbPicture, FloatArray, Patch] | None = None
+        self._has_teeth = False
+        if self._rest_gap_cm > _OPEN_CM:
+            self._own = self._own_inside(rgb, rig)
+        light, cover = draw_teeth("upper")
+        self._upper = _as_texture(light * self._tones.teeth, cover)
+        light, cover = draw_teeth("lower")
+        self._lower = _as_texture(light * self._tones.teeth * np.float32(0.92), cover)
+
+    def _own_inside(self, rgb: RgbPicture, rig: PortraitRig) -> tuple[RgbPicture, FloatArray, Patch] | None:
+        """What the portrait shows between its lips, continued a little beyond them, and how far it counts."""
+        outline = smooth_outline(rig.face.landmarks[list(_OUTLINE), :2])
+        centimetre = rig.pose.scale
+        patch = patch_around(outline, margin=0.8 * centimetre, size=rig.size)
+        if patch is None:
+            return None
+        inside = (opening_mask(outline, patch, feather=0) > 0.5).astype(np.uint8)
+        core = cv2.erode(inside, np.ones((3, 3), np.uint8))
+        if not core.any():
+            return None
+        picture = np.ascontiguousarray(patch.of(rgb))
+        self._see_teeth(picture[core > 0].astype(np.float32))
+        filled = cv2.inpaint(picture, 1 - core, max(2, round(0.1 * centimetre)), cv2.INPAINT_TELEA)
+        filled[core > 0] = picture[core > 0]
+        beyond = cv2.distanceTransform(1 - inside, cv2.DIST_L2, 3) / centimetre
+        cover = np.clip(1.4 - beyond / 0.42, 0, 1).astype(np.float32)
+        return np.ascontiguousarray(filled), cover, patch
+
+    def _see_teeth(self, pixels: FloatArray) -> None:
+        """Whether what shows between the lips (float32 [N, 3]) is teeth, and if so, what colour made ones need."""
+        brightest = pixels.max(axis=1)
+        colourless = 1 - pixels.min(axis=1) / np.maximum(brightest, 1)
+        enamel = (brightest > 0.6 * self._tones.teeth.max()) & (colourless < 0.38)
+        self._has_teeth = bool(enamel.mean() > 0.35)
+        if self._has_teeth:
+            light = np.percentile(pixels[enamel], 80, axis=0)
+            self._tones = replace(self._tones, teeth=np.asarray(light, np.float32))
+
+    def draw(self, out: RgbPicture, bent: Bent) -> None:
+        """Draw the inside of the mouth into the opening between the lips, in place."""
+        gap = _gap(bent.vertices)
+        shown = _smooth(gap, *_APPEARS_CM) if self._own is None else 1.0
+        if shown <= 0 or gap <= 1e-3:
+            return
+        outline = smooth_outline(bent.places[list(_OUTLINE)])
+        patch = patch_around(outline, margin=2 + 2 * self._feather, size=self._size)
+        if patch is None or patch.width < 2 or patch.height < 2:
+            return
+        mask = opening_mask(outline, patch, feather=self._feather) * np.float32(shown)
+        own_share = self._own_share(gap)
+        colours = self._made(bent, patch, mask) if own_share < 1 or self._has_teeth else None
+        if self._own is not None and own_share > 0:
+            own, cover = self._placed_own(bent.pose, patch)
+            cover *= np.float32(own_share)
+            colours = own if colours is None else colours + (own - colours) * cover[..., None]
+        assert colours is not None
+        lay_under(out, patch, colours, mask)
+
+    def _own_share(self, gap: float) -> float:
+        """How much of the portrait's own inside is shown: all at rest; teeth always, a dark gap less as it widens."""
+        if self._own is None:
+            return 0.0
+        return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
+
+    def _placed_own(self, pose: Pose, patch: Patch) -> tuple[FloatArray, FloatArray]:
+        assert self._own is not None
+        picture, cover, source = self._own
+        turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
+        # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
+        rest, now = (p.place(self._middle[None])[0, :2] for p in (self._rest_pose, pose))
+        matrix = np.empty((2, 3))
+        matrix[:, :2] = turn
+        matrix[:, 2] = now - (patch.left, patch.top) - turn @ (rest - (source.left, source.top))
+        size = (patch.width, patch.height)
+        return (
+            cv2.warpAffine(picture, matrix, size, borderMode=cv2.BORDER_REPLICATE).astype(np.float32),
+            np.asarray(cv2.warpAffine(cover, matrix, size), np.float32),
+        )
+
+    def _made(self, bent: Bent, patch: Patch, mask: FloatArray) -> FloatArray:
+        """Cavity, tongue, lower and upper teeth, back to front: float32 [h, w, 3], 0..255."""
+        tones = self._tones
+        colours = np.empty((patch.height, patch.width, 3), np.float32)
+        colours[...] = tones.cavity
+        drop = bent.jaw_drop_cm
+        jaw = self._middle + np.array([0, -drop, -0.25 * drop], np.float32)
+        self._lay_tongue(colours, bent.pose, jaw, drop, patch)
+        # Lower teeth stand just behind the upper ones when the jaw is closed.
+        lower = jaw + np.array([0, (_UPPER_EDGE_CM - 0.34) * self._scale, -0.15], np.float32)
+        self._lay_teeth(colours, self._lower, bent.pose, lower, patch, edge_at_top=True)
+        if not self._has_teeth:
+            upper = self._middle + np.array([0, -_UPPER_EDGE_CM * self._scale, 0], np.float32)
+            self._lay_teeth(colours, self._upper, bent.pose, upper, patch, edge_at_top=False)
+        # Light comes in between the lips: dark along them, darkest under the upper one.
+        radius = max(1.0, 0.35 * bent.pose.scale)
+        small = (
+            cv2.resize(mask, None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA)
+            if min(mask.shape) >= 8
+            else mask
+        )
+        factor = 4.0 if small is not mask else 1.0
+        open_light = cv2.GaussianBlur(small, (0, 0), radius / factor)
+        shifted = np.roll(open_light, max(1, round(0.5 * radius / factor)), axis=0)
+        light = cv2.resize(shifted, (patch.width, patch.height), interpolation=cv2.INTER_LINEAR)
+        colours *= (0.30 + 0.78 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
+        return colours
+
+    def _lay_teeth(
+        self,
+        colours: FloatArray,
+        texture: FloatArray,
+        pose: Pose,
+        edge: FloatArray,
+        patch: Patch,
+        *,
+        edge_at_top: bool,
+    ) -> None:
+        # The texture's middle column, at the biting edge, and one centimetre to the right and down from there.
+        right, down = np.array([[self._scale, 0, 0], [0, self._scale, 0]], np.float32)
+        corners = np.stack((edge, edge + right, edge - down))
+        placed = pose.place(corners)[:, :2].astype(np.float64) - (patch.left, patch.top)
+        edge_row = (0.7 if edge_at_top else HEIGHT_CM - 0.7) * PIXELS_A_CM
+        matrix = np.empty((2, 3))
+        matrix[:, 0], matrix[:, 1] = (
+            (placed[1] - placed[0]) / PIXELS_A_CM,
+            (placed[2] - placed[0]) / PIXELS_A_CM,
+        )
+        matrix[:, 2] = placed[0] - matrix[:, 0] * HALF_WIDTH_CM * PIXELS_A_CM - matrix[:, 1] * edge_row
+        drawn = cv2.warpAffine(texture, matrix, (patch.width, patch.height), flags=cv2.INTER_AREA)
+        # Colours are stored times cover, so that edges mix rightly.
+        colours *= 1 - drawn[..., 3:]
+        colours += drawn[..., :3]
+
+    def _lay_tongue(
+        self, colours: FloatArray, pose: Pose, jaw: FloatArray, drop: float, patch: Patch
+    ) -> None:
+        rise = 0.55 * self._scale
+        centre = jaw + np.array([0, -rise - 0.25 * drop, -1.2], np.float32)
+        reach = np.array([[0, 0, 0], [1.75 * self._scale, 0, 0], [0, 0.62 + 0.2 * drop, 0]], np.float32)
+        axes = centre + reach
+        placed = pose.place(axes)[:, :2] - (patch.left, patch.top)
+        basis = np.stack((placed[1] - placed[0], placed[2] - placed[0]), axis=1)
+        if abs(np.linalg.det(basis)) < 1e-3:
+            return
+        back = np.linalg.inv(basis).astype(np.float32)
+        ys, xs = np.mgrid[: patch.height, : patch.width].astype(np.float32)
+        x, y = xs - placed[0, 0], ys - placed[0, 1]
+        u, v = back[0, 0] * x + back[0, 1] * y, back[1, 0] * x + back[1, 1] * y
+        radius = u**2 + np.where(v > 0, v, 0.35 * v) ** 2
+        cover = np.clip((1.1 - radius) / 0.35, 0, 1)
+        light = np.clip(1.05 - 0.35 * radius - 0.18 * np.exp(-((u / 0.09) ** 2)), 0.3, 1.1)
+        colours += (self._tones.tongue * light[..., None] - colours) * cover[..., None]
+
+
+def _gap(vertices: FloatArray) -> float:
+    """How far the lips are apart in the middle, centimetres."""
+    upper, lower = vertices[[82, 13, 312], 1].mean(), vertices[[87, 14, 317], 1].mean()
+    return float(max(upper - lower, 0.0))
+
+
+def _tones(rgb: RgbPicture, rig: PortraitRig) -> _Tones:
+    """How bright and of what colour the inside would be, from the whites of the eyes, the skin and the lips."""
+    landmarks = rig.face.landmarks[:, :2]
+    skin = _median_at(rgb, landmarks[[50, 280, 205, 425, 4, 151]], rig.pose.scale * 0.5)
+    lips = _median_at(
+        rgb, landmarks[list(OUTER_LOWER_LIP[3:8])] * 0.5 + landmarks[[88, 178, 14, 402, 318]] * 0.5, 2
+    )
+    whites = []
+    for eye in EYES:
+        patch = patch_around(landmarks[list(eye.outline)], margin=1, size=rig.size)
+        if patch is not None:
+            inside = opening_mask(landmarks[list(eye.outline)], patch, feather=0) > 0.9
+            if inside.any():
+                pixels = patch.of(rgb)[inside].astype(np.float32)
+                whites.append(
+                    pixels[pixels.sum(axis=1) >= np.percentile(pixels.sum(axis=1), 80)].mean(axis=0)
+                )
+    white = np.mean(whites, axis=0) if whites else skin
+    # As bright as skin in this light, as colourless as the eyes' whites, never brighter than enamel.
+    tint = 0.5 * white / max(float(white.max()), 1.0) + 0.5 * skin / max(float(skin.max()), 1.0)
+    tint = 0.3 + 0.7 * tint / max(float(tint.max()), 1e-3)
+    level = min(max(0.55 * float(skin.max()) + 0.55 * float(white.max()), 40.0), 245.0) / 255
+    lips = lips / max(float(lips.max()), 1.0)
+    flesh = np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5
+    return _Tones(
+        np.asarray(_WHITE * tint * level, np.float32),
+        np.asarray(flesh * np.array([1.0, 0.6, 0.55]) * level * 62, np.float32),
+        np.asarray(flesh * level * 165, np.float32),
+    )
+
+
+def _median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:
+    found = []
+    reach = max(1, round(radius))
+    for x, y in np.rint(points).astype(int):
+        area = rgb[max(y - reach, 0) : y + reach + 1, max(x - reach, 0) : x + reach + 1]
+        if area.size:
+            found.append(area.reshape(-1, 3))
+    return (
+        np.median(np.concatenate(found), axis=0).astype(np.float32) if found else np.full(3, 128, np.float32)
+    )
+
+
+def _as_texture(colours: FloatArray, cover: FloatArray) -> FloatArray:
+    """float32 [h, w, 4]: colours times cover, and cover."""
+    return np.ascontiguousarray(
+        np.concatenate((colours * cover[..., None], cover[..., None]), axis=-1), np.float32
+    )
+
+
+def _smooth(value: float, low: float, high: float) -> float:
+    share = min(max((value - low) / (high - low), 0.0), 1.0)
+    return share * share * (3 - 2 * share)

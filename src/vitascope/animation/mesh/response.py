@@ -1,0 +1,131 @@
+"""How a portrait's expressions read: measured once for each portrait, so that it shows what the driver shows.
+
+The same movement of lips or lids reads as more in one face and less in another: thin lips, a head that is turned, a
+smile that is there already. So an expression's strength is chosen by what a tracker reads from the animated portrait.
+For each channel the portrait is drawn at a few strengths and read; the curve in between is taken for straight. Later
+the strength is added at which it would read as the driver does, within limits that keep faces human.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, TrackedFace
+
+__all__ = ["ExpressionReader", "Response", "measure_response"]
+
+ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
+"""Draws the portrait in a motion and reads its face; None when it finds none."""
+
+_SKIN = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
+_EYES = ("eyeBlinkRight", "eyeBlinkLeft")
+"""In the order of ``FaceMotion.eye_closure``."""
+_SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
+_CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
+_MOST_MORE = {
+    "jawOpen": 0.42,
+    "mouthSmileLeft": 0.5,
+    "mouthSmileRight": 0.5,
+    "eyeBlinkRight": 0.3,
+    "eyeBlinkLeft": 0.3,
+}
+"""Most strength that is added to what the driver's own movement gives."""
+_MOST_LESS = 0.05
+_NOTICED = (0.03, 0.15)
+"""Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    strengths: FloatArray
+    readings: FloatArray
+    """Never falling."""
+
+    def strength_for(self, reading: float) -> float:
+        """The least strength that reads as that, or the most there is."""
+        return float(np.interp(reading, self.readings, self.strengths))
+
+
+class Response:
+    """What a portrait needs more, or less, of an expression.
+
+    Args:
+        basis: Displacements of expressions.
+        curves: Of each channel.
+    """
+
+    def __init__(self, basis: ExpressionBasis, curves: dict[str, _Curve]) -> None:
+        self._curves = curves
+        self._fields = np.stack([basis.field(name) for name in _SKIN])
+        self._closing = basis.field("mouthClose")
+        flat = self._fields.reshape(len(_SKIN), -1)
+        # The strengths that a displacement already holds: least squares over the mesh.
+        self._project = np.linalg.pinv(flat.T)
+
+    def adjust(
+        self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion
+    ) -> tuple[FloatArray, FloatArray]:
+        """A displacement [468, 3] and closures [2] that read as the motion's weights."""
+        held = self._project @ displacement.reshape(-1)
+        more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
+        # A jaw may drop behind closed lips: then they stay closed.
+        displacement = displacement + self._closing * np.float32(more[0] * (1 - _parted(displacement)))
+        displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
+        eyes = [self._more(name, float(now), motion) for name, now in zip(_EYES, closure, strict=True)]
+        return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
+
+    def _more(self, name: str, now: float, motion: FaceMotion) -> float:
+        curve = self._curves.get(name)
+        change = motion.expression(name)
+        if curve is None or change <= _NOTICED[0]:
+            return 0.0
+        at_rest = float(curve.readings[0])
+        wanted = curve.strength_for(at_rest + change * (1 - at_rest))
+        weight = min((change - _NOTICED[0]) / (_NOTICED[1] - _NOTICED[0]), 1.0)
+        return weight * min(max(wanted - max(now, 0.0), -_MOST_LESS), _MOST_MORE[name])
+
+
+def _parted(displacement: FloatArray) -> float:
+    """Whether a displacement parts the lips: 0 where they stay together, 1 from half a centimetre on."""
+    return float(np.clip((displacement[13, 1] - displacement[14, 1]) / 0.5, 0, 1))
+
+
+def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response:
+    """Draw and read a portrait some twenty times.
+
+    Args:
+        basis: Displacements of expressions.
+        read: Draws and reads.
+    """
+    still = np.zeros_like(basis.field("jawOpen"))
+    smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
+    curves: dict[str, _Curve] = {}
+    for names, field in ((("jawOpen",), basis.field("jawOpen")), (_SKIN[1:], smile)):
+        curves |= _curves(
+            names,
+            _SKIN_STRENGTHS,
+            [read(FaceMotion(vertices=field * np.float32(x))) for x in _SKIN_STRENGTHS],
+        )
+    closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
+    return Response(basis, curves | _curves(_EYES, _CLOSURES, closing))
+
+
+def _curves(
+    names: tuple[str, ...], strengths: FloatArray, faces: list[TrackedFace | None]
+) -> dict[str, _Curve]:
+    """The curves of channels that were drawn together; none where the face was lost."""
+    found = [(x, face) for x, face in zip(strengths, faces, strict=True) if face is not None]
+    if len(found) < 3 or found[0][0] != 0:
+        return {}
+    made = {}
+    for name in names:
+        readings = np.maximum.accumulate([face.blendshapes[BLENDSHAPE_INDEX[name]] for _, face in found])
+        # Rising a little everywhere, so that a reading belongs to one strength.
+        readings = readings + np.arange(len(readings)) * 1e-4
+        if readings[-1] - readings[0] > 0.05:
+            made[name] = _Curve(np.array([x for x, _ in found]), readings)
+    return made

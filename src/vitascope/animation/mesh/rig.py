@@ -1,0 +1,231 @@
+"""What is worked out once for a portrait: its face as a mesh, and rings around it for hair, neck and background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.canonical_mesh import TO_PICTURE, CanonicalMesh, Pose
+from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
+from vitascope.animation.landmarks import EYES, FACE_OVAL, NOSE_TIP
+from vitascope.animation.reading import FaceReading, read_face
+from vitascope.errors import InputError
+
+__all__ = ["GRAZING", "PortraitRig", "Rings", "build_rig"]
+
+SPOKES = len(FACE_OVAL)
+
+_FACTORS = np.array([1.0, 1.06, 1.14, 1.24, 1.36, 1.52, 1.72, 1.98, 2.26, 2.55])
+"""Where the rings lie on a spoke from the face's middle; 1 is the mesh's own border. The outermost does not move."""
+_HEAD_WEIGHTS = np.array([1.0, 1.0, 0.98, 0.95, 0.88, 0.74, 0.52, 0.27, 0.09, 0.0])
+"""How much of the head's motion a ring takes at the sides and above: hair goes along, the background less and less."""
+_NECK_WEIGHTS = np.array([1.0, 0.92, 0.8, 0.66, 0.52, 0.38, 0.25, 0.13, 0.04, 0.0])
+"""The same below the chin, where neck and shoulders hold the head back."""
+_TOP_REACH = 1.4
+"""Above, where the mesh ends at the hairline, rings lie so much farther out: the skull goes on by about a third of the
+face's height."""
+_BACK_CM = -3.0
+"""Depth of the head's outline (hair, ears) on the canonical face's z axis, in front of whose zero the face lies."""
+_BACK_BY = 1.5
+"""The ring at which that depth is reached."""
+_UPPER_LASHES, _LOWER_LASHES = 0.035, 0.012
+"""Height of lashes and wet rim, in widths of the eye."""
+GRAZING, _HIDDEN = 0.4, 0.08
+"""Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
+MIN_FACE_PIXELS = 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rings:
+    """The rings around the face, innermost (the mesh's own border) first; S spokes, K rings."""
+
+    sources: FloatArray
+    """float32 [K, S, 2], pixels of the portrait."""
+    weights: FloatArray
+    """float32 [K, S]: share of the head's rigid motion."""
+    expression_weights: FloatArray
+    """float32 [K, S]: share of what the border's own vertex does by expression."""
+    flatness: FloatArray
+    """float32 [K, S]: 0 turns like the face's surface; 1 keeps its outline, as a ball's outline stays when it turns."""
+    depths: FloatArray
+    """float32 [K, S], pixels away from the camera, from the canonical origin."""
+    directions: FloatArray
+    """float32 [S, 2]: unit vectors along the spokes, outward."""
+    triangles: npt.NDArray[np.int32]
+    """int32 [.., 3]: indices into the rig's points; outermost first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortraitRig:
+    """A portrait's face, ready to be bent."""
+
+    size: tuple[int, int]
+    """(height, width) of the portrait."""
+    face: TrackedFace
+    reading: FaceReading
+    rings: Rings
+    sources: FloatArray
+    """float32 [468 + K * S, 2]: what each point of the mesh, then of the rings, shows, pixels."""
+    normals: FloatArray
+    """float32 [468, 3]: unit normals in the portrait; negative z faces the camera."""
+    nearest_seen: FloatArray
+    """float32 [468, 2]: the place itself, or for vertices seen at a grazing angle the nearest that is seen well."""
+    skin_triangles: npt.NDArray[np.int32]
+    """int32 [898, 3]; openings included, which other layers cover."""
+    box: tuple[int, int, int, int]
+    """Left, top, right, bottom (exclusive): all that can move."""
+    face_height: float
+    """Pixels from the hairline to the chin, along the face."""
+
+    @property
+    def pose(self) -> Pose:
+        """Where the portrait's head is."""
+        return self.reading.pose
+
+
+def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) -> PortraitRig:
+    """Work out a portrait's rig.
+
+    Args:
+        mesh: The canonical face.
+        face: As tracked in the portrait.
+        size: (height, width) of the portrait.
+
+    Raises:
+        InputError: The face is too small.
+    """
+    if face.size_pixels < MIN_FACE_PIXELS:
+        raise InputError(
+            f"the portrait's face is {face.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; "
+            "use a larger picture or crop it"
+        )
+    face = _with_lashes(face)
+    reading = read_face(mesh, face)
+    landmarks = face.landmarks[:MESH_VERTEX_COUNT]
+    normals = _normals(mesh, landmarks)
+    rings = _rings(landmarks, reading.pose, size)
+    outer = rings.sources[-1]
+    height, width = size
+    left, top = np.floor(outer.min(axis=0)).astype(int)
+    right, bottom = np.ceil(outer.max(axis=0)).astype(int) + 1
+    oval = landmarks[list(FACE_OVAL), :2]
+    return PortraitRig(
+        size=size,
+        face=face,
+        reading=reading,
+        rings=rings,
+        normals=normals,
+        nearest_seen=_nearest_seen(mesh, landmarks, normals),
+        sources=np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32),
+        skin_triangles=mesh.triangles,
+        box=(max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)),
+        face_height=float(np.linalg.norm(oval[0] - oval[SPOKES // 2])),
+    )
+
+
+def _with_lashes(face: TrackedFace) -> TrackedFace:
+    """The face with its lids' edges moved a little into the eyes, so that lids carry their lashes when they close."""
+    landmarks = face.landmarks.copy()
+    for eye in EYES:
+        upper, lower = list(eye.upper[1:-1]), list(eye.lower[1:-1])
+        width = float(np.linalg.norm(landmarks[eye.outer_corner, :2] - landmarks[eye.inner_corner, :2]))
+        gap = landmarks[lower] - landmarks[upper]
+        opening = np.maximum(np.linalg.norm(gap[:, :2], axis=1, keepdims=True), 1e-3)
+        landmarks[upper] += gap * np.minimum(_UPPER_LASHES * width / opening, 0.3)
+        landmarks[lower] -= gap * np.minimum(_LOWER_LASHES * width / opening, 0.15)
+    return replace(face, landmarks=landmarks)
+
+
+def _normals(mesh: CanonicalMesh, landmarks: FloatArray) -> FloatArray:
+    """Unit normals of the vertices, outward, in the picture's axes: float32 [468, 3]; negative z faces the camera."""
+    corners = landmarks[mesh.triangles]
+    of_triangles = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals = np.zeros_like(landmarks)
+    for corner in range(3):
+        np.add.at(normals, mesh.triangles[:, corner], of_triangles)
+    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-6)
+    return np.asarray(normals * -np.sign(np.median(normals[:, 2])), np.float32)
+
+
+def _nearest_seen(mesh: CanonicalMesh, landmarks: FloatArray, normals: FloatArray) -> FloatArray:
+    """For vertices that a portrait hardly shows, a place near by that it shows well: float32 [468, 2].
+
+    Hidden ones take a smooth continuation of what is seen (harmonic over the mesh, so that no part of the face is shown
+    twice), and those at a grazing angle a place a little farther in, away from what lies behind the face.
+    """
+    facing = -normals[:, 2]
+    hidden = facing < _HIDDEN
+    shown = landmarks[:, :2].astype(np.float64)
+    if hidden.any() and not hidden.all():
+        joined = np.zeros((len(facing), len(facing)))
+        for first, second in ((0, 1), (1, 2), (2, 0)):
+            ends = mesh.triangles[:, [first, second]]
+            joined[ends[:, 0], ends[:, 1]] = joined[ends[:, 1], ends[:, 0]] = 1
+        laplacian = np.diag(joined.sum(axis=1)) - joined
+        shown[hidden] = np.linalg.solve(
+            laplacian[np.ix_(hidden, hidden)], joined[np.ix_(hidden, ~hidden)] @ shown[~hidden]
+        )
+    inward = 0.07 * np.clip((GRAZING - facing) / (GRAZING - _HIDDEN), 0, 1)[:, None]
+    centre = landmarks[NOSE_TIP, :2]
+    return np.asarray(shown + (centre - shown) * inward, np.float32)
+
+
+def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
+    oval = landmarks[list(FACE_OVAL)]
+    centre = oval[:, :2].mean(axis=0)
+    spokes = oval[:, :2] - centre
+    lengths = np.maximum(np.linalg.norm(spokes, axis=1), 1e-3)
+    directions = (spokes / lengths[:, None]).astype(np.float32)
+    up = (pose.rotation @ TO_PICTURE)[:2, 1]
+    upward = directions @ (up / max(float(np.linalg.norm(up)), 1e-6))
+    reach = 1 + (_TOP_REACH - 1) * _smooth(upward, 0.2, 0.8)
+    # A spoke ends at the picture's border: what lies beyond cannot be shown.
+    room = _distance_to_border(centre, directions, size) / lengths
+    outermost = np.minimum(1 + (_FACTORS[-1] - 1) * reach, np.maximum(room, 1.02))
+    shrink = (outermost - 1) / (_FACTORS[-1] - 1)
+    factors = 1 + (_FACTORS[:, None] - 1) * shrink[None, :]
+    sources = centre + spokes[None] * factors[..., None]
+    below = _smooth(-upward, 0.2, 0.75)
+    weights = _HEAD_WEIGHTS[:, None] * (1 - below) + _NECK_WEIGHTS[:, None] * below
+    share_back = _smooth(_FACTORS, 1.0, _BACK_BY)[:, None] * np.ones(SPOKES)
+    border_depth = oval[:, 2] - pose.shift[2]
+    depths = border_depth * (1 - share_back) - _BACK_CM * pose.scale * share_back
+    # Behind the chin is the neck, which does not swing to and fro with the head.
+    depths = depths * (1 - below) + np.minimum(depths, 0) * 0.3 * below
+    depths[0] = border_depth
+    expression = np.exp(-(_FACTORS[:, None] - 1) / 0.18) * np.ones(SPOKES)
+    expression[-1] = 0
+    return Rings(
+        sources.astype(np.float32),
+        weights.astype(np.float32),
+        expression.astype(np.float32),
+        share_back.astype(np.float32),
+        depths.astype(np.float32),
+        directions,
+        _ring_triangles(len(_FACTORS)),
+    )
+
+
+def _ring_triangles(count: int) -> npt.NDArray[np.int32]:
+    rows = np.arange(MESH_VERTEX_COUNT, MESH_VERTEX_COUNT + count * SPOKES).reshape(count, SPOKES)
+    inner, outer = rows[:-1], rows[1:]
+    inner_next, outer_next = np.roll(inner, -1, axis=1), np.roll(outer, -1, axis=1)
+    triangles = np.stack(
+        (np.stack((inner, outer, outer_next), -1), np.stack((inner, outer_next, inner_next), -1)), axis=2
+    )
+    return np.ascontiguousarray(triangles[::-1].reshape(-1, 3), np.int32)
+
+
+def _distance_to_border(centre: FloatArray, directions: FloatArray, size: tuple[int, int]) -> FloatArray:
+    """How far it is from a point to the picture's border, along each direction; pixels."""
+    limits = np.array([size[1] - 1, size[0] - 1], np.float32)
+    steps = np.where(np.abs(directions) < 1e-6, 1e-6, directions)
+    to_border = np.where(steps > 0, (limits - centre) / steps, -centre / steps)
+    return np.asarray(to_border.min(axis=1), np.float32)
+
+
+def _smooth(value: npt.NDArray[np.floating], low: float, high: float) -> npt.NDArray[np.floating]:
+    share = np.clip((value - low) / (high - low), 0, 1)
+    return np.asarray(share * share * (3 - 2 * share))

@@ -1,0 +1,248 @@
+"""From faces that are tracked to motion: the neutral, smoothing, and what happens while the face is lost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.face import (
+    BLENDSHAPE_INDEX,
+    FaceMotion,
+    RgbPicture,
+    TrackedFace,
+    rotation_from_vector,
+    rotation_vector,
+)
+from vitascope.animation.one_euro import OneEuroFilter, cutoff_of_window
+from vitascope.animation.reading import FaceReading, motion_between, read_face
+from vitascope.errors import UsageError
+
+__all__ = ["AUTO_SECONDS", "MotionEstimator", "Neutral", "neutral_score"]
+
+Neutral = Literal["auto", "first"]
+"""``auto``: the most frontal and calm face seen so far; ``first``: the first face."""
+
+_HOLD_SECONDS = 0.3
+"""How long a lost face keeps its expression: MediaPipe drops single pictures in a fast turn."""
+_RELAX_SECONDS = 1.0
+_CROSSFADE_SECONDS = 0.35
+"""How long it takes to go over to a face found again, or to another neutral."""
+AUTO_SECONDS = 2.0
+"""``auto`` looks this long for a better neutral, then keeps it."""
+
+# Smoothing of a still head and face; beta lets motion through. Units a second: radians and head widths, centimetres.
+_POSE_BETA = 6.0
+_EXPRESSION_BETA = 1.5
+_WEIGHT_BETA = 6.0
+_FAST_HZ = 6.0
+"""Cutoff of the speed that opens the filters of a face: in the 0.15 seconds of a blink 1 Hz would notice nothing."""
+
+_CALM = (
+    "jawOpen", "mouthSmileLeft", "mouthSmileRight", "mouthPucker", "mouthFunnel", "browInnerUp", "eyeBlinkLeft",
+    "eyeBlinkRight", "mouthUpperUpLeft", "mouthUpperUpRight", "mouthLowerDownLeft", "mouthLowerDownRight",
+)  # fmt: skip
+_CALM_INDICES = [BLENDSHAPE_INDEX[name] for name in _CALM]
+
+
+def neutral_score(face: TrackedFace) -> float:
+    """How far a face is from frontal and calm; 0 is ideal.
+
+    Ten degrees of yaw or pitch weigh as much as an expression weight of a third.
+    """
+    yaw, pitch, roll = face.angles_degrees
+    turned = (yaw**2 + pitch**2 + 0.5 * roll**2) / 900
+    return turned + float((face.blendshapes[_CALM_INDICES] ** 2).sum())
+
+
+class MotionEstimator:
+    """Makes motion of one driver's faces; state of one stream, used by one thread.
+
+    Args:
+        mesh: The canonical face.
+        neutral: How the driver's neutral is found.
+        pose_window: Frames that the head's pose is smoothed over when it stands still; 1 does not smooth.
+        expression_window: The same for the face.
+        frame_rate: Of the driver, to turn frames into time.
+    """
+
+    def __init__(
+        self,
+        mesh: CanonicalMesh,
+        *,
+        neutral: Neutral = "auto",
+        pose_window: int = 5,
+        expression_window: int = 5,
+        frame_rate: float = 30.0,
+    ) -> None:
+        self._mesh = mesh
+        self._mode: Neutral = neutral
+        self._frame_rate = frame_rate
+        self._neutral: FaceReading | None = None
+        self._best: tuple[float, TrackedFace] | None = None
+        self._auto_until = -math.inf
+        self._current: TrackedFace | None = None
+        self._shown = FaceMotion()
+        self._fade_from: FaceMotion | None = None
+        self._fade_start = 0.0
+        self._lost_since: float | None = None
+        self.set_smoothing(pose_window=pose_window, expression_window=expression_window)
+
+    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
+        """Change the windows; what was smoothed so far is forgotten.
+
+        Raises:
+            UsageError: A window is smaller than 1.
+        """
+        if pose_window < 1 or expression_window < 1:
+            raise UsageError(f"smoothing windows of {pose_window} and {expression_window} frames: at least 1")
+        pose = cutoff_of_window(pose_window, frame_rate=self._frame_rate)
+        expression = cutoff_of_window(expression_window, frame_rate=self._frame_rate)
+        self._pose_filter = OneEuroFilter(min_cutoff_hz=pose, beta=_POSE_BETA)
+        self._expression_filter = OneEuroFilter(
+            min_cutoff_hz=expression, beta=_EXPRESSION_BETA, speed_cutoff_hz=_FAST_HZ
+        )
+        self._weight_filter = OneEuroFilter(
+            min_cutoff_hz=expression, beta=_WEIGHT_BETA, speed_cutoff_hz=_FAST_HZ
+        )
+
+    # --- the neutral ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_neutral(self) -> bool:
+        """True once a face was taken for neutral."""
+        return self._neutral is not None
+
+    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+        """Take a face for neutral from now on, smoothly.
+
+        Args:
+            face: Which; the one seen now when omitted.
+
+        Returns:
+            False when no face is seen now.
+        """
+        chosen = face or self._current
+        if chosen is None:
+            return False
+        self._mode = "first"
+        self._take_neutral(chosen)
+        return True
+
+    def find_neutral(self) -> bool:
+        """Take the most frontal and calm face seen so far for neutral.
+
+        Returns:
+            False when no face was seen yet.
+        """
+        return self._best is not None and self.set_neutral(self._best[1])
+
+    def _take_neutral(self, face: TrackedFace) -> None:
+        if self._neutral is not None:
+            self._begin_fade(self._shown.pts_seconds)
+        self._neutral = read_face(self._mesh, face)
+
+    def _watch(self, face: TrackedFace) -> None:
+        """Keep the best face seen; in the first moments of ``auto`` take it for neutral."""
+        score = neutral_score(face)
+        if self._neutral is None:
+            self._best = (score, face)
+            self._auto_until = face.pts_seconds + AUTO_SECONDS if self._mode == "auto" else -math.inf
+            self._take_neutral(face)
+        elif self._best is None or score < self._best[0]:
+            clearly = self._best is None or score < 0.7 * self._best[0]
+            self._best = (score, face)
+            if self._mode == "auto" and clearly and face.pts_seconds <= self._auto_until:
+                self._take_neutral(face)
+
+    # --- pictures in order ------------------------------------------------------------------------------------------
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        """The motion of the next picture.
+
+        Args:
+            face: The driver's face; None when it was not found.
+            pts_seconds: When the picture is shown.
+            driver_rgb: The picture itself, handed on.
+
+        Returns:
+            Neutral before the first face; the last motion, relaxing, while the face is lost.
+        """
+        if face is None:
+            return self._lost(pts_seconds)
+        if self._lost_since is not None or face.is_new:
+            self._pose_filter.reset()
+            self._expression_filter.reset()
+            self._weight_filter.reset()
+            if self._neutral is not None:
+                self._begin_fade(pts_seconds)
+        self._lost_since = None
+        self._current = face
+        self._watch(face)
+        assert self._neutral is not None  # _watch took one
+        motion = motion_between(self._neutral, read_face(self._mesh, face), face=face, driver_rgb=driver_rgb)
+        motion = self._smoothed(motion, pts_seconds)
+        self._shown = self._faded(motion, pts_seconds)
+        return self._shown
+
+    def _lost(self, pts_seconds: float) -> FaceMotion:
+        self._current = None
+        if self._lost_since is None:
+            self._lost_since = pts_seconds
+            self._fade_from = self._shown
+        gone = pts_seconds - self._lost_since - _HOLD_SECONDS
+        share = 1 - _ease(gone / _RELAX_SECONDS)
+        before = self._fade_from or self._shown
+        self._shown = replace(before.relaxed(share), pts_seconds=pts_seconds, face=None, driver_rgb=None)
+        return self._shown
+
+    def _begin_fade(self, pts_seconds: float) -> None:
+        self._fade_from, self._fade_start = self._shown, pts_seconds
+
+    def _faded(self, motion: FaceMotion, pts_seconds: float) -> FaceMotion:
+        if self._fade_from is None:
+            return motion
+        share = (pts_seconds - self._fade_start) / _CROSSFADE_SECONDS
+        if share >= 1:
+            self._fade_from = None
+            return motion
+        return self._fade_from.towards(motion, _ease(share))
+
+    def _smoothed(self, motion: FaceMotion, pts_seconds: float) -> FaceMotion:
+        pose = np.concatenate(
+            # Head widths, so that one beta fits all: an adult face is about 16 cm wide.
+            (rotation_vector(motion.rotation), [math.log(motion.scale)], motion.translation / 16)
+        )
+        pose = self._pose_filter(pose, seconds=pts_seconds)
+        assert motion.vertices is not None  # it was measured
+        vertices = self._expression_filter(motion.vertices, seconds=pts_seconds)
+        weights = self._weight_filter(
+            np.concatenate((motion.blendshapes, motion.eye_closure, motion.gaze.ravel())), seconds=pts_seconds
+        )
+        count = len(motion.blendshapes)
+        blendshapes, closure, gaze = (
+            weights[:count],
+            weights[count : count + 2],
+            weights[count + 2 :].reshape(2, 2),
+        )
+        return replace(
+            motion,
+            rotation=rotation_from_vector(pose[:3]),
+            scale=math.exp(pose[3]),
+            translation=np.asarray(pose[4:] * 16, np.float32),
+            vertices=vertices,
+            blendshapes=blendshapes,
+            eye_closure=closure,
+            gaze=gaze,
+        )
+
+
+def _ease(share: float) -> float:
+    """From 0 to 1 with level ends."""
+    share = min(max(share, 0.0), 1.0)
+    return share * share * (3 - 2 * share)

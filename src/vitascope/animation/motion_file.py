@@ -1,0 +1,349 @@
+r"""Recorded motion: a ``.motion`` file, of numbers only.
+
+The format, version 1::
+
+    VITASCOPE-MOTION 1\n           the magic line, ASCII; the number is the format's version
+    {"fields": [...], ...}\n       one line of JSON (UTF-8, at most 64 KiB), described below
+    row row row …                  until the end of the file
+
+``fields`` lists the columns of a row in order, each ``{"name": …, "type": "f2" | "f4" | "f8", "shape": [...]}``;
+``blendshapes`` names the weights in the order in which they stand; ``frame_rate`` is nominal (rows have times of their
+own). A row is its columns, little-endian, without gaps, and then the CRC-32 of these bytes as an unsigned 32-bit
+number. What a column means is what the attribute of ``FaceMotion`` of that name means; ``rotation`` is an axis times
+its angle in radians. ``vertices``, ``eye_closure`` and ``gaze`` are optional. Rows are in order of ``pts_seconds``,
+which grow.
+
+Nothing in a file is executed, and no more is read than the header announces.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.face import (
+    BLENDSHAPES,
+    MESH_VERTEX_COUNT,
+    FaceMotion,
+    FloatArray,
+    rotation_from_vector,
+    rotation_vector,
+)
+from vitascope.errors import CorruptInputError, InputError, OutputError
+
+__all__ = ["MOTION_SUFFIX", "MotionHeader", "MotionReader", "MotionWriter", "write_motion"]
+
+MOTION_SUFFIX = ".motion"
+_MAGIC = b"VITASCOPE-MOTION "
+_VERSION = 1
+_MAX_HEADER_BYTES = 64 * 1024
+_CRC_BYTES = 4
+_SHAPES: dict[str, tuple[int, ...]] = {
+    "pts_seconds": (),
+    "presence": (),
+    "rotation": (3,),
+    "scale": (),
+    "translation": (2,),
+    "blendshapes": (len(BLENDSHAPES),),
+    "neutral_blendshapes": (len(BLENDSHAPES),),
+    "eye_closure": (2,),
+    "gaze": (2, 2),
+    "vertices": (MESH_VERTEX_COUNT, 3),
+}
+_REQUIRED = tuple(name for name in _SHAPES if name not in ("vertices", "eye_closure", "gaze"))
+_TYPES = {"f2", "f4", "f8"}
+
+
+@dataclass(frozen=True, slots=True)
+class MotionHeader:
+    """What a file says before its rows."""
+
+    frame_rate: float
+    """Nominal rows a second."""
+    has_vertices: bool
+    """True when rows hold the mesh's displacement, and not blendshapes alone."""
+    title: str = ""
+
+
+class MotionWriter:
+    """Writes motion as it comes. A context manager; the file gets its name when it is complete.
+
+    Args:
+        path: The file.
+        frame_rate: Nominal rows a second.
+        with_vertices: Keep the displacement of the mesh, too, as half-precision numbers: 3 KB a row instead of 0.5.
+        with_eyes: Keep closure and gaze; without them (authored motion) they follow from the weights.
+        title: A line for people.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        frame_rate: float = 30.0,
+        with_vertices: bool = True,
+        with_eyes: bool = True,
+        title: str = "",
+    ) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.part")
+        names = [
+            name
+            for name in _SHAPES
+            if (with_vertices or name != "vertices") and (with_eyes or name not in ("eye_closure", "gaze"))
+        ]
+        kinds = {"pts_seconds": "f8", "vertices": "f2"}
+        fields = [
+            {"name": name, "type": kinds.get(name, "f4"), "shape": list(_SHAPES[name])} for name in names
+        ]
+        self._dtype = _row_type(fields)
+        self._last_seconds = -math.inf
+        self.row_count = 0
+        """Rows written so far."""
+        header = {
+            "fields": fields,
+            "blendshapes": list(BLENDSHAPES),
+            "frame_rate": frame_rate,
+            "title": title,
+        }
+        try:
+            self._file: IO[bytes] | None = self._temporary.open("wb")
+            self._file.write(_MAGIC + str(_VERSION).encode() + b"\n")
+            self._file.write(json.dumps(header, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Complete the file; after an error other than Ctrl-C remove it."""
+        if error is None or isinstance(error, KeyboardInterrupt):
+            self.finish()
+        else:
+            self.discard()
+
+    def write(self, motion: FaceMotion) -> None:
+        """Append one motion; one whose time does not grow is left out.
+
+        Raises:
+            OutputError: The disk failed, or the motion has no vertices and the file wants them.
+        """
+        if self._file is None:
+            raise OutputError(f"{self._path}: is finished; no more motion can be written")
+        if motion.pts_seconds <= self._last_seconds:
+            return
+        self._last_seconds = motion.pts_seconds
+        row = np.zeros((), self._dtype)
+        for name in self._dtype.names or ():
+            value = rotation_vector(motion.rotation) if name == "rotation" else getattr(motion, name)
+            # Before the first face there is nothing but the neutral.
+            row[name] = 0 if value is None else value
+        data = row.tobytes()
+        try:
+            self._file.write(data + zlib.crc32(data).to_bytes(_CRC_BYTES, "little"))
+        except OSError as error:
+            raise OutputError(f"{self._path}: cannot be written ({error.strerror or error})") from error
+        self.row_count += 1
+
+    def finish(self) -> None:
+        """Give the file its name. Does nothing when called again.
+
+        Raises:
+            OutputError: The disk failed, or there is no row.
+        """
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            file.close()
+            if self.row_count == 0:
+                self._temporary.unlink(missing_ok=True)
+                raise OutputError(f"{self._path}: nothing to record; no picture came")
+            self._temporary.replace(self._path)
+        except OSError as error:
+            raise OutputError(f"{self._path}: cannot be written ({error.strerror or error})") from error
+
+    def discard(self) -> None:
+        """Remove what was written, unless it is finished."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            self._temporary.unlink(missing_ok=True)
+
+
+def write_motion(
+    path: Path, motions: Iterable[FaceMotion], *, frame_rate: float = 30.0, title: str = ""
+) -> None:
+    """Write motion that is authored: weights and pose, without vertices.
+
+    Raises:
+        OutputError: The file cannot be written, or there is no motion.
+    """
+    with MotionWriter(
+        path, frame_rate=frame_rate, with_vertices=False, with_eyes=False, title=title
+    ) as writer:
+        for motion in motions:
+            writer.write(motion)
+
+
+class MotionReader:
+    """Reads a motion file: its header at once, its rows as they are asked for. A context manager.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: It cannot be read, is no motion file, or one of a version that this program does not know.
+        CorruptInputError: Its header is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        try:
+            self._dtype, self.header = self._read_header()
+            self._begin = self._file.tell()
+            size = path.stat().st_size - self._begin
+        except BaseException:
+            self._file.close()
+            raise
+        self.row_count = size // (self._dtype.itemsize + _CRC_BYTES)
+        """Whole rows in the file."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __iter__(self) -> Iterator[FaceMotion]:
+        """All motions, from the beginning.
+
+        Raises:
+            CorruptInputError: A row is damaged or cut off, holds what is no number, or goes back in time.
+        """
+        self._file.seek(self._begin)
+        last_seconds, index, size = -math.inf, 0, self._dtype.itemsize
+        while data := self._file.read(size + _CRC_BYTES):
+            if len(data) < size + _CRC_BYTES:
+                raise CorruptInputError(f"{self._path}: it is cut off in row {index}")
+            if zlib.crc32(data[:size]).to_bytes(_CRC_BYTES, "little") != data[size:]:
+                raise CorruptInputError(f"{self._path}: row {index} is damaged (its checksum differs)")
+            motion = _motion(np.frombuffer(data[:size], self._dtype)[0])
+            if motion is None or motion.pts_seconds <= last_seconds:
+                raise CorruptInputError(f"{self._path}: row {index} holds numbers that are no motion")
+            last_seconds = motion.pts_seconds
+            index += 1
+            yield motion
+        if index == 0:
+            raise CorruptInputError(f"{self._path}: it holds no motion")
+
+    def _read_header(self) -> tuple[np.dtype[Any], MotionHeader]:
+        magic = self._file.readline(len(_MAGIC) + 12)
+        if not magic.startswith(_MAGIC) or not magic.endswith(b"\n"):
+            raise InputError(
+                f"{self._path}: not a motion file (it does not begin with {_MAGIC.decode().strip()})"
+            )
+        version = magic[len(_MAGIC) :].strip()
+        if version != str(_VERSION).encode():
+            raise InputError(
+                f"{self._path}: a motion file of version {version.decode(errors='replace')}; "
+                f"this program reads version {_VERSION}"
+            )
+        line = self._file.readline(_MAX_HEADER_BYTES + 1)
+        if not line.endswith(b"\n"):
+            raise CorruptInputError(
+                f"{self._path}: its header is cut off or longer than {_MAX_HEADER_BYTES} bytes"
+            )
+        try:
+            dtype, frame_rate, title = _read_fields(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptInputError(f"{self._path}: its header is damaged ({error})") from error
+        return dtype, MotionHeader(frame_rate, "vertices" in (dtype.names or ()), title)
+
+
+def _read_fields(header: dict[str, Any]) -> tuple[np.dtype[Any], float, str]:
+    """Row type, frame rate and title of a header.
+
+    Raises:
+        ValueError: Something in it cannot be.
+    """
+    dtype = _row_type(header["fields"])
+    frame_rate = float(header.get("frame_rate", 30.0))
+    if tuple(header["blendshapes"]) != BLENDSHAPES:
+        raise ValueError("its blendshapes are others")
+    if missing := [name for name in _REQUIRED if name not in (dtype.names or ())]:
+        raise ValueError(f"it lacks {missing[0]}")
+    if not 0.1 <= frame_rate <= 1000:
+        raise ValueError("its frame rate is out of range")
+    return dtype, frame_rate, str(header.get("title", ""))[:200]
+
+
+def _row_type(fields: list[dict[str, Any]]) -> np.dtype[Any]:
+    """The layout of a row.
+
+    Raises:
+        ValueError: A column is unknown, stands twice, or has another shape or type.
+    """
+    columns = []
+    for field in fields:
+        name, kind, shape = field["name"], field["type"], tuple(field["shape"])
+        if name not in _SHAPES or shape != _SHAPES[name] or kind not in _TYPES:
+            raise ValueError(f"an unknown column {str(name)[:40]!r}")
+        columns.append((name, f"<{kind}", shape))
+    if len({column[0] for column in columns}) != len(columns):
+        raise ValueError("a column stands twice")
+    return np.dtype(columns)
+
+
+def _motion(row: npt.NDArray[Any]) -> FaceMotion | None:
+    """A row as motion; None when it holds what cannot be."""
+    names = row.dtype.names or ()
+    seconds = float(row["pts_seconds"])
+    values: dict[str, FloatArray] = {name: np.asarray(row[name], np.float32) for name in names}
+    if not math.isfinite(seconds):
+        return None
+    if not all(np.isfinite(value).all() and (abs(value) < 1e6).all() for value in values.values()):
+        return None
+    if not 0.01 <= float(values["scale"]) <= 100:
+        return None
+    optional: dict[str, Any] = {
+        name: values[name] for name in ("eye_closure", "gaze", "vertices") if name in names
+    }
+    motion = FaceMotion(
+        rotation=rotation_from_vector(values["rotation"]),
+        scale=float(values["scale"]),
+        translation=values["translation"],
+        blendshapes=values["blendshapes"],
+        neutral_blendshapes=values["neutral_blendshapes"],
+        presence=float(values["presence"]),
+        pts_seconds=seconds,
+    )
+    return replace(motion, **optional)

@@ -1,0 +1,307 @@
+"""``vitascope animate`` from file to file: a portrait, a driver, and a film with the driver's sound and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
+from vitascope.animation.drivers import Driven, RecordedDriver, TrackingOptions, VideoDriver, open_driver
+from vitascope.animation.face import Animator, RgbPicture
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Gains
+from vitascope.animation.mirror import Mirror
+from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
+from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
+from vitascope.animation.portrait import Portrait, load_portrait
+from vitascope.animation.report import AnimateReport, WrittenFile
+from vitascope.animation.tracking import FaceTracker, require_mediapipe
+from vitascope.config import LoadedSettings, Settings
+from vitascope.errors import InputError, UsageError
+from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.stages import Map, Sink
+from vitascope.media.encoding import choose_encoding
+from vitascope.media.output_clock import FrameTime
+from vitascope.media.writer import VideoWriter
+from vitascope.models.store import ModelStore
+
+__all__ = ["MODEL_NAME", "Started", "animate_file", "gains_of", "open_mesh_animator", "tracking_options"]
+
+MODEL_NAME = "face-landmarker"
+"""In the catalogue of models."""
+
+_QUEUE = QueueLimits(items=4)
+_YUV420P = PIXEL_FORMATS["yuv420p"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job that is about to run, for a progress line."""
+
+    pipeline: Pipeline
+    expected_frame_count: int | None
+
+
+def gains_of(settings: Settings) -> Gains:
+    """How strongly the portrait follows, from ``animation``."""
+    wanted = settings.animation
+    return Gains(
+        expression=wanted.expression,
+        pose=wanted.pose,
+        brows=wanted.brows,
+        eyes=wanted.eyes,
+        gaze=wanted.gaze,
+        mouth=wanted.mouth,
+    )
+
+
+def tracking_options(settings: Settings) -> TrackingOptions:
+    """How the driver is followed, from ``tracking`` and ``animation.neutral``."""
+    wanted = settings.tracking
+    return TrackingOptions(
+        max_faces=wanted.max_num_faces,
+        follow=wanted.follow,
+        refine=wanted.refine_landmarks,
+        pose_window=wanted.pose_smoothing_window or wanted.smoothing_window,
+        expression_window=wanted.smoothing_window,
+        min_confidence=wanted.min_confidence,
+        neutral=settings.animation.neutral,
+    )
+
+
+def open_mesh_animator(
+    portrait: Portrait, *, mesh: CanonicalMesh, model: Path, settings: Settings
+) -> MeshAnimator:
+    """The mesh animator with its portrait, as the settings want it.
+
+    Args:
+        portrait: From ``load_portrait``.
+        mesh: The canonical face.
+        model: The file ``face_landmarker.task``, for ``animation.calibrate``.
+        settings: Of the run.
+
+    Raises:
+        InputError: The portrait's face is too small.
+    """
+    animator = MeshAnimator(mesh, gains=gains_of(settings))
+    animator.set_portrait(portrait.rgb, face=portrait.face)
+    if settings.animation.calibrate:
+        with FaceTracker(model, mode="image", min_confidence=0.3) as tracker:
+            animator.calibrate(lambda rgb: next(iter(tracker.find(rgb)), None))
+    return animator
+
+
+def animate_file(
+    portrait: Path,
+    driver: Path,
+    out: Path,
+    *,
+    loaded: LoadedSettings,
+    store: ModelStore,
+    record: Path | None = None,
+    on_start: Callable[[Started], object] | None = None,
+    fetch_progress: Callable[[str, int, int], None] | None = None,
+) -> AnimateReport:
+    """Animate a portrait into a file, which appears under its name only when it is whole.
+
+    Args:
+        portrait: A picture file.
+        driver: A video, or a ``.motion`` file.
+        out: The film; a folder, or a name such as ``frame_%05d.png``, takes pictures.
+        loaded: Settings.
+        store: Where the tracker's model lies, or is fetched to.
+        record: Where to keep the driver's motion (``.motion``); None keeps none.
+        on_start: Called once everything is open, from this thread.
+        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+
+    Raises:
+        UsageError: An output is something that is read.
+        InputError: Portrait or driver cannot be read or hold no face.
+        OutputError: An output cannot be written.
+        ModelError: The tracker's model cannot be had.
+        MissingDependencyError: MediaPipe is not installed.
+        PipelineError: A stage failed.
+        KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
+    """
+    began = perf_counter()
+    settings = loaded.settings
+    _refuse_clashes(portrait, driver, out, record)
+    replaced = tuple(
+        f"{path} took the place of an earlier file" for path in (out, record) if path and path.is_file()
+    )
+    require_mediapipe()
+    model = store.pull(MODEL_NAME, progress=_named(fetch_progress))
+    mesh = read_canonical_mesh(model)
+    face = load_portrait(
+        portrait,
+        model=model,
+        face=settings.animation.face,
+        max_side=settings.animation.max_side,
+        guess=out.with_name(f"{out.stem}.guess.png"),
+    )
+    face = _even(face)
+    with ExitStack() as stack:
+        animator = stack.enter_context(open_mesh_animator(face, mesh=mesh, model=model, settings=settings))
+        source = open_driver(
+            driver,
+            mesh=mesh,
+            model=model,
+            options=tracking_options(settings),
+            start_seconds=settings.video.start_seconds or None,
+            end_seconds=settings.video.end_seconds,
+            max_corrupt_frames=settings.video.max_corrupt_frames,
+            keep_pictures=animator.needs_driver_picture,
+        )
+        stack.enter_context(source)
+        writer = stack.enter_context(_open_writer(out, face.rgb, source, settings))
+        recorder = None
+        if record is not None:
+            recorder = stack.enter_context(MotionWriter(record, frame_rate=float(source.frame_rate)))
+        job = _Job(animator, writer, recorder, Mirror(mesh) if settings.animation.mirror else None)
+        pipeline = Pipeline(
+            [
+                *source.stages(),
+                Map("animate", job.animate, output=_QUEUE),
+                Map("convert", job.convert, output=_QUEUE),
+                Sink("encode", writer.write),
+            ]
+        )
+        if on_start is not None:
+            on_start(Started(pipeline, source.frame_count))
+        measured = pipeline.run()
+        source.finish()
+        if job.frame_count and job.lost_count == job.frame_count:
+            raise InputError(
+                f"{driver}: no face in any of its {job.frame_count} pictures; nothing moves the portrait"
+            )
+        writer.finish()
+        files = [_written(writer)]
+        if recorder is not None and record is not None:
+            recorder.finish()
+            files.append(WrittenFile(record, "motion", record.stat().st_size))
+    return AnimateReport(
+        portrait=portrait,
+        driver=driver,
+        size=(face.rgb.shape[1], face.rgb.shape[0]),
+        animator=animator.name,
+        files=tuple(files),
+        frame_count=job.frame_count,
+        lost_count=job.lost_count,
+        notes=(*face.notes, *replaced),
+        profile=loaded.profile,
+        wall_seconds=perf_counter() - began,
+        pipeline=measured,
+    )
+
+
+class _Job:
+    """What happens to each motion."""
+
+    def __init__(
+        self, animator: Animator, writer: VideoWriter, recorder: MotionWriter | None, mirror: Mirror | None
+    ) -> None:
+        self._animator = animator
+        self._writer = writer
+        self._recorder = recorder
+        self._mirror = mirror
+        self.frame_count = 0
+        self.lost_count = 0
+
+    def animate(self, driven: Driven) -> tuple[Driven, RgbPicture]:
+        motion = driven.motion
+        if self._recorder is not None:  # as the driver moved, so that replaying it may be mirrored or not
+            self._recorder.write(replace(motion, pts_seconds=float(driven.time.pts * driven.time.time_base)))
+        self.frame_count += 1
+        self.lost_count += not driven.has_face
+        return driven, self._animator.animate(motion if self._mirror is None else self._mirror(motion))
+
+    def convert(self, animated: tuple[Driven, RgbPicture]) -> Frame:
+        driven, rgb = animated
+        time: FrameTime = driven.time
+        return Frame(
+            planes_of(rgb), _YUV420P, OUTPUT_COLOR, driven.index, time.pts, time.time_base, time.duration
+        )
+
+
+def _open_writer(
+    out: Path, rgb: RgbPicture, source: VideoDriver | RecordedDriver, settings: Settings
+) -> VideoWriter:
+    wanted = settings.output
+    encoding = choose_encoding(
+        out,
+        codec=wanted.codec,
+        source_format=_YUV420P,
+        crf=wanted.crf,
+        preset=wanted.preset,
+        bit_depth=wanted.bit_depth,
+        speed=wanted.speed,
+        threads=settings.pipeline.stages.encode.threads or 0,
+    )
+    height, width = rgb.shape[:2]
+    info = VideoInfo(
+        path=source.path,
+        width=width,
+        height=height,
+        format=_YUV420P,
+        source_format="yuv420p",
+        color=OUTPUT_COLOR,
+        codec="rawvideo",
+        container="images",
+        time_base=source.time_base,
+        average_frame_rate=source.frame_rate,
+        frame_count_estimate=source.frame_count,
+        duration_seconds=None,
+    )
+    has_sound = isinstance(source, VideoDriver) and source.has_streams
+    return VideoWriter(
+        out,
+        info=info,
+        encoding=encoding,
+        copy_from=source.path if has_sound else None,
+        start_seconds=settings.video.start_seconds or None,
+        end_seconds=settings.video.end_seconds,
+        spherical=None,
+        hdr=None,
+        keep_partial=settings.output.keep_partial,
+    )
+
+
+def _written(writer: VideoWriter) -> WrittenFile:
+    report = writer.report
+    changes = [
+        f"{stream.kind} ({stream.codec}) {stream.action}" + (f": {stream.reason}" if stream.reason else "")
+        for stream in report.streams
+        if stream.action != "copied"
+    ]
+    return WrittenFile(report.path, report.codec, report.byte_count, (*report.notes, *changes))
+
+
+def _even(portrait: Portrait) -> Portrait:
+    """Without a last odd row and column: players want 4:2:0, which has none."""
+    height, width = portrait.rgb.shape[:2]
+    if height % 2 == 0 and width % 2 == 0:
+        return portrait
+    rgb = portrait.rgb[: height // 2 * 2, : width // 2 * 2].copy()
+    return replace(portrait, rgb=rgb, face=replace(portrait.face, picture_size=(rgb.shape[1], rgb.shape[0])))
+
+
+def _named(progress: Callable[[str, int, int], None] | None) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, total: progress(MODEL_NAME, done, total)
+
+
+def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:
+    """Refuse, before anything opens, to write over what is read."""
+    if record is not None and record.suffix.lower() != MOTION_SUFFIX:
+        raise UsageError(f"{record}: motion is recorded to a file that ends in {MOTION_SUFFIX}")
+    written = [path for path in (out, record) if path is not None]
+    for path in written:
+        for name, read in (("portrait", portrait), ("driver", driver)):
+            if path.exists() and read.exists() and path.samefile(read):
+                raise UsageError(f"{path}: the output is the {name}; name another file")
+    if record is not None and out.absolute() == record.absolute():
+        raise UsageError(f"{out}: film and motion cannot be the same file")

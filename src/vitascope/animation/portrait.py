@@ -1,0 +1,233 @@
+"""The portrait: a picture file made upright and opaque, and the face in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
+from vitascope.animation.tracking import FaceTracker
+from vitascope.errors import InputError
+
+__all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture"]
+
+PortraitFace = Literal["largest"] | int
+"""Which face moves: the largest, or the n-th from the left, from 0."""
+
+_PROFILE_DEGREES = 50.0
+_MOST_FACES = 16
+_WEAKEST = 0.05
+"""Confidence with which the detector's best guess is asked for, to be shown and not used."""
+_MAX_PIXELS = 1 << 28
+_TRANSPARENT = 255.0
+"""What stands behind transparent pixels: white, as in picture viewers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portrait:
+    """A portrait that can be animated."""
+
+    rgb: RgbPicture
+    face: TrackedFace
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each."""
+
+
+def load_portrait(
+    path: Path,
+    *,
+    model: Path,
+    face: PortraitFace = "largest",
+    max_side: int = 3840,
+    guess: Path | None = None,
+) -> Portrait:
+    """Read a portrait and find its face.
+
+    Args:
+        path: A picture file.
+        model: The file ``face_landmarker.task``.
+        face: Which face, when there are several.
+        max_side: A longer side is shrunk to this, pixels.
+        guess: Where to write a picture of the detector's best guess (PNG) when no face is found; None writes none.
+
+    Raises:
+        InputError: The file cannot be read, holds no face, or not the one that was asked for.
+        MissingDependencyError: MediaPipe is not installed.
+    """
+    rgb, notes = read_picture(path, max_side=max_side)
+    faces = _find(rgb, model, confidence=0.5)
+    if not faces:
+        raise InputError(_no_face(path, rgb, model, guess))
+    chosen, more = _choose(path, faces, face)
+    yaw = chosen.angles_degrees[0]
+    if abs(yaw) > _PROFILE_DEGREES:
+        more.append(f"the face is turned by {abs(yaw):.0f} degrees; what the picture hides cannot be shown")
+    return Portrait(rgb, chosen, (*notes, *more))
+
+
+def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
+    """A picture file as upright opaque RGB: EXIF rotation applied, alpha on white, CMYK and grey converted.
+
+    Returns:
+        uint8 [H, W, 3], and notes for the user.
+
+    Raises:
+        InputError: The file cannot be read, or is no picture that OpenCV decodes.
+    """
+    try:
+        data = np.frombuffer(path.read_bytes(), np.uint8)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    try:
+        # IMREAD_COLOR turns by EXIF and converts CMYK, grey and 16 bits; only IMREAD_UNCHANGED keeps alpha.
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
+        raw = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if bgr is not None else None
+    except cv2.error as error:
+        raise InputError(f"{path}: cannot be decoded ({' '.join(str(error).split())[:120]})") from error
+    if bgr is None or bgr.shape[0] * bgr.shape[1] > _MAX_PIXELS:
+        raise InputError(
+            f"{path}: not a picture that can be read (JPEG, PNG, WebP, TIFF, BMP …); a video is given with --driver"
+        )
+    notes = []
+    if raw is not None and raw.ndim == 3 and raw.shape[2] == 4 and raw.shape[:2] == bgr.shape[:2]:
+        peak = {"uint8": 255.0, "uint16": 65535.0}.get(raw.dtype.name, 1.0)
+        alpha = raw[..., 3:].astype(np.float32) / peak
+        if alpha.min() < 1:
+            bgr = np.rint(bgr * alpha + _TRANSPARENT * (1 - alpha)).astype(np.uint8)
+            notes.append("transparent parts of the portrait are shown on white")
+    height, width = bgr.shape[:2]
+    if max(height, width) > max_side:
+        scale = max_side / max(height, width)
+        size = (max(2, round(width * scale)), max(2, round(height * scale)))
+        bgr = cv2.resize(bgr, size, interpolation=cv2.INTER_AREA)
+        notes.append(
+            f"the portrait of {width}x{height} was shrunk to {size[0]}x{size[1]} (animation.max_side)"
+        )
+    return np.ascontiguousarray(bgr[..., ::-1]), notes
+
+
+def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFace]:
+    """The faces of a picture, largest first, looked for in several cuts of it.
+
+    The detector sees 128x128 pixels and faces that fill a tenth to most of its view: a small face is found in a part
+    of the picture, and one that fills it with a border around.
+    """
+    with FaceTracker(model, mode="image", max_faces=_MOST_FACES, min_confidence=confidence) as tracker:
+        height, width = rgb.shape[:2]
+        for cut in _cuts(width, height):
+            faces = [
+                face
+                for left, top, side in cut
+                for face in _find_in(tracker, rgb, left=left, top=top, side=side)
+            ]
+            if faces:
+                return sorted(_distinct(faces), key=lambda face: -face.size_pixels)
+    return []
+
+
+def _cuts(width: int, height: int) -> list[list[tuple[int, int, int]]]:
+    """Squares (left, top, side) to look into, in turn; they may reach beyond the picture."""
+    longest, shortest = max(width, height), min(width, height)
+    whole = [((width - longest) // 2, (height - longest) // 2, longest)]
+    wide = round(1.6 * longest)
+    border = [((width - wide) // 2, (height - wide) // 2, wide)]
+    tries = [whole, border]
+    for parts in (2, 4, 8):
+        side = max(round(1.5 * longest / parts), 64)
+        if side >= longest or shortest < 64:
+            continue
+        step = max(side // 2, 1)
+        tries.append(
+            [(left, top, side) for top in range(0, max(height - side // 2, 1), step)
+             for left in range(0, max(width - side // 2, 1), step)]
+        )  # fmt: skip
+    return tries
+
+
+def _find_in(tracker: FaceTracker, rgb: RgbPicture, *, left: int, top: int, side: int) -> list[TrackedFace]:
+    """Faces in a square of the picture, in the picture's own pixels."""
+    height, width = rgb.shape[:2]
+    x0, y0, x1, y1 = max(left, 0), max(top, 0), min(left + side, width), min(top + side, height)
+    if x1 - x0 < 2 or y1 - y0 < 2:
+        return []
+    part: npt.NDArray[Any] = rgb[y0:y1, x0:x1]
+    if left < 0 or top < 0 or left + side > width or top + side > height:
+        part = cv2.copyMakeBorder(
+            part,
+            y0 - top,
+            top + side - y1,
+            x0 - left,
+            left + side - x1,
+            cv2.BORDER_CONSTANT,
+            value=(127, 127, 127),
+        )
+    # MediaPipe's landmarks are refined on 256 pixels of face: more than this brings nothing but time.
+    scale = min(1.0, 1920 / side)
+    if scale < 1:
+        part = cv2.resize(part, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    shift = np.array([left, top, 0], np.float32)
+    return [
+        replace(
+            face, landmarks=_moved(face.landmarks, side / part.shape[0], shift), picture_size=(width, height)
+        )
+        for face in tracker.find(np.ascontiguousarray(part, np.uint8))
+    ]
+
+
+def _moved(landmarks: FloatArray, scale: float, shift: npt.NDArray[np.float32]) -> FloatArray:
+    return np.asarray(landmarks * np.float32(scale) + shift, np.float32)
+
+
+def _distinct(faces: list[TrackedFace]) -> list[TrackedFace]:
+    """Each person once, though overlapping cuts showed them several times."""
+    kept: list[TrackedFace] = []
+    for face in sorted(faces, key=lambda face: -face.size_pixels):
+        centre = face.landmarks[:, :2].mean(axis=0)
+        if all(
+            np.linalg.norm(centre - other.landmarks[:, :2].mean(axis=0)) > 0.5 * other.size_pixels
+            for other in kept
+        ):
+            kept.append(face)
+    return kept
+
+
+def _choose(path: Path, faces: list[TrackedFace], wanted: PortraitFace) -> tuple[TrackedFace, list[str]]:
+    if wanted == "largest":
+        if len(faces) == 1:
+            return faces[0], []
+        return faces[0], [
+            f"{len(faces)} faces; the largest moves (another one: animation.face=0, 1 … from the left)"
+        ]
+    from_left = sorted(faces, key=lambda face: face.box[0] + face.box[2])
+    if wanted >= len(from_left):
+        raise InputError(
+            f"{path}: face {wanted} was asked for, and there are {len(faces)} (counted from 0 at the left)"
+        )
+    return from_left[wanted], []
+
+
+def _no_face(path: Path, rgb: RgbPicture, model: Path, guess: Path | None) -> str:
+    """What to tell of a picture without a face; draws the detector's best guess."""
+    hint = "use a picture in which one face is seen from the front and fills a tenth of the width or more"
+    weak = _find(rgb, model, confidence=_WEAKEST)
+    if not weak:
+        return f"{path}: no face in the portrait, not even an unlikely one; {hint}"
+    left, top, right, bottom = (round(edge) for edge in weak[0].box)
+    where = f"the best guess is at {left},{top} to {right},{bottom}"
+    if guess is not None:
+        shown = np.ascontiguousarray(rgb[..., ::-1])
+        thickness = max(2, max(shown.shape[:2]) // 300)
+        cv2.rectangle(shown, (left, top), (right, bottom), (0, 0, 255), thickness)
+        made, data = cv2.imencode(".png", shown)
+        if made:
+            try:
+                guess.write_bytes(data.tobytes())
+                where += f", shown in {guess}"
+            except OSError:
+                where += f" ({guess} cannot be written)"
+    return f"{path}: no face in the portrait that the detector is sure of; {where}; {hint}"

@@ -1,0 +1,47 @@
+"""Faces whose pose and shape are known, made of the canonical mesh."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
+from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, TrackedFace, rotation_from_degrees
+from vitascope.animation.landmarks import EYES
+
+SIZE = (640, 480)
+
+
+def made_face(
+    mesh: CanonicalMesh,
+    *,
+    yaw: float = 0.0,
+    pitch: float = 0.0,
+    roll: float = 0.0,
+    scale: float = 12.0,
+    centre: tuple[float, float] = (320.0, 240.0),
+    displacement: np.ndarray | None = None,
+    seconds: float = 0.0,
+    is_new: bool = False,
+    noise: np.ndarray | None = None,
+) -> TrackedFace:
+    """A face in a picture of ``SIZE``."""
+    vertices = mesh.vertices if displacement is None else mesh.vertices + displacement
+    points = np.zeros((LANDMARK_COUNT, 3), np.float32)
+    points[:468] = vertices
+    for eye in EYES:
+        points[list(eye.iris)] = vertices[list(eye.upper[1:-1] + eye.lower[1:-1])].mean(axis=0)
+    turn = rotation_from_degrees(yaw, pitch, roll).astype(np.float64)
+    points = Pose(scale, turn, np.array([*centre, 0.0])).place(points)
+    if noise is not None:
+        points = points + noise
+    flip = np.diag([1.0, -1.0, -1.0])
+    transform = np.eye(4, dtype=np.float32)
+    transform[:3, :3] = flip @ turn @ flip
+    return TrackedFace(
+        landmarks=points.astype(np.float32),
+        blendshapes=np.zeros(len(BLENDSHAPES), np.float32),
+        transform=transform,
+        picture_size=SIZE,
+        pts_seconds=seconds,
+        is_new=is_new,
+    )

@@ -1,0 +1,377 @@
+"""The live loop with a camera that is told what to give, and stages whose speed is known."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FaceMotion, RgbPicture, TrackedFace
+from vitascope.animation.live.controls import Controls, LiveState
+from vitascope.animation.live.report import LiveReport, summarise_live, verdict
+from vitascope.animation.live.session import LiveOptions, LiveSession, similarity
+from vitascope.errors import OutputError, PipelineError
+from vitascope.media.camera import CameraPicture
+from vitascope.media.sinks.null import NullSink
+from vitascope.media.sinks.outlet import SinkOutlet
+from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
+
+MADE = SinkFormat(32, 24, Fraction(30))
+
+
+def a_face() -> TrackedFace:
+    return TrackedFace(
+        landmarks=np.zeros((LANDMARK_COUNT, 3), np.float32),
+        blendshapes=np.zeros(len(BLENDSHAPES), np.float32),
+        transform=np.eye(4, dtype=np.float32),
+        picture_size=(32, 24),
+    )
+
+
+class ScriptedCamera:
+    """Gives levels as pictures; the newest wins."""
+
+    def __init__(self) -> None:
+        self.captured_count = 0
+        self._changed = threading.Condition()
+        self._newest: CameraPicture | None = None
+
+    def give(self, level: int, *, is_first: bool = False) -> None:
+        rgb = np.full((24, 32, 3), level, np.uint8)
+        with self._changed:
+            self._newest = CameraPicture(rgb, time.monotonic(), self.captured_count, is_first)
+            self.captured_count += 1
+            self._changed.notify_all()
+
+    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest is not None, timeout_seconds)
+            taken, self._newest = self._newest, None
+            return taken
+
+
+class Parts:
+    """Tracker, estimator and animator in one: the picture's level goes through as a blendshape."""
+
+    name = "scripted"
+    needs_driver_picture = False
+
+    def __init__(self) -> None:
+        self.tracked: list[int] = []
+        self.new: list[bool] = []
+        self.animated: list[float] = []
+        self.has_face = True
+        self.may_animate = threading.Event()
+        self.may_animate.set()
+        self.calls: list[Any] = []
+        self.fails = False
+
+    def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
+        self.tracked.append(int(rgb[0, 0, 0]))
+        return a_face() if self.has_face else None
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        self.new.append(face is not None and face.is_new)
+        return FaceMotion(scale=1 + self.tracked[-1], face=face)
+
+    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+        self.calls.append("neutral")
+        return self.has_face
+
+    def find_neutral(self) -> bool:
+        self.calls.append("best")
+        return True
+
+    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
+        self.calls.append((pose_window, expression_window))
+
+    def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
+        assert self.may_animate.wait(5)
+        if self.fails:
+            raise ValueError("the animator broke")
+        self.animated.append(motion.scale)
+        return np.full((24, 32, 3), int(motion.scale) - 1, np.uint8)
+
+
+class KeepingSink:
+    name = "keeping"
+    pixel_format: PixelFormat = "rgb24"
+
+    def __init__(self) -> None:
+        self.levels: list[int] = []
+
+    def open(self, made: SinkFormat) -> None:
+        pass
+
+    def send(self, picture: LivePicture) -> None:
+        self.levels.append(int(picture.rgb[-1, -1, 0]))
+
+    def close(self) -> None:
+        pass
+
+
+class Live:
+    """A session that runs in a thread."""
+
+    def __init__(
+        self, *, options: LiveOptions | None = None, sinks: list[Any] | None = None, **more: Any
+    ) -> None:
+        self.camera, self.parts, self.sink = ScriptedCamera(), Parts(), KeepingSink()
+        self.said: list[str] = []
+        self.reports: list[LiveReport] = []
+        self.outlets = [SinkOutlet(sink, MADE) for sink in (sinks or [self.sink])]
+        self.session = LiveSession(
+            self.camera,
+            tracker=self.parts,
+            estimator=self.parts,  # type: ignore[arg-type]  # what it uses of one
+            animator=self.parts,  # type: ignore[arg-type]
+            size=(32, 24),
+            outlets=self.outlets,
+            controls=Controls(LiveState(), on_message=self.said.append),
+            options=options or LiveOptions(),
+            on_report=self.reports.append,
+            on_message=self.said.append,
+            **more,
+        )
+        self.result: LiveReport | None = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Live:
+        for outlet in self.outlets:
+            outlet.start()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self.result = self.session.run()
+        except BaseException as error:
+            self.error = error
+
+    def __exit__(self, *_: object) -> None:
+        self.session.stop()
+        self.parts.may_animate.set()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        for outlet in self.outlets:
+            outlet.close()
+
+    def show(self, level: int) -> None:
+        """Give a picture and wait until its sink has it."""
+        self.camera.give(level)
+        self.until(lambda: bool(self.sink.levels) and self.sink.levels[-1] == level)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, (self.sink.levels, self.said, self.error)
+            time.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope")]
+
+
+def test_pictures_go_through_and_are_counted() -> None:
+    with Live() as live:
+        for level in (1, 2, 3):
+            live.show(level)
+    assert live.result is not None
+    assert (live.result.captured, live.result.shown, live.result.lost) == (3, 3, 0)
+    assert live.sink.levels == [1, 2, 3]
+    assert live.result.latency.count == 3
+    assert live.result.sinks[0].sent == 3
+
+
+def test_a_slow_animator_costs_pictures_and_not_time() -> None:
+    with Live() as live:
+        live.show(1)
+        live.parts.may_animate.clear()
+        for level in range(2, 30):
+            live.camera.give(level)
+            time.sleep(0.002)
+        live.until(lambda: 29 in live.parts.tracked)
+        live.parts.may_animate.set()
+        live.until(lambda: live.sink.levels[-1] == 29)
+    assert len(live.sink.levels) <= 5  # what was under way, what waited, and the newest
+    assert live.result is not None and live.result.dropped >= 20
+
+
+def test_a_failed_sink_does_not_stop_the_others() -> None:
+    class Broken(NullSink):
+        def send(self, picture: LivePicture) -> None:
+            raise OutputError("the cable was pulled")
+
+    keeping = KeepingSink()
+    live = Live(sinks=[Broken(), keeping])
+    live.sink = keeping
+    with live:
+        for level in (1, 2):
+            live.show(level)
+    assert live.result is not None
+    assert [sink.state for sink in live.result.sinks] == ["failed", "running"] or live.result.sinks[0].error
+    assert keeping.levels == [1, 2]
+
+
+def test_a_failing_stage_ends_the_run_and_is_named() -> None:
+    with Live() as live:
+        live.parts.fails = True
+        live.camera.give(1)
+        live.thread.join(10)
+    assert isinstance(live.error, PipelineError)
+    assert "animate" in "".join(getattr(live.error.exceptions[0], "__notes__", []))
+
+
+def test_requests_reach_the_estimator() -> None:
+    with Live(options=LiveOptions(pose_window=9)) as live:
+        for key in "nf]":
+            live.session.controls.press(key)
+        live.show(1)
+        live.parts.has_face = False
+        live.session.controls.press("n")
+        live.show(2)
+    assert live.parts.calls == ["neutral", "best", (9, 6), "neutral"]
+    assert live.said[-1] == "no face is seen: the neutral stays"
+    assert live.result is not None and live.result.lost == 1
+
+
+def test_pausing_holds_the_picture() -> None:
+    with Live() as live:
+        live.show(1)
+        live.session.controls.press("p")
+        time.sleep(0.02)
+        live.camera.give(2)
+        time.sleep(0.2)
+        assert live.sink.levels == [1]
+        live.session.controls.press("p")
+        live.show(3)
+    assert live.sink.levels == [1, 3]
+
+
+def test_a_driver_who_barely_moves_is_not_animated() -> None:
+    with Live(options=LiveOptions(skip_similarity=0.92)) as live:
+        live.show(100)
+        for _ in range(3):
+            before = len(live.sink.levels)
+            live.camera.give(100)
+            live.until(lambda before=before: len(live.sink.levels) > before)  # type: ignore[misc]
+        live.show(140)
+    assert live.parts.animated == [101, 141]
+    assert live.result is not None and live.result.repeated == 3
+
+
+def test_slow_drift_is_animated() -> None:
+    with Live(options=LiveOptions(skip_similarity=0.92)) as live:
+        live.show(100)
+        for level in range(101, 104):  # one level is 0.4 % of the scale: each differs by enough
+            live.show(level)
+    assert len(live.parts.animated) == 4
+
+
+def test_a_camera_that_is_back_begins_a_new_track() -> None:
+    with Live() as live:
+        live.show(1)
+        live.camera.give(2, is_first=True)
+        live.until(lambda: live.sink.levels[-1] == 2)
+    assert live.parts.new == [False, True]
+
+
+def test_strength_and_background_reach_what_they_change() -> None:
+    strengths: list[float] = []
+    live = Live(set_strength=strengths.append, on_background=lambda rgb: rgb + np.uint8(100))
+    with live:
+        live.show(1)
+        live.session.controls.press("+")
+        live.session.controls.press("b")
+        live.camera.give(2)
+        live.until(lambda: live.sink.levels[-1] == 102)
+    assert strengths == [pytest.approx(1.1)]
+
+
+def test_the_overlay_shows_the_driver_in_a_corner() -> None:
+    shown: list[np.ndarray] = []
+
+    class Keeping(NullSink):
+        def send(self, picture: LivePicture) -> None:
+            shown.append(picture.rgb)
+
+    live = Live(sinks=[Keeping()])
+    with live:
+        live.session.controls.press("o")
+        live.camera.give(9)
+        live.until(lambda: bool(shown))
+    assert shown[0].shape == (24, 32, 3)
+    assert (shown[0][:7, :9] != 9).any()  # dots
+    assert (shown[0][10:, 12:] == 9).all()
+
+
+def test_snapshots_and_reports_come_when_asked_for(tmp_path: Path) -> None:
+    with Live(options=LiveOptions(snapshot_folder=tmp_path)) as live:
+        live.session.controls.press("s")
+        live.session.controls.press("r")
+        live.show(77)
+        live.until(lambda: bool(live.reports))
+        live.session._options.snapshot_folder  # noqa: B018 - still there
+    (picture,) = tmp_path.glob("portrait-*.png")
+    assert cv2.imread(str(picture))[0, 0].tolist() == [77, 77, 77]
+    assert live.said == [f"snapshot: {picture}"]
+    assert live.reports[0].shown == 1
+
+
+def test_a_snapshot_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with Live(options=LiveOptions(snapshot_folder=tmp_path / "none")) as live:
+        live.session.controls.press("s")
+        live.show(1)
+        live.until(lambda: bool(live.said))
+    assert live.said[0].startswith("the snapshot cannot be written")
+
+
+def test_a_run_ends_by_itself_after_its_time() -> None:
+    live = Live(options=LiveOptions(seconds=0.05))
+    with live:
+        live.show(1)
+        live.thread.join(5)
+        assert not live.thread.is_alive()
+    assert live.result is not None and live.result.seconds >= 0.05
+
+
+def test_similarity_is_one_for_the_same_and_falls_with_the_strongest_tile() -> None:
+    picture = np.full((64, 64, 3), 100, np.uint8)
+    assert similarity(picture, picture) == 1
+    blink = picture.copy()
+    blink[8:16, 8:16] = 110
+    assert similarity(picture, blink) == 0
+    faint = picture.copy()
+    faint[0:8, 0:8] = 101
+    assert 0.7 < similarity(picture, faint) < 0.9
+
+
+def test_the_verdict_names_what_is_poor() -> None:
+    with Live(options=LiveOptions(target_fps=1)) as live:
+        live.show(1)
+        time.sleep(0.05)
+        live.show(2)
+        time.sleep(0.1)
+    assert live.result is not None
+    assert verdict(live.result)[0].startswith("good: ")
+    lines = summarise_live(live.result)
+    assert lines[0].startswith("2 pictures in ")
+    assert any(line.startswith("keeping: 2 sent") for line in lines)
+    from dataclasses import replace
+
+    poor = replace(live.result, target_fps=60, captured=40, seconds=1.0)
+    assert verdict(poor)[0].startswith("poor: 2 fps; ")
+    assert "poor: 38 of 40 pictures dropped" in verdict(poor)
+    assert live.result.to_dict()["frames_per_second"] == live.result.frames_per_second

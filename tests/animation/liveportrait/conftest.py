@@ -1,0 +1,5 @@
+"""PyTorch is the extra that these tests are about."""
+
+import pytest
+
+pytest.importorskip("torch")

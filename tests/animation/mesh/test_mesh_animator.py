@@ -1,0 +1,185 @@
+"""The mesh animator on a real portrait: what moves, what stays, and what a tracker reads from the result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Gains
+from vitascope.animation.tracking import FaceTracker
+from vitascope.errors import InputError, UsageError
+
+
+@pytest.fixture(scope="module")
+def animator(mesh, astronaut, astronaut_face):
+    with MeshAnimator(mesh) as made:
+        made.set_portrait(astronaut, face=astronaut_face)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def read(face_model):
+    """Track one picture."""
+    with FaceTracker(face_model, mode="image") as tracker:
+        yield lambda picture: tracker.find(picture)[0]
+
+
+def showing(**named):
+    weights = np.zeros(52, np.float32)
+    for name, value in named.items():
+        for full in (name, f"{name}Left", f"{name}Right"):
+            if full in BLENDSHAPE_INDEX:
+                weights[BLENDSHAPE_INDEX[full]] = value
+    return FaceMotion(blendshapes=weights)
+
+
+def test_the_neutral_is_the_portrait(animator, astronaut):
+    still = animator.animate(FaceMotion())
+    assert still.shape == astronaut.shape and still.dtype == np.uint8
+    difference = np.abs(still.astype(int) - astronaut)
+    assert difference.mean() < 0.05
+    assert np.percentile(difference, 99.9) <= 8
+
+
+def test_what_is_away_from_the_head_is_untouched(animator, astronaut, astronaut_face):
+    motion = replace(showing(jawOpen=1.0, mouthSmile=0.5), rotation=rotation_from_degrees(20, 10, 15))
+    moved = animator.animate(motion)
+    changed = (moved != astronaut).any(axis=2)
+    ys, xs = np.nonzero(changed)
+    left, top, right, bottom = astronaut_face.box
+    width, height = right - left, bottom - top
+    assert changed.any()
+    assert xs.min() > left - width and xs.max() < right + width
+    assert ys.max() < bottom + height
+
+
+@pytest.mark.parametrize(
+    ("pose", "index"), [((15, 0, 0), 0), ((-15, 0, 0), 0), ((0, 12, 0), 1), ((0, -12, 0), 1), ((0, 0, 20), 2)]
+)
+def test_the_head_turns_as_asked(animator, astronaut_face, read, pose, index):
+    turned = read(animator.animate(FaceMotion(rotation=rotation_from_degrees(*pose))))
+    change = np.subtract(turned.angles_degrees, astronaut_face.angles_degrees)
+    assert 0.5 * abs(pose[index]) < change[index] * np.sign(pose[index]) < 1.5 * abs(pose[index])
+
+
+def test_a_tracker_reads_the_expression(animator, astronaut_face, read):
+    assert (
+        read(animator.animate(showing(jawOpen=1.0))).blendshape("jawOpen")
+        > astronaut_face.blendshape("jawOpen") + 0.2
+    )
+    closed = read(animator.animate(showing(eyeBlink=0.62)))
+    for side in ("Left", "Right"):
+        assert closed.blendshape(f"eyeBlink{side}") > astronaut_face.blendshape(f"eyeBlink{side}") + 0.15
+    looking = read(animator.animate(showing(eyeLookOutLeft=1.0, eyeLookInRight=1.0)))
+    assert looking.blendshape("eyeLookOutLeft") > astronaut_face.blendshape("eyeLookOutLeft") + 0.15
+    raised = read(animator.animate(showing(browInnerUp=1.0)))
+    assert raised.blendshape("browInnerUp") > astronaut_face.blendshape("browInnerUp") + 0.15
+
+
+def test_one_eye_can_wink(animator, astronaut, astronaut_face):
+    winked = animator.animate(replace(showing(), blendshapes=showing(eyeBlinkLeft=0.62).blendshapes))
+    changed = np.abs(winked.astype(int) - astronaut).sum(axis=2)
+    right, left = (astronaut_face.landmarks[index, :2].astype(int) for index in (468, 473))
+    assert changed[left[1] - 3 : left[1] + 3, left[0] - 5 : left[0] + 5].mean() > 40
+    assert changed[right[1] - 3 : right[1] + 3, right[0] - 5 : right[0] + 5].mean() < 5
+
+
+def test_calibration_brings_readings_to_the_drivers(animator, astronaut, astronaut_face, mesh, read):
+    motion = showing(jawOpen=0.5)
+    before = read(animator.animate(motion)).blendshape("jawOpen")
+    with MeshAnimator(mesh) as calibrated:
+        calibrated.set_portrait(astronaut, face=astronaut_face)
+        calibrated.calibrate(read_inside(read))
+        after = read(calibrated.animate(motion)).blendshape("jawOpen")
+        still = calibrated.animate(FaceMotion())
+    wanted = astronaut_face.blendshape("jawOpen") + 0.5
+    assert abs(after - wanted) < abs(before - wanted)
+    assert np.array_equal(still, animator.animate(FaceMotion()))
+
+
+def read_inside(read):
+    return lambda picture: read(np.ascontiguousarray(picture))
+
+
+def test_a_portrait_that_no_tracker_reads_is_left_as_it_is(mesh, astronaut, astronaut_face, animator):
+    with MeshAnimator(mesh) as blind:
+        blind.set_portrait(astronaut, face=astronaut_face)
+        blind.calibrate(lambda _: None)
+        assert np.array_equal(blind.animate(showing(jawOpen=0.5)), animator.animate(showing(jawOpen=0.5)))
+
+
+@pytest.mark.parametrize("gain", ["expression", "mouth"])
+def test_gains_act(mesh, astronaut, astronaut_face, gain):
+    with MeshAnimator(mesh, gains=Gains(**{gain: 0.0})) as still:
+        still.set_portrait(astronaut, face=astronaut_face)
+        assert np.abs(still.animate(showing(jawOpen=1.0)).astype(int) - astronaut).mean() < 0.1
+        still.gains = Gains()
+        assert np.abs(still.animate(showing(jawOpen=1.0)).astype(int) - astronaut).mean() > 0.3
+
+
+def test_pose_eyes_gaze_and_brows_have_gains_of_their_own(mesh, astronaut, astronaut_face):
+    cases = {
+        "pose": FaceMotion(rotation=rotation_from_degrees(15, 0, 0)),
+        "eyes": showing(eyeBlink=0.62),
+        "gaze": showing(eyeLookOutLeft=1.0, eyeLookInRight=1.0),
+        "brows": showing(browOuterUp=1.0),
+    }
+    with MeshAnimator(mesh) as made:
+        made.set_portrait(astronaut, face=astronaut_face)
+        for name, motion in cases.items():
+            made.gains = Gains()
+            full = np.abs(made.animate(motion).astype(int) - astronaut).mean()
+            made.gains = Gains(**{name: 0.0})
+            none = np.abs(made.animate(motion).astype(int) - astronaut).mean()
+            assert none < 0.35 * full, name
+
+
+def test_hostile_motion_stays_in_bounds(animator, astronaut):
+    rng = np.random.default_rng(0)
+    wild = FaceMotion(
+        rotation=rotation_from_degrees(89, -80, 170),
+        scale=50.0,
+        translation=np.array([500, -900], np.float32),
+        vertices=rng.normal(scale=30, size=(468, 3)).astype(np.float32),
+        eye_closure=np.array([9, -9], np.float32),
+        gaze=np.full((2, 2), 7, np.float32),
+    )
+    assert animator.animate(wild).shape == astronaut.shape
+
+
+def test_out_is_written_to_and_checked(animator, astronaut):
+    out = np.empty_like(astronaut)
+    assert animator.animate(FaceMotion(), out=out) is out
+    assert np.array_equal(out, animator.animate(FaceMotion()))
+    with pytest.raises(UsageError, match="the portrait"):
+        animator.animate(FaceMotion(), out=np.empty((3, 3, 3), np.uint8))
+
+
+def test_without_a_portrait_it_says_so(mesh):
+    with pytest.raises(UsageError, match="no portrait"):
+        MeshAnimator(mesh).animate(FaceMotion())
+
+
+def test_a_tiny_face_is_refused(mesh, astronaut, astronaut_face):
+    tiny = replace(astronaut_face, landmarks=astronaut_face.landmarks * 0.2)
+    with pytest.raises(InputError, match="pixels large"):
+        MeshAnimator(mesh).set_portrait(astronaut, face=tiny)
+
+
+def test_a_driver_that_stands_still_does_not_shake_the_portrait(animator, mesh, astronaut_face):
+    from vitascope.animation.motion import MotionEstimator
+
+    rng = np.random.default_rng(0)
+    following = MotionEstimator(mesh)
+    places = []
+    for index in range(90):
+        # MediaPipe's landmarks of a still 512x512 video shake by about this much.
+        shaken = astronaut_face.landmarks + rng.normal(scale=0.15, size=(478, 3)).astype(np.float32)
+        face = replace(astronaut_face, landmarks=shaken, pts_seconds=index / 30)
+        places.append(animator.bent(following.update(face, pts_seconds=index / 30)).places)
+    shaking = np.array(places[30:]).std(axis=0)
+    assert np.sqrt((shaking**2).mean()) < 0.3

@@ -1,0 +1,222 @@
+"""``vitascope animate`` from file to file, with real drivers made of an animated portrait."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.motion_file import MotionReader, write_motion
+from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
+from vitascope.cli import main
+from vitascope.frames import PIXEL_FORMATS
+from vitascope.gpu.kernels.rgb import planes_from_rgb
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, face_model):
+    """Run a command line; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+
+    def runner(*words):
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return runner
+
+
+@pytest.fixture(scope="module")
+def motion_file(tmp_path_factory):
+    """Ten moments in which the head turns and the mouth opens."""
+    path = tmp_path_factory.mktemp("motion") / "nod.motion"
+    motions = []
+    for index in range(10):
+        weights = np.zeros(52, np.float32)
+        weights[BLENDSHAPE_INDEX["jawOpen"]] = index / 10
+        motions.append(
+            FaceMotion(
+                rotation=rotation_from_degrees(1.5 * index, 0, 0),
+                blendshapes=weights,
+                pts_seconds=5 + index / 25,
+            )
+        )
+    write_motion(path, motions, frame_rate=25)
+    return path
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory, mesh, astronaut, astronaut_face):
+    """A driver that turns her head and opens her mouth, is away for a while, and comes back; with sound, uneven times."""
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(astronaut, face=astronaut_face)
+        pictures = []
+        for index in range(24):
+            weights = np.zeros(52, np.float32)
+            weights[BLENDSHAPE_INDEX["jawOpen"]] = 0.9 * (index % 12) / 12
+            motion = FaceMotion(rotation=rotation_from_degrees(index % 12, 0, 0), blendshapes=weights)
+            pictures.append(animator.animate(motion)[:320, 60:380].copy())
+    for index in range(14, 18):
+        pictures[index][...] = 128
+    return write_clip(
+        tmp_path_factory.mktemp("driver") / "talk.mp4",
+        width=320,
+        height=320,
+        frame_count=24,
+        frame_rate=Fraction(25),
+        pts=[index * 4 + index % 3 for index in range(24)],
+        time_base=Fraction(1, 100),
+        audio="aac",
+        paint=lambda n: pictures[n],
+    )
+
+
+def decode(path):
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        frames = [
+            (frame.pts * stream.time_base, frame.to_ndarray(format="rgb24"))
+            for frame in container.decode(video=0)
+        ]
+        return frames, {stream.type: stream.codec_context.name for stream in container.streams}
+
+
+def test_motion_moves_the_portrait(run, tmp_path, motion_file, astronaut):
+    out = tmp_path / "a.mp4"
+    code, printed, err = run("animate", EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out)
+    assert (code, err) == (0, "")
+    assert "a.mp4  h264" in printed and "10 frames" in printed and "mesh at 512x512" in printed
+    frames, streams = decode(out)
+    assert [round(float(seconds) * 25) for seconds, _ in frames] == list(range(10))
+    assert streams == {"video": "h264"}
+    first, last = frames[0][1].astype(int), frames[-1][1].astype(int)
+    assert np.abs(first - astronaut).mean() < 4  # coded and decoded
+    assert np.abs(last[60:220, 180:280] - first[60:220, 180:280]).mean() > 8
+    assert np.abs(last[400:, :] - first[400:, :]).mean() < 2
+
+
+def test_sound_and_times_of_the_driver_are_kept_and_lost_faces_are_counted(run, tmp_path, driver):
+    out, motion = tmp_path / "b.mp4", tmp_path / "b.motion"
+    code, printed, _ = run(
+        "animate", EXAMPLES / "astronaut.jpg", "--driver", driver, "-o", out, "--record", motion, "--json"
+    )
+    assert code == 0
+    report = json.loads(printed)
+    assert report["frame_count"] == 24
+    assert 3 <= report["lost_count"] <= 6
+    assert [Path(file["path"]).name for file in report["files"]] == ["b.mp4", "b.motion"]
+    frames, streams = decode(out)
+    given, _ = decode(driver)
+    assert streams == {"video": "h264", "audio": "aac"}
+    assert [seconds for seconds, _ in frames] == [seconds for seconds, _ in given]
+    with MotionReader(motion) as reader:
+        rows = list(reader)
+    assert len(rows) == 24
+    assert rows[0].vertices is not None
+    turned = [row.angles_degrees[0] for row in rows]
+    assert turned[10] - turned[1] > 3
+    replayed = tmp_path / "c.mp4"
+    assert run("animate", EXAMPLES / "astronaut.jpg", "--driver", motion, "-o", replayed)[0] == 0
+    for (_, once), (_, again) in zip(frames, decode(replayed)[0], strict=True):
+        assert np.abs(once.astype(int) - again).mean() < 1.5
+
+
+def test_settings_act(run, tmp_path, motion_file):
+    still = tmp_path / "still.mp4"
+    code, *_ = run(
+        "animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", still,
+        "--expression", "0", "--pose", "0", "--set", "animation.max_side=256", "--quiet",
+    )  # fmt: skip
+    assert code == 0
+    frames, _ = decode(still)
+    assert frames[0][1].shape == (256, 256, 3)
+    assert np.abs(frames[-1][1].astype(int) - frames[0][1]).mean() < 1.5
+    sides = []
+    for name, flags in (("plain", ()), ("mirror", ("--mirror",))):
+        out = tmp_path / f"{name}.mp4"
+        assert run("animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, *flags)[0] == 0
+        sides.append(decode(out)[0][-1][1].astype(int))
+    assert np.abs(sides[0] - sides[1])[60:220, 180:280].mean() > 5
+
+
+def test_a_stretch_of_the_driver(run, tmp_path, motion_file):
+    out = tmp_path / "part.mp4"
+    code, *_ = run(
+        "animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, "--start", "0.1", "--end", "0.3"
+    )
+    assert code == 0
+    frames, _ = decode(out)
+    assert len(frames) == 5 and frames[0][0] == 0
+
+
+def test_pictures_can_be_written(run, tmp_path, motion_file):
+    assert run("animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", tmp_path / "frames")[0] == 0
+    assert len(list((tmp_path / "frames").glob("*.png"))) == 10
+
+
+def test_the_shipped_files_are_found_from_anywhere(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, *_ = run(
+        "animate", "examples/astronaut.jpg", "-d", "examples/talk.motion", "-o", "out.mp4", "--end", "0.2"
+    )
+    assert code == 0
+    assert (tmp_path / "out.mp4").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("missing.jpg", "-d", "{motion}", "-o", "o.mp4"), 3, "missing.jpg: cannot be read"),
+        (("{portrait}", "-d", "missing.mp4", "-o", "o.mp4"), 3, "missing.mp4"),
+        (("{portrait}", "-d", "missing.motion", "-o", "o.mp4"), 3, "missing.motion: cannot be read"),
+        (("{portrait}", "-d", "0", "-o", "o.mp4"), 2, "camera"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "3"), 3, "face 3 was asked for"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "left"), 2, "--face"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--record", "o.txt"), 2, ".motion"),
+        (("{portrait}", "-d", "{motion}", "-o", "{motion}"), 2, "the output is the driver"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.xyz"), 4, "o.xyz"),
+        (("{portrait}", "-d", "{portrait_twin}", "-o", "o.mp4"), 3, "no face in any of its 1 pictures"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_line(run, tmp_path, monkeypatch, motion_file, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    import cv2
+
+    cv2.imwrite("blank.png", np.full((64, 64, 3), 99, np.uint8))
+    names = {"motion": motion_file, "portrait": EXAMPLES / "astronaut.jpg", "portrait_twin": "blank.png"}
+    ended, printed, err = run("animate", *(word.format(**names) for word in words))
+    assert ended == code, err
+    assert printed == ""
+    assert err.count("\n") == 1 and message in err
+    assert not list(tmp_path.glob("o.*"))
+
+
+def test_damaged_motion_leaves_nothing_behind(run, tmp_path, motion_file):
+    broken = tmp_path / "broken.motion"
+    broken.write_bytes(motion_file.read_bytes()[:-9])
+    code, _, err = run("animate", EXAMPLES / "astronaut.jpg", "-d", broken, "-o", tmp_path / "o.mp4")
+    assert code == 3 and "cut off in row 9" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.motion"]
+
+
+@pytest.mark.parametrize("size", [(64, 48), (33, 47)])
+def test_planes_are_those_of_the_reference(size):
+    rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    reference = planes_from_rgb(
+        np.moveaxis(rgb, 2, 0).astype(np.float32) / 255, fmt=PIXEL_FORMATS["yuv420p"], color=OUTPUT_COLOR
+    )
+    for made, expected in zip(planes_of(rgb), reference, strict=True):
+        assert made.shape == expected.shape
+        inner = np.s_[: made.shape[0] - size[0] % 2, : made.shape[1] - size[1] % 2]
+        assert np.abs(made[inner].astype(int) - expected[inner]).max() <= 1

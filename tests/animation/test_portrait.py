@@ -1,0 +1,150 @@
+"""Portraits as people have them: turned, transparent, CMYK, huge, tiny, crowded, empty."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from vitascope.animation.portrait import load_portrait, read_picture
+from vitascope.errors import InputError
+
+MAX = 3840
+
+
+def save(path, rgb, **options):
+    assert cv2.imwrite(str(path), rgb[..., ::-1] if rgb.ndim == 3 else rgb, **options)
+    return path
+
+
+def exif(orientation):
+    """An APP1 segment that says how the picture is turned."""
+    tiff = b"II*\0" + struct.pack("<IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0)
+    body = b"Exif\0\0" + tiff
+    return b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body
+
+
+def test_a_photo(tmp_path, astronaut, face_model):
+    portrait = load_portrait(save(tmp_path / "a.png", astronaut), model=face_model)
+    assert np.array_equal(portrait.rgb, astronaut)
+    assert portrait.notes == ()
+    assert portrait.face.picture_size == (512, 512)
+
+
+@pytest.mark.parametrize(("orientation", "turns"), [(6, 1), (8, 3), (3, 2)])
+def test_exif_rotation_is_applied(tmp_path, astronaut, orientation, turns):
+    made, data = cv2.imencode(
+        ".jpg", np.rot90(astronaut[..., ::-1], turns).copy(), [cv2.IMWRITE_JPEG_QUALITY, 98]
+    )
+    assert made
+    raw = data.tobytes()
+    (tmp_path / "a.jpg").write_bytes(raw[:2] + exif(orientation) + raw[2:])
+    rgb, _ = read_picture(tmp_path / "a.jpg", max_side=MAX)
+    assert np.abs(rgb.astype(int) - astronaut).mean() < 3
+
+
+def test_alpha_lies_on_white(tmp_path, astronaut):
+    bgra = np.dstack((astronaut[..., ::-1], np.full(astronaut.shape[:2], 255, np.uint8)))
+    bgra[:, :100, 3] = 0
+    assert cv2.imwrite(str(tmp_path / "a.png"), bgra)
+    rgb, notes = read_picture(tmp_path / "a.png", max_side=MAX)
+    assert (rgb[:, :100] == 255).all()
+    assert np.array_equal(rgb[:, 100:], astronaut[:, 100:])
+    assert "white" in notes[0]
+
+
+def test_sixteen_bits_and_grey(tmp_path, astronaut):
+    save(tmp_path / "deep.png", astronaut.astype(np.uint16) * 257)
+    rgb, _ = read_picture(tmp_path / "deep.png", max_side=MAX)
+    assert np.abs(rgb.astype(int) - astronaut).max() <= 1
+    save(tmp_path / "grey.png", astronaut[..., 1])
+    rgb, _ = read_picture(tmp_path / "grey.png", max_side=MAX)
+    assert np.array_equal(rgb[..., 0], astronaut[..., 1]) and np.array_equal(rgb[..., 2], astronaut[..., 1])
+
+
+def test_cmyk_is_converted(tmp_path, astronaut):
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(astronaut).convert("CMYK").save(tmp_path / "a.jpg", quality=95)
+    rgb, _ = read_picture(tmp_path / "a.jpg", max_side=MAX)
+    assert rgb.shape == astronaut.shape
+    assert np.abs(rgb.astype(int) - astronaut).mean() < 12
+
+
+def test_huge_pictures_are_shrunk(tmp_path, astronaut, face_model):
+    big = cv2.resize(astronaut, (2600, 2600))
+    portrait = load_portrait(save(tmp_path / "big.jpg", big), model=face_model, max_side=1000)
+    assert portrait.rgb.shape == (1000, 1000, 3)
+    assert "shrunk to 1000x1000" in portrait.notes[0]
+    left, _, right, _ = portrait.face.box
+    assert 300 < left < right < 600
+
+
+def test_a_small_face_in_a_large_picture_is_found(tmp_path, astronaut, face_model):
+    wide = np.full((1400, 2400, 3), 160, np.uint8)
+    wide[800:1160, 1900:2260] = cv2.resize(astronaut, (360, 360), interpolation=cv2.INTER_AREA)
+    portrait = load_portrait(save(tmp_path / "wide.png", wide), model=face_model)
+    left, top, right, bottom = portrait.face.box
+    assert 2000 < left < right < 2120 and 830 < top < bottom < 960
+
+
+def test_a_face_that_fills_the_picture_is_found(tmp_path, astronaut, face_model):
+    tight = cv2.resize(astronaut[60:215, 170:285], None, fx=3, fy=3)
+    portrait = load_portrait(save(tmp_path / "tight.png", tight), model=face_model)
+    assert portrait.face.size_pixels > 200
+
+
+def test_of_several_faces_one_moves(tmp_path, astronaut, face_model):
+    head = astronaut[40:230, 130:320]
+    two = np.full((512, 1000, 3), 190, np.uint8)
+    two[100:400, 40:340], two[40:460, 540:960] = cv2.resize(head, (300, 300)), cv2.resize(head, (420, 420))
+    path = save(tmp_path / "two.png", two)
+    largest = load_portrait(path, model=face_model)
+    assert "2 faces" in largest.notes[0]
+    first, second = (load_portrait(path, model=face_model, face=index) for index in (0, 1))
+    assert first.face.box[0] < second.face.box[0] == largest.face.box[0]
+    with pytest.raises(InputError, match="face 5 was asked for, and there are 2"):
+        load_portrait(path, model=face_model, face=5)
+
+
+def test_no_face_says_so(tmp_path, face_model):
+    path = save(tmp_path / "none.png", np.full((300, 400, 3), 120, np.uint8))
+    with pytest.raises(InputError, match="no face in the portrait"):
+        load_portrait(path, model=face_model, guess=tmp_path / "guess.png")
+    assert not (tmp_path / "guess.png").exists()
+
+
+def test_the_best_guess_is_shown(tmp_path, face_model, astronaut, astronaut_face, monkeypatch):
+    from vitascope.animation import portrait
+
+    monkeypatch.setattr(
+        portrait, "_find", lambda *_, confidence: [astronaut_face] if confidence < 0.2 else []
+    )
+    path = save(tmp_path / "cartoon.png", astronaut)
+    with pytest.raises(InputError, match=r"best guess is at 1\d\d,\d+ to \d+,\d+, shown in .*guess\.png"):
+        load_portrait(path, model=face_model, guess=tmp_path / "guess.png")
+    shown = cv2.imread(str(tmp_path / "guess.png"))
+    assert (shown == (0, 0, 255)).all(axis=2).sum() > 300
+
+
+def test_a_profile_is_warned_of(tmp_path, face_model, astronaut, astronaut_face, monkeypatch):
+    from vitascope.animation import portrait
+    from vitascope.animation.face import rotation_from_degrees
+
+    flip = np.diag([1, -1, -1])
+    turned = np.eye(4, dtype=np.float32)
+    turned[:3, :3] = flip @ rotation_from_degrees(65, 0, 0) @ flip
+    monkeypatch.setattr(portrait, "_find", lambda *_, **__: [replace(astronaut_face, transform=turned)])
+    loaded = load_portrait(save(tmp_path / "p.png", astronaut), model=face_model)
+    assert "turned by 65 degrees" in loaded.notes[0]
+
+
+@pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + bytes(40)])
+def test_what_is_no_picture(tmp_path, data):
+    (tmp_path / "x.png").write_bytes(data)
+    with pytest.raises(InputError, match="not a picture"):
+        read_picture(tmp_path / "x.png", max_side=MAX)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_picture(tmp_path / "missing.png", max_side=MAX)

@@ -1,0 +1,131 @@
+"""Tracking with MediaPipe itself, and whom to follow."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vitascope.animation.face import BLENDSHAPES
+from vitascope.animation.tracking import FaceTracker
+from vitascope.errors import MissingDependencyError, ModelError, UsageError
+
+
+def two_people(astronaut):
+    """The astronaut twice, the right one larger."""
+    import cv2
+
+    head = astronaut[40:230, 130:320]
+    picture = np.full((512, 1024, 3), 200, np.uint8)
+    picture[100:400, 40:340] = cv2.resize(head, (300, 300))
+    picture[40:460, 560:980] = cv2.resize(head, (420, 420))
+    return picture
+
+
+def test_a_face_is_found_where_it_is(astronaut_face):
+    left, top, right, bottom = astronaut_face.box
+    assert 150 < left < right < 300 and 50 < top < bottom < 220
+    assert astronaut_face.blendshape("mouthSmileLeft") > 0.5
+    assert astronaut_face.picture_size == (512, 512)
+    right_eye, left_eye = astronaut_face.landmarks[468], astronaut_face.landmarks[473]
+    assert right_eye[0] < left_eye[0]  # the person's right is at the picture's left
+
+
+def test_nobody_is_nobody(face_model):
+    with FaceTracker(face_model) as tracker:
+        assert tracker.track(np.full((120, 160, 3), 90, np.uint8), pts_seconds=0.0) is None
+        assert tracker.find(np.zeros((3, 5, 3), np.uint8), pts_seconds=0.04) == []
+
+
+def test_a_video_keeps_to_one_person_and_says_who_is_new(face_model, astronaut):
+    blank = np.full_like(astronaut, 128)
+    with FaceTracker(face_model) as tracker:
+        pictures = [astronaut, np.roll(astronaut, 3, axis=1), blank, astronaut]
+        faces = [tracker.track(picture, pts_seconds=index / 30) for index, picture in enumerate(pictures)]
+    assert [face is None for face in faces] == [False, False, True, False]
+    assert faces[0].is_new and not faces[1].is_new and faces[3].is_new
+    assert faces[0].track == faces[1].track < faces[3].track
+    assert faces[1].landmarks[1, 0] == pytest.approx(faces[0].landmarks[1, 0] + 3, abs=2)
+
+
+def test_times_that_stand_still_are_no_error(face_model, astronaut):
+    with FaceTracker(face_model) as tracker:
+        for _ in range(3):
+            assert tracker.track(astronaut, pts_seconds=1.0) is not None
+        assert tracker.track(astronaut, pts_seconds=0.2) is not None
+
+
+@pytest.mark.parametrize(("follow", "expected"), [("largest", 770), (0, 190), (1, 770)])
+def test_one_of_several_is_chosen(face_model, astronaut, follow, expected):
+    with FaceTracker(face_model, max_faces=4, follow=follow) as tracker:
+        face = tracker.track(two_people(astronaut), pts_seconds=0.0)
+    left, _, right, _ = face.box
+    assert abs((left + right) / 2 - expected) < 60
+
+
+def test_the_followed_one_stays_the_followed_one(face_model, astronaut_face):
+    with FaceTracker(face_model, mode="image", max_faces=2) as tracker:
+        other = replace(astronaut_face, landmarks=astronaut_face.landmarks * 0.9 + np.float32([250, 100, 0]))
+        assert tracker.choose([astronaut_face, other]).box == astronaut_face.box
+        grown = replace(other, landmarks=other.landmarks * 1.4 - np.float32([100, 50, 0]))
+        again = tracker.choose([grown, astronaut_face])
+        assert again.box == astronaut_face.box and not again.is_new
+        assert tracker.choose([]) is None
+        assert tracker.choose([grown, astronaut_face]).is_new
+
+
+def test_a_missing_number_is_nobody(face_model, astronaut_face):
+    with FaceTracker(face_model, mode="image", follow=3) as tracker:
+        assert tracker.choose([astronaut_face]) is None
+
+
+def test_without_refinement_there_are_no_weights(face_model, astronaut):
+    with FaceTracker(face_model, mode="image", refine=False) as tracker:
+        face = tracker.find(astronaut)[0]
+    assert face.blendshapes.shape == (len(BLENDSHAPES),)
+    assert not face.blendshapes.any()
+
+
+def test_live_input_comes_back_by_itself(face_model, astronaut):
+    came = threading.Event()
+    faces = []
+
+    def take(found):
+        faces.extend(found)
+        came.set()
+
+    with FaceTracker(face_model, mode="live") as tracker:
+        with pytest.raises(UsageError, match="submit"):
+            tracker.find(astronaut)
+        tracker.submit(astronaut, pts_seconds=12.5, on_faces=take)
+        assert came.wait(20)
+    assert faces[0].pts_seconds == 12.5
+    assert faces[0].picture_size == (512, 512)
+    with FaceTracker(face_model) as tracker, pytest.raises(UsageError, match="live"):
+        tracker.submit(astronaut, pts_seconds=0.0, on_faces=take)
+
+
+def test_other_files_are_no_model(tmp_path, face_model):
+    (tmp_path / "x.task").write_bytes(b"nothing")
+    with pytest.raises(ModelError, match="not a Face Landmarker"):
+        FaceTracker(tmp_path / "x.task")
+    with pytest.raises(ModelError):
+        FaceTracker(tmp_path / "missing.task")
+
+
+def test_without_mediapipe_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mediapipe", None)
+    with pytest.raises(MissingDependencyError, match=r"vitascope\[animate\]"):
+        FaceTracker(tmp_path / "x.task")
+
+
+def test_opencv_is_the_build_without_a_screen(face_model):
+    """MediaPipe beside our OpenCV: none of it may write over cv2 with a build that needs libGL."""
+    from importlib.metadata import distributions
+
+    names = {(found.metadata["Name"] or "").lower() for found in distributions()}
+    assert "opencv-python-headless" in names
+    assert not names & {"opencv-contrib-python", "opencv-python"}
