@@ -134,6 +134,11 @@ class Camera:
         return self._state
 
     @property
+    def is_over(self) -> bool:
+        """True once it was closed; a camera that was unplugged may come back."""
+        return self._is_stopped
+
+    @property
     def captured_count(self) -> int:
         """Pictures that came, also those that nobody took."""
         return self._captured

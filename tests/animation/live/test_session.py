@@ -40,6 +40,7 @@ class ScriptedCamera:
 
     def __init__(self) -> None:
         self.captured_count = 0
+        self.is_over = False
         self._changed = threading.Condition()
         self._newest: CameraPicture | None = None
 

@@ -24,7 +24,6 @@ from vitascope.animation.face import Animator, FaceMotion, RgbPicture, TrackedFa
 from vitascope.animation.live.controls import Controls
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.mirror import Mirror
-from vitascope.animation.motion import MotionEstimator
 from vitascope.animation.motion_file import MotionWriter
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
@@ -35,7 +34,7 @@ from vitascope.media.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["LiveOptions", "LiveSession", "PictureSource", "similarity"]
+__all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Tracker", "similarity"]
 
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
 _NOTHING_IN_COMMON = 0.02
@@ -53,6 +52,11 @@ class PictureSource(Protocol):
         """Pictures that came, also those that nobody took."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """True when no picture will come any more."""
+        ...
+
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
         """The newest picture that was not taken yet; None when none came in time."""
         ...
@@ -63,6 +67,28 @@ class Tracker(Protocol):
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
         """The followed face; None while it cannot be seen."""
+        ...
+
+
+class Estimator(Protocol):
+    """What makes motion of faces, such as ``animation.motion.MotionEstimator``."""
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        """The motion of the next picture."""
+        ...
+
+    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+        """Take the face that is seen now for neutral; False when there is none."""
+        ...
+
+    def find_neutral(self) -> bool:
+        """Take the best face seen so far for neutral; False when there is none."""
+        ...
+
+    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
+        """Change the windows, in frames."""
         ...
 
 
@@ -123,7 +149,7 @@ class LiveSession:
         source: PictureSource,
         *,
         tracker: Tracker,
-        estimator: MotionEstimator,
+        estimator: Estimator,
         animator: Animator,
         size: tuple[int, int],
         outlets: Sequence[SinkOutlet],
@@ -205,6 +231,8 @@ class LiveSession:
     def _captured(self) -> Iterator[CameraPicture]:
         while not self._is_over():
             picture = self._source.take(timeout_seconds=_WAIT_SECONDS)
+            if picture is None and self._source.is_over:
+                return
             if picture is None or self.controls.state.paused:
                 continue
             if self._began is None:

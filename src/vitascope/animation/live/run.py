@@ -1,0 +1,193 @@
+"""``vitascope animate`` live: everything that a session needs, opened from settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+from vitascope.animation.canonical_mesh import read_canonical_mesh
+from vitascope.animation.live.background import GreenScreen
+from vitascope.animation.live.controls import Controls, LiveState
+from vitascope.animation.live.report import LiveReport
+from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, PictureSource, Tracker
+from vitascope.animation.live.sources import FilmSource, ReplaySource
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mirror import Mirror
+from vitascope.animation.motion import MotionEstimator
+from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
+from vitascope.animation.offline import MODEL_NAME, gains_of, open_mesh_animator, tracking_options
+from vitascope.animation.portrait import load_portrait
+from vitascope.animation.tracking import FaceTracker, require_mediapipe
+from vitascope.config import LoadedSettings
+from vitascope.errors import UsageError
+from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.media.camera import Camera, open_capture
+from vitascope.media.sinks.outlet import SinkOutlet
+from vitascope.media.sinks.registry import make_sink
+from vitascope.media.sinks.sink import Sink, SinkFormat
+from vitascope.media.sinks.window import WindowSink
+from vitascope.models.selfie import SelfieNetwork
+from vitascope.models.store import ModelStore
+
+__all__ = ["animate_live", "is_camera"]
+
+
+def is_camera(driver: str) -> bool:
+    """True for what names a camera and not a file: a number, or an address."""
+    return (driver.isdecimal() and not Path(driver).exists()) or "://" in driver or driver.startswith("/dev/")
+
+
+def animate_live(
+    portrait: Path,
+    driver: str,
+    sinks: Sequence[str],
+    *,
+    loaded: LoadedSettings,
+    store: ModelStore,
+    record: Path | None = None,
+    seconds: float | None = None,
+    on_session: Callable[[LiveSession], object] | None = None,
+    on_report: Callable[[LiveReport], object] | None = None,
+    on_message: Callable[[str], object] | None = None,
+    fetch_progress: Callable[[str, int, int], None] | None = None,
+) -> LiveReport:
+    """Animate a portrait into sinks until somebody quits.
+
+    Args:
+        portrait: A picture file.
+        driver: A camera's number or address; a video or a ``.motion`` file is played at its own pace.
+        sinks: As ``media.sinks.registry.make_sink`` takes them; at least one.
+        loaded: Settings.
+        store: Where the tracker's model lies, or is fetched to.
+        record: Where to keep the driver's motion (``.motion``).
+        seconds: When to stop by itself; None runs until the key Q or the driver's end.
+        on_session: Given the session before it runs, for keys and ``stop``.
+        on_report: Told a report when R was pressed.
+        on_message: Told, in one line, what should be known at once.
+        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+
+    Returns:
+        The report of the whole run.
+
+    Raises:
+        UsageError: No sink, or one that does not exist; a recording to record.
+        InputError: Portrait or driver cannot be read.
+        ModelError: The tracker's model cannot be had.
+        MissingDependencyError: MediaPipe is not installed.
+        PipelineError: A stage failed.
+    """
+    if not sinks:
+        raise UsageError("live animation needs a sink; window, mjpeg and file:out.mp4 are some")
+    settings = loaded.settings
+    made_sinks = [make_sink(spec) for spec in sinks]
+    replays = driver.lower().endswith(MOTION_SUFFIX)
+    if record is not None and (replays or record.suffix.lower() != MOTION_SUFFIX):
+        raise UsageError(
+            f"{record}: motion of a camera or a video is recorded, to a name that ends in {MOTION_SUFFIX}"
+        )
+    require_mediapipe()
+    model = store.pull(
+        MODEL_NAME, progress=None if fetch_progress is None else partial(fetch_progress, MODEL_NAME)
+    )
+    mesh = read_canonical_mesh(model)
+    wanted = settings.animation
+    face = load_portrait(portrait, model=model, face=wanted.face, max_side=wanted.max_side)
+    height, width = (side // 2 * 2 for side in face.rgb.shape[:2])  # encoders take even sides
+    face = replace(face, rgb=face.rgb[:height, :width].copy())
+    options, performance = tracking_options(settings), settings.performance
+    controls = Controls(
+        LiveState(smoothing_window=options.expression_window, mirror=wanted.mirror), on_message=on_message
+    )
+    for sink in made_sinks:
+        if isinstance(sink, WindowSink):
+            sink.on_key = controls.press
+    with ExitStack() as stack:
+        animator = stack.enter_context(open_mesh_animator(face, mesh=mesh, model=model, settings=settings))
+        source: PictureSource
+        tracker: Tracker
+        estimator: Estimator
+        if replays:
+            replay = stack.enter_context(ReplaySource(Path(driver)))
+            source = tracker = estimator = replay
+        else:
+            source = _open_pictures(driver, loaded, on_message)
+            stack.enter_context(source)
+            tracker = stack.enter_context(
+                FaceTracker(
+                    model,
+                    max_faces=options.max_faces,
+                    follow=options.follow,
+                    refine=options.refine,
+                    min_confidence=options.min_confidence,
+                )
+            )
+            estimator = MotionEstimator(
+                mesh,
+                neutral=options.neutral,
+                pose_window=options.pose_window,
+                expression_window=options.expression_window,
+            )
+        recorder = None if record is None else stack.enter_context(MotionWriter(record, frame_rate=30.0))
+        selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
+        stack.callback(selfie.close)
+        made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
+        outlets = [stack.enter_context(_outlet(sink, made, on_message)) for sink in made_sinks]
+        session = LiveSession(
+            source,
+            tracker=tracker,
+            estimator=estimator,
+            animator=animator,
+            size=(width, height),
+            outlets=outlets,
+            controls=controls,
+            options=LiveOptions(
+                target_fps=performance.target_fps,
+                skip_similarity=performance.frame_skip_threshold if performance.frame_skip_enabled else None,
+                pose_window=settings.tracking.pose_smoothing_window,
+                seconds=seconds,
+            ),
+            mirror=Mirror(mesh),
+            on_background=GreenScreen(selfie),
+            recorder=recorder,
+            set_strength=partial(_set_strength, animator, loaded),
+            on_report=on_report,
+            on_message=on_message,
+            sampler=stack.enter_context(UtilisationSampler()),
+        )
+        if on_session is not None:
+            on_session(session)
+        report = session.run()
+        if recorder is not None:
+            recorder.finish()
+    # Closing the sinks may still have failed: a disk that is full, say.
+    return replace(report, sinks=tuple(outlet.report() for outlet in outlets))
+
+
+def _open_pictures(
+    driver: str, loaded: LoadedSettings, on_message: Callable[[str], object] | None
+) -> Camera | FilmSource:
+    if not is_camera(driver):
+        return FilmSource(Path(driver))
+    source = int(driver) if driver.isdecimal() else driver
+    lines = {"lost": f"camera {driver} is gone; waiting for it", "connected": f"camera {driver} is there"}
+    tell = None if on_message is None else (lambda state: on_message(lines[state]))
+    return Camera(
+        partial(open_capture, source, frame_rate=loaded.settings.performance.target_fps), on_state=tell
+    )
+
+
+def _outlet(sink: Sink, made: SinkFormat, on_message: Callable[[str], object] | None) -> SinkOutlet:
+    def tell(outlet: SinkOutlet, error: Exception) -> None:
+        if on_message is not None:
+            on_message(f"{outlet.name} stopped: {' '.join(str(error).split())}")
+
+    return SinkOutlet(sink, made, on_failure=tell)
+
+
+def _set_strength(animator: MeshAnimator, loaded: LoadedSettings, strength: float) -> None:
+    gains = gains_of(loaded.settings)
+    animator.gains = replace(gains, expression=gains.expression * strength, pose=gains.pose * strength)
