@@ -44,6 +44,10 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
         def record(self, stream=None):
             diary.append(("record", (stream or Stream.current[-1]).ptr, self.number))
 
+        @property
+        def done(self):
+            return True
+
         def synchronize(self):
             diary.append(("host waits", self.number))
 
@@ -104,7 +108,11 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
     class OutOfMemoryError(MemoryError):
         pass
 
+    class CUDARuntimeError(RuntimeError):
+        pass
+
     cupy.asarray = on_gpu
+    cupy.ascontiguousarray = lambda array: np.asanyarray(array, order="C")
     cupy.asnumpy = lambda array: np.array(array)
     cupy.empty = lambda shape, dtype=np.float32: np.full(shape, 77, dtype).view(FakeArray)
     cupy.zeros = lambda shape, dtype=np.float32: np.zeros(shape, dtype).view(FakeArray)
@@ -115,7 +123,8 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
         Stream=Stream,
         MemoryPointer=lambda memory, offset: memory,
         UnownedMemory=unowned,
-        alloc_pinned_memory=bytearray,
+        PinnedMemory=lambda size, flags=0: bytearray(size),
+        PinnedMemoryPointer=lambda memory, offset: memory,
         get_current_stream=lambda: Stream.current[-1],
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         nvtx=types.SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None),
@@ -128,7 +137,10 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
             },
             memGetInfo=lambda: (3 * 2**30, 80 * 2**30),
             memcpyAsync=memcpy,
+            memcpyHostToDevice=1,
             memcpyDeviceToHost=2,
+            hostAllocPortable=1,
+            CUDARuntimeError=CUDARuntimeError,
         ),
     )
     return cupy

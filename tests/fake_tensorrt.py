@@ -181,7 +181,8 @@ def fake_tensorrt(*, version="11.4.0.106", build_error=None, refuses_timings=Fal
 
     class Engine:
         def __init__(self, plan, logger):
-            limits, _, model = bytes(plan)[4:].partition(b"\0")
+            self.plan = bytes(plan)
+            limits, _, model = self.plan[4:].partition(b"\0")
             self.session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
             self.limits, self.logger = eval(limits), logger
             self.tensors = {
@@ -201,6 +202,13 @@ def fake_tensorrt(*, version="11.4.0.106", build_error=None, refuses_timings=Fal
 
         def get_tensor_shape(self, name):
             return tuple(side if isinstance(side, int) else -1 for side in self.tensors[name][1].shape)
+
+        def get_tensor_profile_shape(self, name, profile_index):
+            assert profile_index == 0
+            return [list(shape) for shape in self.limits[name]]
+
+        def serialize(self):
+            return memoryview(self.plan)  # IHostMemory speaks the buffer protocol
 
         def create_execution_context(self):
             return Context(self.session, self.limits, self.logger)

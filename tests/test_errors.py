@@ -17,10 +17,15 @@ CODES = {
     "ModelUnavailableError": 5,
     "ModelChecksumError": 5,
     "EngineError": 5,
+    "BatchingError": 5,
+    "RequestRejectedError": 5,
+    "BatcherStoppedError": 5,
     "DeviceError": 5,
     "DeviceMemoryError": 5,
     "KernelCompileError": 5,
+    "MemoryLimitError": 5,
     "MissingDependencyError": 5,
+    "WorkerError": 1,
 }
 
 

@@ -14,9 +14,14 @@
         │   └── ModelChecksumError     5   the bytes are not those the catalogue names
         ├── EngineError                5   an inference engine that failed
         │   └── DeviceMemoryError      5   a GPU that has too little memory left
+        ├── BatchingError              5   a request that a batcher did not compute
+        │   ├── RequestRejectedError   5   no room, or its deadline passed
+        │   └── BatcherStoppedError    5   the batcher does not run any more, or not yet
         ├── DeviceError                5   a GPU that is missing, or that cannot be used
+        ├── MemoryLimitError           5   a pool of memory whose cap is reached
         ├── KernelCompileError         5   CUDA source that the driver's compiler refused
         ├── MissingDependencyError     5   an optional package that is not installed
+        ├── WorkerError                1   a worker process that ended, or could not be started
         └── PipelineError              the code of its first cause; also an ExceptionGroup
 
 A message says what failed, what was met, what was expected and what to do; it names the file it is about and
@@ -29,6 +34,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "BatcherStoppedError",
+    "BatchingError",
     "ConfigError",
     "CorruptInputError",
     "DeviceError",
@@ -36,14 +43,17 @@ __all__ = [
     "EngineError",
     "InputError",
     "KernelCompileError",
+    "MemoryLimitError",
     "MissingDependencyError",
     "ModelChecksumError",
     "ModelError",
     "ModelUnavailableError",
     "OutputError",
     "PipelineError",
+    "RequestRejectedError",
     "UsageError",
     "VitascopeError",
+    "WorkerError",
     "one_line",
 ]
 
@@ -104,8 +114,28 @@ class DeviceMemoryError(EngineError):
     """A GPU ran out of memory; the message says how much was wanted and how much was free."""
 
 
+class BatchingError(VitascopeError):
+    """A request that a batcher did not compute."""
+
+    exit_code = 5
+
+
+class RequestRejectedError(BatchingError):
+    """A request that was turned away: the queue was full, or its deadline passed while it waited."""
+
+
+class BatcherStoppedError(BatchingError):
+    """A request to a batcher that was stopped, or not started."""
+
+
 class DeviceError(VitascopeError):
     """A GPU that was asked for and is missing, or whose driver cannot be used; the message says what would help."""
+
+    exit_code = 5
+
+
+class MemoryLimitError(VitascopeError, MemoryError):
+    """A pool of host memory lends no more: all of it is lent, or one request is larger than the whole pool."""
 
     exit_code = 5
 
@@ -120,6 +150,10 @@ class MissingDependencyError(VitascopeError, ImportError):
     """An optional package is needed and not installed; the message names the extra that brings it."""
 
     exit_code = 5
+
+
+class WorkerError(VitascopeError):
+    """A worker process that ended by itself (killed, out of memory), or could not be started."""
 
 
 class PipelineError(ExceptionGroup[Exception], VitascopeError):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skimage import data
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +30,8 @@ def mesh(face_model):
 @pytest.fixture(scope="session")
 def astronaut():
     """uint8 [512, 512, 3]."""
+    from skimage import data  # not at the top: tests that need no photograph run without scikit-image
+
     return np.ascontiguousarray(data.astronaut())
 
 

@@ -6,10 +6,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from faces import made_face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faces import made_face
 from vitascope.animation.canonical_mesh import fit_pose, read_canonical_mesh
 from vitascope.animation.face import angles_of
 from vitascope.animation.landmarks import EYES, FACE_OVAL, INNER_LOWER_LIP, INNER_UPPER_LIP

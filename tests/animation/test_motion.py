@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from faces import made_face
+
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.motion import MotionEstimator, neutral_score

@@ -58,7 +58,7 @@ def motion_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory, mesh, astronaut, astronaut_face):
-    """A driver that turns her head and opens her mouth, is away for a while, and comes back; with sound, uneven times."""
+    """A driver who turns her head, opens her mouth, is away for a while, and comes back; sound, uneven times."""
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(astronaut, face=astronaut_face)
         pictures = []

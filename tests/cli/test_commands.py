@@ -267,9 +267,9 @@ def test_flags_beat_set_beats_file_beats_profile(run, clip, tmp_path):
 
 def test_a_setting_that_arrives_later_is_said_so(run, clip, tmp_path):
     _, _, err = run(
-        "segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--set", "gpu.max_vram_usage=0.5"
+        "segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--set", "animation.batch_size=2"
     )
-    assert "gpu.max_vram_usage" in err
+    assert "animation.batch_size" in err
     assert "no effect yet" in err
 
 
@@ -335,7 +335,7 @@ def test_config_show(run, tmp_path):
     assert "my.yaml:2" in rows["edges.grow_px"]
     assert "profile fast" in rows["model.name"]
     assert "8-16" in rows["model.batch_size"]
-    assert "arrives with" in rows["gpu.max_vram_usage"]
+    assert "arrives with" in rows["performance.gpu_memory_fraction"]
     assert json.loads(run("config", "show", "--json")[1])[0]["key"]
     yaml = tmp_path / "again.yaml"
     yaml.write_text(run("config", "show", "--profile", "fast", "-c", settings, "--yaml")[1])

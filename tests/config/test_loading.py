@@ -141,12 +141,12 @@ def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_rows_cover_everything_once_with_origin_and_meaning() -> None:
-    loaded = load_settings(profile="animator", assignments=["gpu.max_vram_usage=0.5"])
+    loaded = load_settings(profile="animator", assignments=["performance.gpu_memory_fraction=0.5"])
     rows = {row.key: row for row in loaded.rows()}
     assert len(rows) == len(loaded.rows())
     assert {key.partition(".")[0] for key in rows} == set(Settings.model_fields)
-    assert rows["gpu.max_vram_usage"].value_text == "0.5"
-    assert rows["gpu.max_vram_usage"].arrives_with == "the GPU toolkit"
+    assert rows["performance.gpu_memory_fraction"].value_text == "0.5"
+    assert rows["performance.gpu_memory_fraction"].arrives_with == "the animator"
     assert rows["animation.batch_size"].value_text == "4"
     assert str(rows["animation.batch_size"].origin) == "profile animator"
     assert str(rows["video.stereo"].origin) == "default"
@@ -154,21 +154,33 @@ def test_rows_cover_everything_once_with_origin_and_meaning() -> None:
 
 
 def test_only_what_the_user_set_himself_counts_as_inactive(tmp_path: Path) -> None:
-    path = write(tmp_path, "gpu:\n  max_vram_usage: 0.5\nmodel:\n  batch_size: 8\n")
+    path = write(tmp_path, "performance:\n  gpu_memory_fraction: 0.5\nmodel:\n  batch_size: 8\n")
     loaded = load_settings(
         profile="animator", files=[path], assignments=["performance.target_fps=30", "video.stereo=sbs"]
     )
-    assert [row.key for row in loaded.inactive()] == ["gpu.max_vram_usage", "performance.target_fps"]
+    keys = [row.key for row in loaded.inactive()]
+    assert keys == ["performance.target_fps", "performance.gpu_memory_fraction"]
     assert load_settings(profile="animator").inactive() == []
 
 
 def test_which_settings_act_now() -> None:
     acting = {row.key for row in load_settings().rows() if row.arrives_with is None}
-    sections = ("video.", "output.", "edges.")
+    sections = ("video.", "output.", "edges.", "tracking.")
     assert {key for key in acting if not key.startswith(sections)} == {
         "model.name",
         "model.kind",
         "model.person_class",
+        "animation.brows",
+        "animation.calibrate",
+        "animation.expression",
+        "animation.eyes",
+        "animation.face",
+        "animation.gaze",
+        "animation.max_side",
+        "animation.mirror",
+        "animation.mouth",
+        "animation.neutral",
+        "animation.pose",
         "model.batch_size",
         "model.warm_up_frames",
         "model.input_size",
@@ -176,19 +188,48 @@ def test_which_settings_act_now() -> None:
         "model.backend",
         "gpu.device",
         "gpu.device_id",
+        "gpu.device_ids",
+        "model.num_workers",
+        "model.prefetch_factor",
+        "processing.use_multiprocessing",
+        "processing.chunk_size",
+        "processing.overlap_frames",
+        "pipeline.stages.preprocess.cuda_streams",
+        "pipeline.stages.postprocess.threads",
+        "dataloader.persistent_workers",
+        "batching.dynamic.min_batch_size",
+        "batching.dynamic.max_batch_size",
+        "batching.dynamic.timeout_ms",
+        "tensorrt.cache_dir",
+        "tensorrt.precision.fp16",
+        "tensorrt.precision.int8",
+        "tensorrt.workspace_gb",
         "gpu.precision",
         "gpu.decoder_sessions",
         "gpu.encoder",
+        "gpu.max_vram_usage",
+        "gpu.memory_fraction",
         "gpu.cudnn_benchmark",
         "gpu.cudnn_deterministic",
         "gpu.allow_tf32",
         "performance.mode",
         "processing.num_threads",
+        "processing.enable_caching",
+        "processing.cache_size_gb",
+        "inference.skip_static",
+        "inference.region",
+        "inference.region_margin",
+        "inference.recheck_frames",
+        "inference.early_exit",
+        "inference.early_exit_confidence",
+        "inference.scales",
         "processing.max_queue_size",
         "processing.max_queue_mb",
         "pipeline.stages.decode.threads",
         "pipeline.stages.inference.batch_size",
         "pipeline.stages.encode.threads",
+        "dataloader.pin_memory",
+        "debug.profile_performance",
     }
     assert all(row.arrives_with is None for row in load_settings().rows() if row.key.startswith(sections))
 

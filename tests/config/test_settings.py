@@ -73,8 +73,8 @@ def test_later_work_is_named_by_its_part() -> None:
     assert {entry.arrives_with for entry in FIELDS} <= {None, *Arrival}
     assert setting_fields()["performance.frame_skip_enabled"].arrives_with is Arrival.ANIMATOR
     assert setting_fields()["performance.auto_tune"].arrives_with is Arrival.TUNING
-    assert setting_fields()["gpu.memory_fraction"].arrives_with is Arrival.GPU_TOOLKIT
-    assert setting_fields()["tensorrt.workspace_gb"].arrives_with is Arrival.GPU_TOOLKIT
+    assert setting_fields()["gpu.memory_fraction"].arrives_with is None
+    assert setting_fields()["tensorrt.workspace_gb"].arrives_with is None
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "edges.threshold": st.one_of(st.none(), st.just((0.25, 0.75)), st.tuples(st.just(0.0), FLOATS)),
     "edges.grow_px": st.floats(-256, 256),
     "edges.temporal_smoothing": FLOATS,
+    "inference.scales": st.lists(st.floats(0.25, 4), min_size=1, max_size=3),
     "processing.num_threads": st.one_of(st.none(), st.integers(0, 4096)),
     "pipeline.stages.inference.batch_size": st.one_of(st.none(), BATCHES),
     "tensorrt.precision.int8": st.booleans(),

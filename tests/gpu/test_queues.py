@@ -308,3 +308,35 @@ def test_reports_are_safe_while_the_queue_is_in_use():
         last = report.count
     producer.join(PATIENCE_SECONDS)
     assert queue.report().count == 2000
+
+
+def test_a_wait_for_an_item_can_be_given_up():
+    queue = BoundedQueue("q", limits=QueueLimits(items=1))
+    assert queue.get(timeout_seconds=0) is Mark.NOTHING_YET
+    assert queue.get(timeout_seconds=0.01) is Mark.NOTHING_YET
+    queue.put("a")
+    assert queue.get(timeout_seconds=0) == (0, "a")
+    queue.end()
+    assert queue.get(timeout_seconds=0) is Mark.END
+    assert queue.report().get_wait_seconds >= 0.01
+
+
+def test_a_wait_for_room_can_be_given_up_and_the_item_is_not_taken():
+    queue = BoundedQueue("q", limits=QueueLimits(items=1))
+    queue.put("a")
+    with pytest.raises(TimeoutError, match=r"'q' had no room for 0\.01 s"):
+        queue.put("b", timeout_seconds=0.01)
+    assert queue.get() == (0, "a")
+    assert queue.put("c", timeout_seconds=0)
+    assert queue.report().count == 2
+
+
+def test_whoever_waits_for_room_sees_new_limits():
+    queue = BoundedQueue("q", limits=QueueLimits(items=1))
+    queue.put("a")
+    waiting = threading.Thread(target=queue.put, args=("b",))
+    waiting.start()
+    queue.relax(QueueLimits(items=2))
+    waiting.join(timeout=10)
+    assert not waiting.is_alive()
+    assert queue.report().occupancy == 2

@@ -27,7 +27,7 @@ WAYS = ["tensorrt", "ONNX Runtime with TensorRT", "ONNX Runtime with TensorRT-RT
 @pytest.fixture(params=[(way, graph) for way in range(4) for graph in (False, True) if way or not graph])
 def network(request, rvm_model_path, tmp_path):
     way, cuda_graph = request.param
-    _, open_one = gpu_openers(GpuOptions(cache_dir=tmp_path, precision="fp32", cuda_graph=cuda_graph))[way]
+    _, _, open_one = gpu_openers(GpuOptions(cache_dir=tmp_path, precision="fp32", cuda_graph=cuda_graph))[way]
 
     def open_engines(encoder, decoder):
         of_encoder, of_decoder = engine_profiles(encoder, decoder, PICTURES, most_eyes=2)

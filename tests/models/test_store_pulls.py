@@ -17,9 +17,9 @@ from file_server import FileServer, serve
 from store_homes import CONTENT, FROM_PYPI, catalogue_data, from_url, leave, make_store, names_in
 
 from vitascope.errors import ModelUnavailableError
+from vitascope.file_lock import exclusive_lock
 from vitascope.models import fetching
 from vitascope.models.catalogue import Catalogue, load_catalogue
-from vitascope.models.file_lock import exclusive_lock
 from vitascope.models.store import ModelStore, Verdict
 
 # --- fetching ------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_two_processes_fetch_once(server: FileServer, tmp_path: Path) -> None:
 
 HOLD = """
 import sys, time, pathlib
-from vitascope.models.file_lock import exclusive_lock
+from vitascope.file_lock import exclusive_lock
 with exclusive_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

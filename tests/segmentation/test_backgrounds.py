@@ -90,3 +90,28 @@ def test_a_still_is_fitted_once(tmp_path):
 def test_a_missing_background_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.png"):
         Background(tmp_path / "nowhere.png")
+
+
+@pytest.mark.parametrize("rate", [Fraction(24), Fraction(10)])
+def test_far_into_a_film_it_is_where_it_would_have_played_to(tmp_path, rate):
+    """A process that begins in the middle of a film asks for that moment first, and whole loops are not played."""
+    path = write_clip(
+        tmp_path / "behind.mp4",
+        frame_count=5,
+        frame_rate=Fraction(12),
+        paint=lambda n: np.full((64, 96, 3), 40 * n, np.uint8),
+    )
+    like = solid_frame(PIXEL_FORMATS["yuv420p"], (64, 96), RED)
+
+    def frame(n):
+        return replace(like, pts=7 + n, time_base=1 / rate)
+
+    regions = [Region(0, 0, 96, 64)]
+    begin = 7 / rate
+    with Background(path, begin_seconds=begin) as played:
+        shown = [played.behind(frame(n), regions).planes[0].mean() for n in range(80)]
+    assert len(set(shown)) == 5
+    for start in (1, 33, 50, 79):
+        with Background(path, begin_seconds=begin) as jumped:
+            ours = [jumped.behind(frame(n), regions).planes[0].mean() for n in range(start, 80)]
+        assert ours == shown[start:]

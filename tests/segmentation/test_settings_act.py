@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import ClassVar
+
 import av
 import numpy as np
 import pytest
@@ -11,7 +14,10 @@ from skimage import data
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
+from vitascope.device import Device
 from vitascope.errors import CorruptInputError, DeviceError, UsageError
+from vitascope.gpu import streams as streams_module
+from vitascope.gpu.profiling.document import load_profile
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation import writing
 from vitascope.segmentation.networks import ChosenNetwork
@@ -211,6 +217,9 @@ def test_mask_max_width(clip, tmp_path, scripted, most, width, height):
     [
         ("gpu.precision", "fp32"),
         ("gpu.decoder_sessions", 2),
+        ("gpu.max_vram_usage", 0.5),
+        ("gpu.memory_fraction", 0.3),
+        ("dataloader.pin_memory", False),
         ("gpu.cudnn_benchmark", False),
         ("gpu.cudnn_deterministic", True),
         ("gpu.allow_tf32", False),
@@ -233,6 +242,32 @@ def test_the_number_of_the_gpu_reaches_the_device():
         Segmenter(profile="fast", settings={"gpu.device": "cuda", "gpu.device_id": 7})
 
 
+def test_profile_performance(clip, tmp_path, scripted):
+    def run(wanted):
+        out = tmp_path / f"{wanted}.mp4"
+        with Segmenter(settings={"debug.profile_performance": wanted}) as segmenter:
+            return out, segmenter.write(clip, [("key", out)])
+
+    out, report = run(wanted=False)
+    assert not list(tmp_path.glob("*.json"))
+    assert not any(note.startswith("profile") for note in report.notes)
+    out, report = run(wanted=True)
+    document = load_profile(f"{out}.profile.json")
+    stages = {row["path"][0]: row for row in document["summary"] if len(row["path"]) == 1}
+    assert {stage.name for stage in report.pipeline.stages} <= set(stages)
+    # A source is asked once more, and then has nothing; batches are taken item by item.
+    assert stages["decode"]["count"] == report.frame_count + 1
+    assert stages["encode"]["count"] == stages["postprocess"]["count"] == report.frame_count
+    for stage in report.pipeline.stages:
+        assert stages[stage.name]["total_seconds"] <= stage.busy_seconds
+    assert {row["name"] for row in document["threads"]} >= {f"vitascope-{name}" for name in ("decode", "encode")}
+    assert document["verdict"]["main"]["advice"]
+    assert len(document["utilisation"]) >= 2
+    events = json.loads((tmp_path / "True.mp4.trace.json").read_text())["traceEvents"]
+    assert {event["name"] for event in events if event["ph"] == "X"} >= set(stages)
+    assert any(str(out) in note for note in report.notes)
+
+
 def test_opencv_gets_its_threads_back():
     import cv2
 
@@ -242,10 +277,66 @@ def test_opencv_gets_its_threads_back():
     assert cv2.getNumThreads() == 2
 
 
+class Streams:
+    """In the place of ``JobStreams``: what it was made with, and whether it was closed."""
+
+    made: ClassVar[list[Streams]] = []
+
+    def __init__(self, device, **options):
+        self.options = options
+        self.closed = False
+        self.made.append(self)
+
+    def of_memory(self):
+        return {name: self.options[name] for name in ("max_vram_usage", "memory_fraction", "pin_memory")}
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def gpu_streams(monkeypatch):
+    monkeypatch.setattr(segmenter_module, "select_device", lambda *_, **__: Device("cuda", "fake"))
+    monkeypatch.setattr(streams_module, "JobStreams", Streams)
+    monkeypatch.setattr(Streams, "made", [])
+    return Streams.made
+
+
+def test_settings_of_memory_reach_the_gpu(gpu_streams, scripted):
+    """What they do there: tests/gpu/test_streams.py."""
+    flags = {"gpu.max_vram_usage": 0.5, "gpu.memory_fraction": 0.3, "dataloader.pin_memory": False}
+    with Segmenter(settings=flags):
+        (streams,) = gpu_streams
+        assert streams.of_memory() == {"max_vram_usage": 0.5, "memory_fraction": 0.3, "pin_memory": False}
+        assert not streams.closed
+    assert streams.closed
+    with Segmenter():
+        assert gpu_streams[1].of_memory() == {
+            "max_vram_usage": 0.9,
+            "memory_fraction": None,
+            "pin_memory": True,
+        }
+
+
+def test_cuda_streams_that_prepare_pictures(gpu_streams, scripted):
+    with Segmenter(settings={"pipeline.stages.preprocess.cuda_streams": 3}), Segmenter():
+        assert [streams.options["preparing_streams"] for streams in gpu_streams] == [3, 4]
+
+
+def test_limits_of_memory_end_with_a_network_that_cannot_be_opened(gpu_streams, monkeypatch):
+    def fail(*_, **__):
+        raise UsageError("no such network")
+
+    monkeypatch.setattr(segmenter_module, "open_network", fail)
+    with pytest.raises(UsageError, match="no such network"):
+        Segmenter()
+    assert gpu_streams[0].closed
+
+
 def test_the_acting_settings_are_these():
     """A setting that begins to act needs a test here or in test_segmenter; this list makes that be noticed."""
     acting = {row.key for row in load_settings().rows() if row.arrives_with is None}
-    assert len(acting) == 46
+    assert len(acting) == 92
 
 
 def test_a_batch_size_is_named_where_latency_mode_overrules_it(clip, tmp_path, scripted):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitascope.errors import DeviceMemoryError
+from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.shots import ShotInference, next_part
 
@@ -52,13 +53,16 @@ def histories(starts, *, most=100, most_frames=None, calls=1):
     network = HistoryNetwork(most=most)
     shots = ShotInference(network, warm_up_frames=2)
     said = []
+    sizer = AdaptiveBatchSizer(
+        most_frames or 100,
+        max_batch_size=most_frames or 100,
+        growing=False,
+        on_shortage=lambda error, count: said.append(count),
+    )
     images = np.arange(len(starts), dtype=np.float32).reshape(-1, 1, 1, 1, 1)
     for part in np.array_split(np.arange(len(starts)), calls):
         if len(part):
-            answers = shots.run(
-                images[part], [starts[n] for n in part], most_frames=most_frames,
-                on_shortage=lambda error, count: said.append(count),
-            )  # fmt: skip
+            answers = shots.run(images[part], [starts[n] for n in part], sizer=sizer)
             assert len(answers) == len(part)
     return dict(network.histories), said
 
@@ -90,7 +94,7 @@ def test_a_single_frame_that_does_not_fit_is_an_error():
         histories([False, False], most=0)
 
 
-def test_without_a_listener_a_shortage_is_an_error():
+def test_without_a_sizer_a_shortage_is_an_error():
     shots = ShotInference(HistoryNetwork(most=2, recurrent=False), warm_up_frames=0)
     with pytest.raises(DeviceMemoryError):
         shots.run(np.zeros((3, 1, 1, 1, 1), np.float32), [False] * 3)

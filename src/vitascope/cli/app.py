@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from vitascope import __version__
-from vitascope.cli import config, doctor, models, segment
+from vitascope.cli import animate, cache, config, doctor, models, profile, segment
 from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
 
@@ -30,9 +30,12 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(segment.segment)
+app.command(animate.animate)
 app.command(models.app)
+app.command(cache.app)
 app.command(doctor.doctor)
 app.command(config.app)
+app.command(profile.profile)
 app.register_install_completion_command()
 
 

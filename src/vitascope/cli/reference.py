@@ -15,13 +15,18 @@ __all__ = ["COMMANDS", "reference_page"]
 COMMANDS = (
     (),
     ("segment",),
+    ("animate",),
     ("models",),
     ("models", "list"),
     ("models", "pull"),
     ("models", "where"),
     ("models", "verify"),
     ("models", "remove"),
+    ("cache",),
+    ("cache", "info"),
+    ("cache", "clear"),
     ("doctor",),
+    ("profile",),
     ("config",),
     ("config", "show"),
 )

@@ -57,9 +57,11 @@ def segment(
     end: str | None = None,
     device: Literal["auto", "cpu", "cuda"] | None = None,
     gpu_id: int | None = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N")] = None,
     mode: Literal["throughput", "latency"] | None = None,
     backend: Literal["auto", "onnxruntime", "inductor", "tensorrt"] | None = None,
     precision: Literal["fp32", "fp16", "int8", "mixed"] | None = None,
+    skip_static: float | None = None,
     recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
     keep_partial: Annotated[bool | None, Parameter(negative="")] = None,
@@ -92,9 +94,11 @@ def segment(
         end: Where to stop.
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
         gpu_id: Number of the GPU, from 0.
+        gpu_ids: Several GPUs that share each video, such as 0,1.
         mode: Many frames at a time (throughput), or each frame at once with short queues (latency).
         backend: Engine that runs the network; auto takes the fastest that works here.
         precision: Arithmetic of the network on a GPU.
+        skip_static: Change of the picture, 0 to 1, below which the last matte is used again; 0.01 for a still camera.
         recursive: Look into folders of folders.
         resume: Leave out inputs whose outputs exist already.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
@@ -118,9 +122,11 @@ def segment(
         "video.end_seconds": ("--end", end),
         "gpu.device": ("--device", device),
         "gpu.device_id": ("--gpu-id", gpu_id),
+        "gpu.device_ids": ("--gpu-ids", gpu_ids),
         "gpu.precision": ("--precision", precision),
         "performance.mode": ("--mode", mode),
         "model.backend": ("--backend", backend),
+        "inference.skip_static": ("--skip-static", skip_static),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from vitascope.config.section import Arrival, Section, setting
-from vitascope.config.values import BatchRange
+from vitascope.config.values import BatchRange, FaceChoice
 
 __all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings"]
 
 
 class AnimationSettings(Section):
-    """``animation``: the network that moves the portrait."""
+    """``animation``: how the portrait follows, and the network that moves it."""
 
     gpu_id: int = setting(
         0, "Number of the GPU that animates, counted from 0.", arrives_with=Arrival.ANIMATOR, ge=0, le=255
@@ -30,29 +30,57 @@ class AnimationSettings(Section):
     enable_tensorrt: bool = setting(
         False, "Run the animator's networks as TensorRT engines.", arrives_with=Arrival.ANIMATOR
     )
+    expression: float = setting(
+        1.0, "Strength of everything the face does; 1 is the driver's own.", ge=0, le=4
+    )
+    pose: float = setting(1.0, "Strength of the head's turning, moving and nearing.", ge=0, le=4)
+    brows: float = setting(1.0, "Strength of the brows, times expression.", ge=0, le=4)
+    eyes: float = setting(1.0, "Strength of blinking, times expression.", ge=0, le=4)
+    gaze: float = setting(1.0, "Strength of the eyes' looking about, times expression.", ge=0, le=4)
+    mouth: float = setting(1.0, "Strength of lips, jaw and cheeks, times expression.", ge=0, le=4)
+    neutral: Literal["auto", "first"] = setting(
+        "auto",
+        "The driver's face at rest: the calmest frontal one of the first seconds (auto), or the first one.",
+    )
+    calibrate: bool = setting(
+        True,
+        "Measure in half a second how the portrait's expressions read, so that they read as the driver's do.",
+    )
+    mirror: bool = setting(False, "Let the portrait move like a mirror image of the driver.")
+    face: FaceChoice = setting(
+        "largest", "Which face of the portrait moves: largest, or its number from the left, from 0."
+    )
+    max_side: int = setting(
+        3840, "Longest side of the animated picture in pixels; larger portraits are shrunk.", ge=64, le=16384
+    )
 
 
 class TrackingSettings(Section):
     """``tracking``: following the face that drives."""
 
-    max_num_faces: int = setting(
-        1, "Most faces that are followed.", arrives_with=Arrival.ANIMATOR, ge=1, le=64
+    max_num_faces: int = setting(1, "Most faces of the driver that are looked for.", ge=1, le=64)
+    follow: FaceChoice = setting(
+        "largest",
+        "Whom to follow when several faces are found: largest, or their number from the left, from 0.",
     )
     refine_landmarks: bool = setting(
-        True, "Track irises and lips more finely; costs CPU time.", arrives_with=Arrival.ANIMATOR
+        True, "Also run the network that names expressions, which makes blinks and smiles surer; costs CPU time."
     )
     smoothing_window: int = setting(
         5,
-        "Frames over which landmarks are smoothed; 1 does not smooth.",
-        arrives_with=Arrival.ANIMATOR,
+        "Frames over which pose and expression are smoothed while they hardly move; 1 does not smooth.",
         ge=1,
         le=240,
     )
+    pose_smoothing_window: int | None = setting(
+        None, "The same for the head's pose alone; null is smoothing_window.", ge=1, le=240
+    )
+    min_confidence: float = setting(0.5, "How sure the tracker must be of a face, 0 to 1.", gt=0, le=1)
 
 
 class DebugSettings(Section):
     """``debug``: what a run reports of itself."""
 
     profile_performance: bool = setting(
-        False, "Time every operation and write a profile beside the report.", arrives_with=Arrival.TUNING
+        False, "Write a profile and a trace beside the first output: every stage, on processor and GPU."
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from vitascope.config.section import Arrival, Section, setting
-from vitascope.config.values import BatchRange, InputSize, ThreadCount
+from vitascope.config.values import BatchRange, GpuNumbers, InputSize, ThreadCount
 
 __all__ = ["GpuSettings", "ModelSettings", "PerformanceSettings", "ProcessingSettings"]
 
@@ -25,6 +25,10 @@ class GpuSettings(Section):
         ge=0,
         le=255,
     )
+    device_ids: GpuNumbers | None = setting(
+        None,
+        "GPUs that share each video, one process for each; null is one GPU, device_id.",
+    )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",
         "Arithmetic of networks on the GPU; mixed keeps what is sensitive in fp32, int8 is calibrated.",
@@ -39,15 +43,15 @@ class GpuSettings(Section):
     )
     max_vram_usage: float = setting(
         0.9,
-        "Share of the GPU's memory that may be in use, 0 to 1.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Most of the GPU's memory that may be in use, by all processes, as a share, 0 to 1: the allocators of CuPy and "
+        "PyTorch take no more.",
         gt=0,
         le=1,
     )
     memory_fraction: float | None = setting(
         None,
-        "Exact share of the GPU's memory to reserve at the start, 0 to 1; null reserves as needed.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Exact share of the GPU's memory, 0 to 1, that is reserved at the start and not exceeded; null takes it as "
+        "needed.",
         gt=0,
         le=1,
     )
@@ -101,10 +105,16 @@ class ModelSettings(Section):
         le=100,
     )
     num_workers: int = setting(
-        4, "Worker threads that prepare batches.", arrives_with=Arrival.GPU_TOOLKIT, ge=0, le=1024
+        4,
+        "Threads that prepare the network's pictures on the CPU; 0 is one.",
+        ge=0,
+        le=1024,
     )
     prefetch_factor: int = setting(
-        2, "Batches that each worker prepares ahead.", arrives_with=Arrival.GPU_TOOLKIT, ge=1, le=1024
+        2,
+        "Batches that each of these threads (on a GPU, each stream) prepares ahead of the network.",
+        ge=1,
+        le=1024,
     )
     backend: Literal["auto", "onnxruntime", "inductor", "tensorrt"] = setting(
         "auto",
@@ -124,7 +134,8 @@ class ProcessingSettings(Section):
         0, "Threads of the network on the CPU; 0 or null uses all cores.", ge=0, le=4096
     )
     use_multiprocessing: bool = setting(
-        False, "Run CPU stages in processes of their own.", arrives_with=Arrival.GPU_TOOLKIT
+        False,
+        "Share each video among processes on the CPU, each with its part of the cores.",
     )
     max_queue_size: int = setting(
         32,
@@ -137,16 +148,23 @@ class ProcessingSettings(Section):
     )
     chunk_size: int = setting(
         100,
-        "Frames that are handed to a process at a time.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Most frames that are handed to a process at a time, where several processes share a video.",
         ge=1,
         le=100_000,
     )
+    overlap_frames: int | None = setting(
+        None,
+        "Frames that a process sees before those it answers for, where several share a video, so that no seam shows; "
+        "null takes what the network's memory needs.",
+        ge=0,
+        le=100_000,
+    )
     enable_caching: bool = setting(
-        False, "Keep results of repeated work on disk.", arrives_with=Arrival.GPU_TOOLKIT
+        False,
+        "Keep mattes on disk, so that another run over the same film with other outputs needs no network.",
     )
     cache_size_gb: float = setting(
-        4.0, "Most gigabytes (10^9 bytes) of that cache.", arrives_with=Arrival.GPU_TOOLKIT, gt=0, le=100_000
+        4.0, "Most gigabytes (10^9 bytes) of the cache of mattes.", gt=0, le=100_000
     )
 
 

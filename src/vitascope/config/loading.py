@@ -10,7 +10,7 @@ Each layer is read into (dotted key, plain value, origin), the last one wins, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +54,21 @@ class LoadedSettings:
     profile: str
     """Name of the profile that lies beneath."""
     _origins: Mapping[str, Origin] = field(repr=False)
+
+    def __reduce__(self) -> tuple[type[LoadedSettings], tuple[Settings, str, dict[str, Origin]]]:
+        """For other processes: a read-only view of origins cannot be sent."""
+        return LoadedSettings, (self.settings, self.profile, dict(self._origins))
+
+    def with_values(self, values: Mapping[str, Any]) -> LoadedSettings:
+        """Other values of some settings, chosen by the program: nobody set them, so the origins stay.
+
+        Args:
+            values: Valid ones, by dotted key.
+        """
+        settings: Any = self.settings
+        for key, value in values.items():
+            settings = _with_value(settings, key.split("."), value)
+        return replace(self, settings=settings)
 
     def origin(self, key: str) -> Origin:
         """Where the value of a dotted key came from.
@@ -135,6 +150,13 @@ def load_settings(
     settings = _validate(merged)
     origins = MappingProxyType({key: entry.origin for key, entry in merged.items()})
     return LoadedSettings(settings=settings, profile=name, _origins=origins)
+
+
+def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:
+    name, *rest = path
+    return section.model_copy(
+        update={name: _with_value(getattr(section, name), rest, value) if rest else value}
+    )
 
 
 def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:

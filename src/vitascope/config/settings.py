@@ -6,6 +6,7 @@ from pydantic import Field
 
 from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings
 from vitascope.config.compute import GpuSettings, ModelSettings, PerformanceSettings, ProcessingSettings
+from vitascope.config.inference import InferenceSettings
 from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
 from vitascope.config.section import Section
 from vitascope.config.toolkit import BatchingSettings, DataloaderSettings, PipelineSettings, TensorrtSettings
@@ -21,6 +22,7 @@ class Settings(Section):
 
     video: VideoSettings = Field(default_factory=VideoSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)
+    inference: InferenceSettings = Field(default_factory=InferenceSettings)
     output: OutputSettings = Field(default_factory=OutputSettings)
     edges: EdgeSettings = Field(default_factory=EdgeSettings)
     gpu: GpuSettings = Field(default_factory=GpuSettings)

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from vitascope.config.section import Arrival, Section, conflict, setting
+from vitascope.config.section import Section, conflict, setting
 from vitascope.config.values import MAX_BATCH_SIZE, BatchRange, FilePath, ThreadCount
 
 __all__ = ["BatchingSettings", "DataloaderSettings", "PipelineSettings", "TensorrtSettings"]
@@ -15,11 +15,11 @@ __all__ = ["BatchingSettings", "DataloaderSettings", "PipelineSettings", "Tensor
 class TensorrtPrecision(Section):
     """``tensorrt.precision``: the arithmetic that an engine may use beside fp32."""
 
-    fp16: bool = setting(True, "Allow half precision in TensorRT engines.", arrives_with=Arrival.GPU_TOOLKIT)
+    fp16: bool = setting(
+        True, "Allow half precision in TensorRT engines; without it they compute in fp32 (or TF32)."
+    )
     int8: bool = setting(
-        False,
-        "Allow 8-bit integers in TensorRT engines; needs a calibration.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        False, "Build TensorRT engines in 8-bit integers; a network that was not calibrated is refused."
     )
 
 
@@ -29,31 +29,29 @@ class TensorrtSettings(Section):
     precision: TensorrtPrecision = Field(default_factory=TensorrtPrecision)
     workspace_gb: float = setting(
         4.0,
-        "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use while it builds an engine.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use while it builds and runs an engine.",
         gt=0,
         le=1000,
     )
     cache_dir: FilePath | None = setting(
         None,
-        "Folder of built engines; null keeps them below VITASCOPE_HOME.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Folder of built TensorRT engines; null keeps them below VITASCOPE_HOME.",
     )
 
 
 class DynamicBatching(Section):
-    """``batching.dynamic``: gathering requests of several clients into one call of the network."""
+    """``batching.dynamic``: pictures of several threads in one call of the network, in ``StillSegmenter``."""
 
     min_batch_size: int = setting(
-        1, "Fewest requests in a batch.", arrives_with=Arrival.GPU_TOOLKIT, ge=1, le=MAX_BATCH_SIZE
+        1,
+        "Fewest pictures in a call of `StillSegmenter`; a smaller one is filled up with copies of its last.",
+        ge=1,
+        le=MAX_BATCH_SIZE,
     )
-    max_batch_size: int = setting(
-        8, "Most requests in a batch.", arrives_with=Arrival.GPU_TOOLKIT, ge=1, le=MAX_BATCH_SIZE
-    )
+    max_batch_size: int = setting(8, "Most pictures in a call of `StillSegmenter`.", ge=1, le=MAX_BATCH_SIZE)
     timeout_ms: float = setting(
         50.0,
-        "Milliseconds after which a batch runs although it is not full.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Milliseconds that a picture waits for those that other threads of `StillSegmenter` still prepare.",
         ge=0,
         le=60_000,
     )
@@ -88,8 +86,7 @@ class PreprocessStage(Section):
 
     cuda_streams: int = setting(
         4,
-        "CUDA streams that prepare network inputs at a time.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "CUDA streams that prepare network inputs, a batch each in turn.",
         ge=1,
         le=64,
     )
@@ -108,8 +105,7 @@ class PostprocessStage(Section):
 
     threads: ThreadCount = setting(
         0,
-        "Threads that composite at a time; 0 or null uses all cores.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Threads that composite at a time on the CPU; 0 or null uses all cores.",
         ge=0,
         le=4096,
     )
@@ -144,9 +140,8 @@ class DataloaderSettings(Section):
 
     pin_memory: bool = setting(
         True,
-        "Copy through page-locked memory, which the GPU reads directly.",
-        arrives_with=Arrival.GPU_TOOLKIT,
+        "Copy to and from the GPU through page-locked memory, which it reads and writes directly.",
     )
     persistent_workers: bool = setting(
-        True, "Keep worker threads from one video to the next.", arrives_with=Arrival.GPU_TOOLKIT
+        True, "Keep worker processes, and the networks open in them, from one video to the next."
     )

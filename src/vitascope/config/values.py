@@ -24,7 +24,9 @@ __all__ = [
     "AlphaLevels",
     "BatchRange",
     "Expected",
+    "FaceChoice",
     "FilePath",
+    "GpuNumbers",
     "InputSize",
     "PresetName",
     "RgbColor",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 MAX_BATCH_SIZE = 1024
+MAX_FACES = 64
 """Frames; far above what any memory holds, so a typing error is caught and a large machine is not."""
 MAX_NETWORK_SIDE = 16384
 """Pixels; the largest side of a picture that H.265 level 6.2 and common GPUs handle."""
@@ -237,6 +240,21 @@ def _parse_stereo(value: object) -> object:
     return _STEREO_SPELLINGS.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
+def _parse_gpu_numbers(value: object) -> object:
+    parts: Sequence[object] = ()
+    if isinstance(value, str):
+        parts = [int(part) for part in value.split(",")]
+    elif isinstance(value, list | tuple):
+        parts = value
+    elif type(value) is int:
+        parts = (value,)
+    if not parts or any(type(part) is not int or not 0 <= part <= 255 for part in parts):
+        raise ValueError("not numbers of GPUs")
+    if len(set(parts)) < len(parts):
+        raise ValueError("a GPU twice")
+    return tuple(parts)
+
+
 def _parse_path(value: object) -> object:
     # An empty path would mean the current directory, and no picture is one.
     return Path(value) if isinstance(value, str) and value else value
@@ -279,6 +297,14 @@ def unique_list(value: object) -> object:
     return tuple(item for position, item in enumerate(value) if item not in value[:position])
 
 
+def _parse_face(value: object) -> object:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if value == "largest" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_FACES):
+        return value
+    raise ValueError("neither largest nor a number of a face")
+
+
 def _typed(parse: Callable[[object], object], expected: str) -> tuple[BeforeValidator, Expected]:
     return BeforeValidator(parse), Expected(expected)
 
@@ -306,11 +332,22 @@ StereoChoice = Annotated[
 ]
 """A declared stereo layout, or ``auto``."""
 
+FaceChoice = Annotated[
+    Literal["largest"] | int, *_typed(_parse_face, f"largest, or a number from 0 to {MAX_FACES - 1}")
+]
+"""A face among several: the largest, or the n-th from the left."""
+
 FilePath = Annotated[Path, *_typed(_parse_path, "a path")]
 """A file or folder; a relative path in a settings file is relative to that file."""
 
 PresetName = Annotated[str, *_typed(_parse_preset, "the name or number of a preset of the encoder")]
 """An encoder's preset; SVT-AV1's are numbers, so 8 is read as "8"."""
+
+GpuNumbers = Annotated[
+    tuple[int, ...],
+    *_typed(_parse_gpu_numbers, "numbers of GPUs such as 0,1, each from 0 to 255 and each once"),
+]
+"""Numbers of GPUs, each once: a GPU that two processes share serves neither faster."""
 
 ThreadCount = Annotated[int, *_typed(_parse_thread_count, "a whole number from 0 to 4096 or null")]
 """Threads; 0 and null leave the number to the machine."""

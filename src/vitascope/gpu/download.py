@@ -3,62 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Download"]
+from vitascope.gpu.memory.buffer_store import Pending
+
+if TYPE_CHECKING:
+    from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
+
+__all__ = ["Copy", "Download"]
 
 _ALIGNMENT_BYTES = 256
+
+
+class Copy:
+    """A copy that goes on, and what must live until it is over."""
+
+    __slots__ = ("event", "keep")
+
+    def __init__(self, event: Pending, keep: object = None) -> None:
+        self.event = event
+        """The ``cupy.cuda.Event`` behind it."""
+        self.keep = keep
+
+    @property
+    def done(self) -> bool:
+        """True once it is over; what it kept is let go then."""
+        if self.event.done:
+            self.keep = None
+            return True
+        return False
+
+    def synchronize(self) -> None:
+        """Wait until it is over."""
+        self.event.synchronize()
+        self.keep = None
 
 
 class Download:
     """Arrays on their way from the GPU to page-locked memory.
 
     The copies are ordered behind the work that is on the current CuPy stream, and run on a stream of their own. The
-    arrays are held until they have arrived, so that their memory is not given to others. CuPy's pool takes the
-    page-locked memory back when the last view of it is gone.
+    arrays are held until they have arrived, so that their memory is not given to others. What lies one behind the other
+    on the GPU does so on the host, and comes in one copy. The pool takes its memory back when the last view of it is
+    gone, and the copies are over.
 
     Args:
         arrays: C-contiguous CuPy arrays.
         stream: The ``cupy.cuda.Stream`` that copies.
+        pool: Lends the memory that the arrays come down to.
         keep: Anything else that must live until the copies are done.
+        sleeps: Whether a thread that waits leaves its core to others, and wakes some ten microseconds late for that.
+
+    Raises:
+        ValueError: An array is not C-contiguous.
+        MemoryLimitError: The pool lends nothing any more.
     """
 
-    def __init__(self, arrays: Sequence[Any], *, stream: Any, keep: object = None) -> None:
+    def __init__(
+        self,
+        arrays: Sequence[Any],
+        *,
+        stream: Any,
+        pool: PinnedMemoryPool,
+        keep: object = None,
+        sleeps: bool = True,
+    ) -> None:
         import cupy
 
-        self._held: object = (tuple(arrays), keep)
-        self._views: list[npt.NDArray[Any]] = []
-        offsets = np.cumsum([0, *(_aligned(array.nbytes) for array in arrays)])
-        memory = cupy.cuda.alloc_pinned_memory(max(int(offsets[-1]), 1))
-        self.nbytes = int(offsets[-1])
+        if not all(array.flags.c_contiguous for array in arrays):
+            raise ValueError("only C-contiguous arrays come down in one copy")
+        runs = _runs(arrays)
+        starts = np.cumsum([0, *(_aligned(sum(array.nbytes for array in run)) for run in runs)]).tolist()
+        self.nbytes: int = starts[-1]
         """Bytes of page-locked memory."""
+        memory = pool.empty((self.nbytes,))
+        self._copy = Copy(cupy.cuda.Event(block=sleeps, disable_timing=True), (tuple(arrays), keep))
+        self._views: list[npt.NDArray[Any]] = []
         produced = cupy.cuda.Event(disable_timing=True)
         produced.record()
         stream.wait_event(produced)
-        for array, offset in zip(arrays, offsets, strict=False):
-            if not array.flags.c_contiguous:
-                raise ValueError("only C-contiguous arrays come down in one copy")
-            view = np.frombuffer(memory, array.dtype, array.size, int(offset)).reshape(array.shape)
-            cupy.cuda.runtime.memcpyAsync(
-                view.ctypes.data,
-                array.data.ptr,
-                array.nbytes,
-                cupy.cuda.runtime.memcpyDeviceToHost,
-                stream.ptr,
-            )
-            self._views.append(view)
-        # A thread that waits sleeps: encoders want its core.
-        self._arrived = cupy.cuda.Event(block=True, disable_timing=True)
-        self._arrived.record(stream)
+        for run, start in zip(runs, starts, strict=False):
+            end = start
+            for array in run:
+                self._views.append(np.ndarray(array.shape, array.dtype, memory, end))
+                end += array.nbytes
+            if end > start:
+                cupy.cuda.runtime.memcpyAsync(
+                    memory.ctypes.data + start,
+                    run[0].data.ptr,
+                    end - start,
+                    cupy.cuda.runtime.memcpyDeviceToHost,
+                    stream.ptr,
+                )
+        self._copy.event.record(stream)  # type: ignore[attr-defined]  # of an event as CuPy makes it
+        pool.hold(memory, self._copy)
+
+    @property
+    def done(self) -> bool:
+        """True once the arrays are there."""
+        return self._copy.done
 
     def wait(self) -> list[npt.NDArray[Any]]:
         """The arrays on the host, in order, once they are there. They live as long as they are held."""
-        self._arrived.synchronize()
-        self._held = None
+        self._copy.synchronize()
         return self._views
+
+
+def _runs(arrays: Sequence[Any]) -> list[list[Any]]:
+    """Arrays that lie one behind the other on the GPU, as the planes of one picture do: one copy brings them."""
+    runs: list[list[Any]] = []
+    end = None
+    for array in arrays:
+        if array.data.ptr == end and array.nbytes:
+            runs[-1].append(array)
+        else:
+            runs.append([array])
+        end = array.data.ptr + array.nbytes
+    return runs
 
 
 def _aligned(size_bytes: int) -> int:

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import reprlib
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import perf_counter, process_time, thread_time
 from typing import Any
 
 from vitascope.errors import PipelineError, VitascopeError
-from vitascope.gpu.pipeline_report import Meter, PipelineReport, find_bottleneck, summarise
+from vitascope.gpu.pipeline_report import Meter, PipelineReport, summarise
+from vitascope.gpu.pipeline_worker import Node, Worker
+from vitascope.gpu.profiling.pace import find_bottleneck
 from vitascope.gpu.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, LatencyHistogram, Mark, Turnstile
 from vitascope.gpu.stages import CONSUMER, Group, Map, Source, Stage, check_stages
 
 __all__ = ["Pipeline", "describe_item"]
 
-_EXHAUSTED = object()
 _SHORT_REPR = reprlib.Repr()
 _SHORT_REPR.maxother = _SHORT_REPR.maxstring = 120
 
@@ -33,140 +33,6 @@ _SHORT_REPR.maxother = _SHORT_REPR.maxstring = 120
 def describe_item(item: object) -> str:
     """An item's ``repr``, shortened to one line."""
     return " ".join(_SHORT_REPR.repr(item).split())
-
-
-class _Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds when the run is given up
-    """A queue or turnstile was stopped."""
-
-
-@dataclass(eq=False)
-class _Node:
-    """A stage at its place in a pipeline."""
-
-    stage: Stage
-    inlet: BoundedQueue[tuple[float, Any]] | None
-    outlet: BoundedQueue[tuple[float, Any]] | None
-    turnstile: Turnstile | None
-    workers: list[_Worker] = field(default_factory=list)
-    working: int = 0
-    """Workers that may still put something."""
-
-
-class _Worker:
-    """One thread of a stage. Every exception ends up in ``Pipeline._fail``, with a note that says where it was."""
-
-    def __init__(self, node: _Node, pipeline: Pipeline, *, suffix: str) -> None:
-        self.meter = Meter()
-        self.thread = threading.Thread(
-            target=self._run,
-            name=f"vitascope-{node.stage.name}{suffix}",
-            # Always joined; but one that hangs in native code, once reported, must not hold the process.
-            daemon=True,
-        )
-        self._node = node
-        self._pipeline = pipeline
-        self._doing = "not started"
-        self._item: tuple[int, Any] | None = None
-        self._oldest_birth: float | None = None  # of what was taken since something was last given
-
-    def place(self) -> str:
-        """Where this thread is: stage, and item or activity."""
-        current = self._item  # read once: the thread may be running
-        if current is None:
-            return f"stage {self._node.stage.name!r}, {self._doing} after {self.meter.items} items"
-        position, item = current
-        try:
-            described = " ".join(self._pipeline.describe(item).split())
-        except Exception as error:
-            described = f"{type(item).__name__}, whose description failed: {error!r}"
-        return f"stage {self._node.stage.name!r}, item {position}: {described}"
-
-    def _run(self) -> None:
-        stage = self._node.stage
-        if not self._pipeline.halted and self._attempt("opening", stage.open):
-            self._attempt("starting", self._pump)
-            self.meter.pause()  # for one that failed at work
-            self._attempt("closing", stage.close)
-        self.meter.cpu_seconds = thread_time()
-        self._pipeline._leave()
-
-    def _attempt(self, doing: str, action: Callable[[], object] | None) -> bool:
-        self._doing, self._item = doing, None
-        try:
-            if action is not None:
-                action()
-        except _Stopped:
-            return False
-        except BaseException as error:
-            place = self.place()
-            error.add_note(place)
-            self._pipeline._fail(place, error)
-            return False
-        return True
-
-    def _pump(self) -> None:
-        node = self._node
-        if node.inlet is not None:
-            while not isinstance(taken := node.inlet.get(), Mark):
-                self._take(taken[0], *taken[1])
-                del taken  # or the item would live on while this thread waits for the next
-            if taken is Mark.STOP:
-                raise _Stopped
-        self._doing = "reading" if node.inlet is None else "finishing"
-        self.meter.resume()
-        results = node.stage._complete()
-        self.meter.pause()
-        self._give(results)
-        if self._pipeline._is_last_of(node) and node.outlet is not None:
-            node.outlet.end()
-
-    def _take(self, position: int, birth: float, item: Any) -> None:
-        node, meter = self._node, self.meter
-        self._item = position, item
-        if self._oldest_birth is None:
-            self._oldest_birth = birth
-        meter.resume()
-        results = node.stage._process(item)
-        meter.pause()
-        if node.turnstile is not None and not node.turnstile.enter(position):
-            raise _Stopped
-        self._give(results)
-        if node.turnstile is not None:
-            node.turnstile.leave()
-        if node.outlet is None:
-            meter.lap()
-            self._pipeline._latency.add(perf_counter() - birth)
-            self._oldest_birth = None
-        meter.items += 1
-        meter.cpu_seconds = thread_time()
-        self._item = None
-
-    def _give(self, results: Iterable[Any]) -> None:
-        node, meter = self._node, self.meter
-        iterator = iter(results)
-        given = 0
-        try:
-            while not (node.inlet is None and self._pipeline.draining):
-                meter.resume()
-                result = next(iterator, _EXHAUSTED)
-                meter.pause()
-                if result is _EXHAUSTED or node.outlet is None:
-                    break
-                if node.inlet is None:
-                    meter.lap()
-                    meter.items += 1
-                    meter.cpu_seconds = thread_time()
-                birth = perf_counter() if self._oldest_birth is None else self._oldest_birth
-                if not node.outlet.put((birth, result), nbytes=node.outlet.limits.size_of(result)):
-                    raise _Stopped
-                given += 1
-                del result
-        finally:
-            if (close := getattr(iterator, "close", None)) is not None:
-                close()
-        if given and node.inlet is not None:
-            meter.lap()
-            self._oldest_birth = None
 
 
 class Pipeline:
@@ -177,6 +43,8 @@ class Pipeline:
         describe: Names an item in the note of an exception, on one line.
         stop_timeout_seconds: How long a run that failed or was stopped waits for its threads. Python cannot end a
             thread inside native code; one that outlasts this is reported by name and left behind.
+        on_halt: Called, from any thread and perhaps more than once, when the run is given up: releases a source or a
+            sink that waits for something that the pipeline does not know.
 
     Raises:
         ValueError: The stages do not form a pipeline.
@@ -188,8 +56,10 @@ class Pipeline:
         *,
         describe: Callable[[Any], str] = describe_item,
         stop_timeout_seconds: float = 60.0,
+        on_halt: Callable[[], object] | None = None,
     ) -> None:
         check_stages(stages)
+        self._on_halt = on_halt
         self.describe = describe
         self.halted = False
         """True when the run was given up: threads unwind as soon as they notice."""
@@ -257,6 +127,11 @@ class Pipeline:
         if not drain:
             self._halt()
 
+    def owns_current_thread(self) -> bool:
+        """True inside a stage's own work: who waits for the run there waits for ever."""
+        current = threading.current_thread()
+        return any(worker.thread is current for node in self._nodes for worker in node.workers)
+
     def snapshot(self) -> PipelineReport:
         """What happened so far; callable from any thread, and after the run the final report."""
         now = self._ended_at or perf_counter()
@@ -267,28 +142,29 @@ class Pipeline:
         stages = tuple(summarise(name, meters, wall_seconds=wall_seconds, now=now) for name, meters in rows)
         queues = tuple(node.outlet.report() for node in self._nodes if node.outlet is not None)
         cpu_seconds = self._process_cpu_seconds or process_time() - self._process_cpu_at_start
+        cores_busy = cpu_seconds / wall_seconds if wall_seconds else 0.0
         return PipelineReport(
             stages=stages,
             queues=queues,
             latency=LatencyHistogram.summary([self._latency]),
             wall_seconds=wall_seconds,
-            cores_busy=cpu_seconds / wall_seconds if wall_seconds else 0.0,
+            cores_busy=cores_busy,
             finished=bool(self._ended_at),
             stopped=self._stopped,
-            bottleneck=find_bottleneck(stages, queues, wall_seconds=wall_seconds),
+            bottleneck=find_bottleneck(stages, queues, wall_seconds=wall_seconds, cores_busy=cores_busy),
         )
 
-    def _link(self, stages: Sequence[Stage]) -> list[_Node]:
-        nodes: list[_Node] = []
+    def _link(self, stages: Sequence[Stage]) -> list[Node]:
+        nodes: list[Node] = []
         inlet = None
         for stage, follower in zip(stages, [*(stage.name for stage in stages[1:]), CONSUMER], strict=True):
             outlet: BoundedQueue[tuple[float, Any]] | None = None
             if isinstance(stage, Source | Map | Group):
                 outlet = BoundedQueue(f"{stage.name} > {follower}", limits=stage.output)
-            node = _Node(stage, inlet, outlet, Turnstile() if stage.workers > 1 else None)
+            node = Node(stage, inlet, outlet, Turnstile() if stage.workers > 1 else None)
             node.working = stage.workers
             for n in range(stage.workers):
-                node.workers.append(_Worker(node, self, suffix=f"-{n}" if stage.workers > 1 else ""))
+                node.workers.append(Worker(node, self, suffix=f"-{n}" if stage.workers > 1 else ""))
             nodes.append(node)
             inlet = outlet
         return nodes
@@ -386,9 +262,11 @@ class Pipeline:
                 node.outlet.stop()
             if node.turnstile is not None:
                 node.turnstile.stop()
+        if self._on_halt is not None:
+            self._on_halt()
         self._settled.set()
 
-    def _is_last_of(self, node: _Node) -> bool:
+    def _is_last_of(self, node: Node) -> bool:
         with self._lock:
             node.working -= 1
             return node.working == 0

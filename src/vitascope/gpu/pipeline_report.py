@@ -1,14 +1,15 @@
-"""Where the time of a run went: what each thread measures, and the verdict drawn from it."""
+"""Where the time of a run went: what each thread measures. The verdict is drawn in ``profiling/pace.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Protocol
 
 from vitascope.gpu.queues import Latency, LatencyHistogram, QueueReport
 
-__all__ = ["Bottleneck", "Meter", "PipelineReport", "StageReport", "find_bottleneck", "summarise"]
+__all__ = ["Bottleneck", "Measured", "Meter", "PipelineReport", "StageReport", "summarise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,16 @@ class Bottleneck:
 
     stage: str
     score: float
-    """0..1: half its load; half what it does to others: mean of the share of time that the stage before it waited
-    to hand over (or of items dropped there), and of the share of time that the stage behind it was starved."""
+    """0..1: 1 where half the cost of this stage would halve the time of the run, 0 where it would save nothing."""
     evidence: str
     """One sentence."""
+
+
+class Measured(Protocol):
+    """A run that can be asked how far it is: a pipeline, or several that work on one thing."""
+
+    def snapshot(self) -> PipelineReport:
+        """What happened so far; callable from any thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,37 +77,6 @@ class PipelineReport:
     def items_per_second(self) -> float:
         """Items that left the pipeline, over the wall time."""
         return self.items / self.wall_seconds if self.wall_seconds else 0.0
-
-
-def find_bottleneck(
-    stages: Sequence[StageReport], queues: Sequence[QueueReport], *, wall_seconds: float
-) -> Bottleneck | None:
-    """The stage that sets the pace; None when nothing has run. ``queues[n]`` follows ``stages[n]``."""
-    if not wall_seconds or not any(stage.items for stage in stages):
-        return None
-    candidates = []
-    for n, stage in enumerate(stages):
-        pressures = []
-        evidence = [f"{stage.name} was busy {stage.load:.0%} of the time"]
-        if n > 0:
-            before = queues[n - 1]
-            # Only one worker waits for room at a time: the others wait for their turn.
-            waited = min(before.put_wait_seconds / wall_seconds, 1.0)
-            lost = before.dropped / before.count if before.count else 0.0
-            pressures.append(max(waited, lost))
-            if lost > waited:
-                evidence.append(f"{lost:.0%} of what {stages[n - 1].name} gave was dropped before it")
-            else:
-                evidence.append(f"{stages[n - 1].name} waited {waited:.0%} of it to hand over")
-        if n < len(queues):
-            after = stages[n + 1]
-            starved = min(queues[n].get_wait_seconds / (wall_seconds * after.workers), 1.0)
-            pressures.append(starved)
-            evidence.append(f"{after.name} waited {starved:.0%} of it for items")
-        pressure = sum(pressures) / len(pressures)  # never empty: a stage has a queue before it or behind it
-        score = (stage.load + pressure) / 2
-        candidates.append(Bottleneck(stage=stage.name, score=score, evidence=", ".join(evidence)))
-    return max(candidates, key=lambda candidate: candidate.score)
 
 
 class Meter:

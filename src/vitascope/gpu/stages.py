@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from vitascope.gpu.queues import QueueLimits
 
-__all__ = ["CONSUMER", "Batched", "Group", "Grouper", "Map", "Sink", "Source", "Stage", "check_stages"]
+__all__ = [
+    "CONSUMER",
+    "Batched",
+    "Group",
+    "Grouper",
+    "Map",
+    "Sink",
+    "Source",
+    "Stage",
+    "TimedGrouper",
+    "check_stages",
+]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -56,6 +67,14 @@ class Stage:
         """What is still to come when the input ended."""
         return ()
 
+    def _patience_seconds(self) -> float | None:
+        """How long to wait for the next item before ``_lapse`` is called; None: without end."""
+        return None
+
+    def _lapse(self) -> Iterable[Any]:
+        """What is to come because no item came in time."""
+        return ()
+
 
 @dataclass(frozen=True, eq=False)
 class Source(Stage, Generic[T]):
@@ -94,6 +113,17 @@ class Grouper(Protocol[T_contra, U_co]):
         """The input ended: return what is left. Not called when the run is given up."""
 
 
+@runtime_checkable
+class TimedGrouper(Grouper[T_contra, U_co], Protocol[T_contra, U_co]):
+    """A ``Grouper`` that does not hold items back for ever when no more come."""
+
+    def due_seconds(self) -> float | None:
+        """How long to wait for the next item at most, 0 not at all; None when nothing is held back."""
+
+    def lapse(self) -> Iterable[U_co]:
+        """No item came in that time: return what is to go. Followed by ``due_seconds`` again."""
+
+
 @dataclass(frozen=True, eq=False)
 class Group(Stage, Generic[T, U]):
     """Consecutive items in, any number out: batching, reordering, filtering, frame doubling."""
@@ -108,6 +138,12 @@ class Group(Stage, Generic[T, U]):
 
     def _complete(self) -> Iterable[U]:
         return self.grouper.flush()
+
+    def _patience_seconds(self) -> float | None:
+        return self.grouper.due_seconds() if isinstance(self.grouper, TimedGrouper) else None
+
+    def _lapse(self) -> Iterable[U]:
+        return self.grouper.lapse() if isinstance(self.grouper, TimedGrouper) else ()
 
 
 class Batched(Generic[T, U]):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import av
 
 from vitascope.errors import CorruptInputError, InputError
 from vitascope.media._completeness import ONE_PICTURE_A_PACKET
@@ -18,6 +15,7 @@ from vitascope.media._opened_video import Decoding, OpenedVideo, on_cuda_device
 from vitascope.media._parallel_source import ParallelSource
 from vitascope.media._segment_decoder import Stamp
 from vitascope.media._source import PictureSource
+from vitascope.media.film_index import index_of
 from vitascope.media.gop_plan import GopPlan, plan_segments
 
 __all__ = ["open_film"]
@@ -136,28 +134,16 @@ def _why_not(source: ContainerSource) -> str | None:
 
 def _cut(headers: ContainerSource) -> tuple[GopPlan, Stamp]:
     """Segments of a film, from its container's index, and which time of a packet that lists."""
-    facts, video = headers.facts, headers.video
-    stream = video.stream
-    stamp: Stamp = "dts"
+    facts = headers.facts
     if facts.codec not in ONE_PICTURE_A_PACKET:
-        return GopPlan((), f"{facts.codec} may have packets that show no picture"), stamp
+        return GopPlan((), f"{facts.codec} may have packets that show no picture"), "dts"
     if facts.interlaced:
-        return GopPlan((), "it is interlaced"), stamp
-    if "mp4" in facts.container:
-        if not stream.frames:
-            return GopPlan((), "a fragmented MP4 has no index of the whole film"), stamp
-    elif "matroska" in facts.container:
-        stamp = "pts"
-        with suppress(av.FFmpegError, OSError):
-            video.container.seek(0)  # reads the cues, which Matroska keeps for when they are needed
-    else:
-        return GopPlan((), f"{facts.container} has no index of its keyframes"), stamp
-    # Entries point into the container: copy what is needed while it is open.
-    entries = [(entry.timestamp, entry.is_keyframe) for entry in stream.index_entries]
-    if entries and not entries[0][1]:
-        return GopPlan((), "it does not begin with a keyframe"), stamp
+        return GopPlan((), "it is interlaced"), "dts"
+    index = index_of(headers)
+    if index.why_none is not None:
+        return GopPlan((), index.why_none), index.stamp
     min_ticks = max(round(_SEGMENT_SECONDS / facts.time_base), 1)
-    return plan_segments([when for when, is_key in entries if is_key], min_ticks=min_ticks), stamp
+    return plan_segments(index.keyframes, min_ticks=min_ticks), index.stamp
 
 
 def _default_buffer_bytes(cuda_device: int | None) -> int:

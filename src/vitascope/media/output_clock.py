@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple, Protocol
 
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vitascope.frames import Frame
-
-__all__ = ["OutputClock"]
+__all__ = ["FrameTime", "Moment", "OutputClock"]
 
 _MAX_REORDER_FRAMES = 16
 """Pictures that any of our encoders may hold back (the limit of H.264 and H.265)."""
+
+
+class Moment(Protocol):
+    """A place in time, such as a frame's."""
+
+    @property
+    def pts(self) -> int:
+        """Presentation time in ticks."""
+
+    @property
+    def time_base(self) -> Fraction:
+        """Seconds a tick."""
+
+    @property
+    def duration(self) -> int:
+        """Ticks that it lasts; 0 when unknown."""
+
+
+class FrameTime(NamedTuple):
+    """The place in time of a frame whose pixels are elsewhere."""
+
+    pts: int
+    time_base: Fraction
+    duration: int
 
 
 class OutputClock:
@@ -40,11 +63,11 @@ class OutputClock:
         """``offset`` in seconds."""
         return self.offset * self.time_base
 
-    def ticks_of(self, frame: Frame) -> int:
+    def ticks_of(self, frame: Moment) -> int:
         """A frame's presentation time in ticks of this clock, before ``offset``."""
         return round(frame.pts * frame.time_base / self.time_base)
 
-    def stamp(self, frame: Frame) -> int:
+    def stamp(self, frame: Moment) -> int:
         """The presentation time that a frame gets; strictly later than that of the one before."""
         pts = self.ticks_of(frame) - self.offset
         if self._last_pts is not None and pts <= self._last_pts:

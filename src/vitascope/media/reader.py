@@ -170,6 +170,29 @@ class VideoReader:
         if source is not None:
             source.close()
 
+    def play(self, start_pts: int | None, end_pts: int | None) -> None:
+        """Go to another part of the film; frames count from 0 again, damage goes on counting.
+
+        Exact where the film's own time stamps grow; ``film_index`` tells which containers can be asked for that.
+
+        Args:
+            start_pts: First pts that is let through; None is the film's first picture.
+            end_pts: First pts that is no longer let through; None is the end.
+
+        Raises:
+            ValueError: The reader is closed.
+        """
+        if self._source is None:
+            raise ValueError(f"the reader of {self.info.path} is closed")
+        self.start_pts, self.end_pts, self.first_pts = start_pts, end_pts, None
+        self._next_index = 0
+        self._clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
+        if start_pts is not None and start_pts > self.origin_pts:
+            self._seek(self._source, start_pts)
+        else:
+            self._source.rewind()
+            self._pictures = self._source.pictures()
+
     @property
     def decoder(self) -> str:
         """What decodes, and why that is not what was asked for, in words, for example ``nvdec (hevc); 4 sessions``."""

@@ -20,7 +20,7 @@ from vitascope.media.color_tags import HdrMetadata
 from vitascope.media.container_metadata import ContainerMetadata
 from vitascope.media.encoder_setup import PictureSetup, muxer_options
 from vitascope.media.encoding import Encoding
-from vitascope.media.output_clock import OutputClock
+from vitascope.media.output_clock import Moment, OutputClock
 from vitascope.media.output_target import OutputTarget
 from vitascope.media.parallel_encoder import PictureEncoder
 from vitascope.media.spherical import SphericalMetadata
@@ -270,7 +270,7 @@ class VideoWriter:
                 self._mux(packet)
         self._frame_count += 1
 
-    def _begin(self, first: Frame) -> None:
+    def _begin(self, first: Moment) -> None:
         """Settle the output's clock on the first frame, and write what must precede the header."""
         clock, (container, _) = self._clock, self._opened()
         start: Fraction | None = None

@@ -20,7 +20,7 @@ from vitascope.gpu.engines.engine import Engine
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.models.custom_input import TRIAL_REGION, picture_input
+from vitascope.models.custom_input import SIDE_MULTIPLE, TRIAL_REGION, picture_input
 from vitascope.models.decoders import NetworkKind, Outputs, choose_decoder
 from vitascope.models.network import (
     FloatArray,
@@ -153,6 +153,11 @@ class CustomNetwork:
     def engine_name(self) -> str:
         """What runs it, for reports."""
         return self._engine.name
+
+    @property
+    def side_multiple(self) -> int | None:
+        """What suits its encoder's strides; None where the file names the size."""
+        return SIDE_MULTIPLE if self._input.fixed_size == (None, None) else None
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
         """The size written in the file, or the region's aspect with 512 on the longest side where it is free."""

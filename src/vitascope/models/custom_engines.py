@@ -81,12 +81,12 @@ def choose_custom_network(
         candidates = [
             Candidate[Engine](
                 name=name,
-                precision=options.precision,
+                precision=precision,
                 open=partial(on_gpu, open_one),
                 describe=lambda engine: engine.name,
                 runner=host_runner,
             )
-            for name, open_one in gpu_openers(options)
+            for name, precision, open_one in gpu_openers(options)
         ]
         candidates.append(
             Candidate[Engine](

@@ -7,7 +7,15 @@ from typing import Any
 from vitascope.gpu.download import Download
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
-from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput, NetworkState
+from vitascope.gpu.memory.pinned_pool import shared_pool
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    MattingNetwork,
+    NetworkInput,
+    NetworkState,
+    side_multiple,
+)
 
 __all__ = ["HostNetwork"]
 
@@ -42,6 +50,11 @@ class HostNetwork:
         """As the network says."""
         return self._network.recurrent
 
+    @property
+    def side_multiple(self) -> int | None:
+        """The network's own."""
+        return side_multiple(self._network)
+
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
         """As the network says."""
         return self._network.input_for(region_size)
@@ -67,10 +80,12 @@ class HostNetwork:
         """
         if not is_on_gpu(images):
             return self._network.infer(images, state)
+        cupy = import_cupy()
         if self._copying is None:
-            self._copying = import_cupy().cuda.Stream(non_blocking=True)
+            self._copying = cupy.cuda.Stream(non_blocking=True)
         with nvtx_range("bring pictures down"):
-            (pictures,) = Download([images], stream=self._copying).wait()
+            pool = shared_pool(cupy.cuda.Device().id)
+            (pictures,) = Download([images], stream=self._copying, pool=pool).wait()
         return [_uploaded(estimate) for estimate in self._network.infer(pictures, state)]
 
     def close(self) -> None:

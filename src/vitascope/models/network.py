@@ -17,13 +17,15 @@ gate's memory) lies in the ``NetworkState`` that the caller keeps, so that many 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import ModelError
+from vitascope.gpu.kernels.region import Region
 
 __all__ = [
     "FloatArray",
@@ -32,8 +34,10 @@ __all__ = [
     "MattingNetwork",
     "NetworkInput",
     "NetworkState",
+    "SpatialState",
     "StatelessState",
     "join_pictures",
+    "side_multiple",
 ]
 
 FloatArray = npt.NDArray[np.float32]
@@ -89,9 +93,9 @@ class MatteEstimate:
     """float32 [E, 4, h, w]: factors of the guided filter (He, Sun, Tang: Guided Image Filtering, 2013), one
     plane each for the foreground residual's R, G, B and for alpha. After bilinear upsampling to full size,
     ``alpha = gain[:, 3] * grey + offset[:, 3]`` and ``foreground = rgb + gain[:, :3] * rgb + offset[:, :3]``,
-    where grey is the mean of R, G, B in 0..1; the compositor clips both to 0..1."""
+    where grey is the mean of R, G, B in 0..1; the compositor clips both to 0..1. Or [E, 1, h, w]: alpha's alone."""
     offset: FloatArray | None = None
-    """float32 [E, 4, h, w]: offsets of the guided filter, planes as in ``gain``."""
+    """float32 [E, 4 or 1, h, w]: offsets of the guided filter, planes as in ``gain``."""
 
     def __post_init__(self) -> None:
         """Check that one form is filled, and its shape."""
@@ -103,9 +107,9 @@ class MatteEstimate:
             return
         if self.gain is None or self.offset is None:
             raise ValueError("an estimate needs alpha, or both gain and offset")
-        if self.gain.ndim != 4 or self.gain.shape[1] != 4 or self.gain.shape != self.offset.shape:
+        if self.gain.ndim != 4 or self.gain.shape[1] not in (1, 4) or self.gain.shape != self.offset.shape:
             raise ValueError(
-                f"gain {self.gain.shape} and offset {self.offset.shape}, expected [eyes, 4, height, width]"
+                f"gain {self.gain.shape} and offset {self.offset.shape}, expected [eyes, 4 or 1, height, width]"
             )
 
     @property
@@ -140,8 +144,40 @@ class StatelessState:
         """Do nothing: there is no past."""
 
 
+@runtime_checkable
+class SpatialState(NetworkState, Protocol):
+    """A state whose features lie where the picture's content lies, so that a part of the picture has a part of it.
+
+    Parts are given in samples of the network's picture, one for each eye, all of one size. They begin at multiples of
+    the network's ``side_multiple``, and end at such or at the picture's edge.
+    """
+
+    def window(self, parts: Sequence[Region]) -> SpatialState:
+        """The state of parts of the pictures: a copy; empty where the state is."""
+        ...
+
+    def put(self, parts: Sequence[Region], state: SpatialState) -> None:
+        """Replace the parts' share by what ``window`` gave and a network then changed; the rest stays.
+
+        Raises:
+            ValueError: Either state is empty, or of another network.
+        """
+        ...
+
+    def arrays(self) -> list[FloatArray]:
+        """What is remembered, in the host's memory; empty before the first frame."""
+        ...
+
+    def restore(self, arrays: Sequence[FloatArray]) -> None:
+        """Go on from what ``arrays`` gave, of the same network and pictures of the same size."""
+        ...
+
+
 class MattingNetwork(Protocol):
-    """A network that mattes people, on one engine. Calls come from one thread at a time."""
+    """A network that mattes people, on one engine. Calls come from one thread at a time.
+
+    A network that takes pictures of any size also has ``side_multiple``, see there.
+    """
 
     @property
     def name(self) -> str:
@@ -186,6 +222,12 @@ class MattingNetwork(Protocol):
     def close(self) -> None:
         """Release the engine; the network can't be used afterwards. May be called twice."""
         ...
+
+
+def side_multiple(network: MattingNetwork) -> int | None:
+    """For a network that takes pictures of any size, the number whose multiples suit it as sides; None for others."""
+    multiple: int | None = getattr(network, "side_multiple", None)
+    return multiple
 
 
 def join_pictures(

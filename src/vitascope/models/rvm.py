@@ -11,7 +11,7 @@ The weights are GPL-3.0 and are fetched, never shipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ import numpy as np
 from vitascope.errors import ModelError
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.region import Region
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState, SpatialState
 from vitascope.models.rvm_graph import (
     GAIN,
     OFFSET,
@@ -32,6 +34,7 @@ from vitascope.models.rvm_graph import (
     state_sizes,
 )
 from vitascope.models.rvm_input import RvmInput, body_downsample_ratio
+from vitascope.models.state_windows import each_part
 
 __all__ = ["RvmEngines", "RvmNetwork", "RvmState", "body_downsample_ratio", "cut_official_graph"]
 
@@ -42,15 +45,49 @@ RvmEngines = Callable[[bytes, bytes], tuple[Engine, Engine]]
 class RvmState:
     """The recurrent features of one stream: four float32 arrays [E, C, h, w], on the network's device."""
 
-    __slots__ = ("tensors",)
+    __slots__ = ("_on_gpu", "tensors")
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_gpu: bool = False) -> None:
+        self._on_gpu = on_gpu
         self.tensors: list[FloatArray] | None = None
         """None before the first frame; CuPy arrays where the network computes on a GPU."""
 
     def reset(self) -> None:
         """Forget the past."""
         self.tensors = None
+
+    def window(self, parts: Sequence[Region]) -> RvmState:
+        """The features of parts of the pictures, see ``SpatialState``."""
+        state = RvmState(on_gpu=self._on_gpu)
+        if self.tensors is not None:
+            state.tensors = [
+                # NumPy leaves the arrays of a GPU to CuPy.
+                np.concatenate(
+                    [tensor[eye : eye + 1, :, at.rows, at.columns] for eye, at in enumerate(places)]
+                )
+                for tensor, places in each_part(self.tensors, parts)
+            ]
+        return state
+
+    def put(self, parts: Sequence[Region], state: SpatialState) -> None:
+        """Replace the parts' features, see ``SpatialState``."""
+        if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
+            raise ValueError("an empty state has no parts")
+        # Copies: the engine may have given arrays that others hold, too.
+        tensors = [tensor.copy() for tensor in self.tensors]
+        for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
+            for eye, at in enumerate(places):
+                tensor[eye, :, at.rows, at.columns] = own[eye]
+        self.tensors = tensors
+
+    def arrays(self) -> list[FloatArray]:
+        """The features in the host's memory, see ``SpatialState``."""
+        return [] if self.tensors is None else [to_numpy(tensor) for tensor in self.tensors]
+
+    def restore(self, arrays: Sequence[FloatArray]) -> None:
+        """Go on from ``arrays``, see ``SpatialState``."""
+        make: Any = import_cupy().asarray if self._on_gpu else np.array
+        self.tensors = [make(array) for array in arrays] or None
 
 
 class RvmNetwork:
@@ -73,6 +110,7 @@ class RvmNetwork:
     """
 
     recurrent = True
+    side_multiple = 16
 
     def __init__(
         self,
@@ -108,7 +146,7 @@ class RvmNetwork:
 
     def new_state(self) -> RvmState:
         """A stream that has seen nothing."""
-        return RvmState()
+        return RvmState(on_gpu=self._on_gpu)
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
         """Matte T consecutive frames of E eyes; see ``MattingNetwork.infer``.

@@ -59,12 +59,12 @@ def rvm_candidates(
         *(
             Candidate[MattingNetwork](
                 name=name,
-                precision=options.precision,
+                precision=precision,
                 open=partial(on_gpu, open_one),
                 describe=lambda network: network.engine_name,
                 runner=partial(network_runner, on_gpu=True),
             )
-            for name, open_one in gpu_openers(options)
+            for name, precision, open_one in gpu_openers(options)
         ),
         Candidate[MattingNetwork](
             name="processor",

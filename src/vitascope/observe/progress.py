@@ -8,8 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.pipeline_report import Measured, PipelineReport
 
 __all__ = ["JobProgress"]
 
@@ -40,7 +39,7 @@ class JobProgress:
             transient=True,
             disable=not (visible and console.is_terminal),
         )
-        self._watched: tuple[Pipeline, TaskID] | None = None
+        self._watched: tuple[Measured, TaskID] | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="vitascope-progress", daemon=True)
 
@@ -60,7 +59,7 @@ class JobProgress:
             self._thread.join()
         self._progress.stop()
 
-    def show(self, name: str, pipeline: Pipeline, *, frame_count: int | None) -> None:
+    def show(self, name: str, pipeline: Measured, *, frame_count: int | None) -> None:
         """Follow a pipeline that is about to run, in place of the one before.
 
         Args:

@@ -24,12 +24,13 @@ class Background:
 
     Args:
         path: An image or a video.
+        begin_seconds: Time of the frame at which it begins; None takes the first one that ``behind`` is asked for.
 
     Raises:
         InputError: It cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, begin_seconds: Fraction | None = None) -> None:
         self._path = path
         self._reader: VideoReader | None = None
         self._rotation_degrees: Rotation = 0
@@ -38,6 +39,8 @@ class Background:
         self._next: Frame | None = next(self._frames, None)
         self._is_still = self._next is None
         self._loop_start_seconds: Fraction | None = None
+        if begin_seconds is not None:
+            self._loop_start_seconds = begin_seconds - _time_of(self._current)
         self._fitted: Frame | None = None
 
     def __enter__(self) -> Background:
@@ -49,6 +52,11 @@ class Background:
     ) -> None:
         """Close the file."""
         self.close()
+
+    @property
+    def moves(self) -> bool:
+        """False for a still picture."""
+        return not self._is_still
 
     def close(self) -> None:
         """Close the file."""
@@ -87,7 +95,11 @@ class Background:
                 length = _time_of(self._current) + self._shown_seconds(self._current)
                 self._frames = self._play()
                 self._next = next(self._frames)
-                self._loop_start_seconds += length - _time_of(self._next)
+                loop_seconds = length - _time_of(self._next)
+                self._loop_start_seconds += loop_seconds
+                behind = now_seconds - _time_of(self._next) - self._loop_start_seconds
+                if behind >= loop_seconds > 0:  # far into a film: whole loops need not be played
+                    self._loop_start_seconds += behind // loop_seconds * loop_seconds
 
     def _shown_seconds(self, frame: Frame) -> Fraction:
         """How long a picture is shown: what the file says, else the average interval."""

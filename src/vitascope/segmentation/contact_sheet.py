@@ -18,7 +18,7 @@ from vitascope.media._av_errors import wrap_output_error
 from vitascope.media.partial_file import PartialFile
 from vitascope.segmentation.rendering import Rendered
 
-__all__ = ["ContactSheet"]
+__all__ = ["ContactSheet", "Rgb8"]
 
 _MAX_STILLS = 12
 _STILL_WIDTH = 320
@@ -54,9 +54,12 @@ class ContactSheet:
 
     def add(self, rendered: Rendered) -> None:
         """Look at the next frame."""
-        if not self.wants(rendered.index):
-            return
-        self._stills.append((rendered.index, self._still(rendered)))
+        if self.wants(rendered.index):
+            self.add_still(rendered.index, self.still(rendered))
+
+    def add_still(self, index: int, still: Rgb8) -> None:
+        """Take what ``still`` made of a frame, here or in another process."""
+        self._stills.append((index, still))
         if len(self._stills) > _MAX_STILLS:
             self._stride *= 2
             self._stills = [still for still in self._stills if still[0] % self._stride == 0]
@@ -88,7 +91,8 @@ class ContactSheet:
             partial.discard()
             raise
 
-    def _still(self, rendered: Rendered) -> Rgb8:
+    def still(self, rendered: Rendered) -> Rgb8:
+        """Source, matte and result of a frame, small; uint8 RGB."""
         assert rendered.alpha is not None  # wants() was asked
         assert rendered.source is not None
         height, width = self._size

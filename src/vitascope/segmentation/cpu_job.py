@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.levers.options import LeverReport
 from vitascope.segmentation.matting import Estimated, StreamMatting
+from vitascope.segmentation.parallelism import Parallelism
 from vitascope.segmentation.rendering import Rendered, Renderer
 
 __all__ = ["CpuJob"]
@@ -22,15 +24,23 @@ class CpuJob:
         renderer: Draws its outputs.
         frames_per_call: Consecutive frames for each call of the network.
         limits: Of the queues between stages.
+        parallelism: Threads of the stages before and behind the network.
     """
 
     def __init__(
-        self, matting: StreamMatting, renderer: Renderer, *, frames_per_call: int, limits: QueueLimits
+        self,
+        matting: StreamMatting,
+        renderer: Renderer,
+        *,
+        frames_per_call: int,
+        limits: QueueLimits,
+        parallelism: Parallelism | None = None,
     ) -> None:
         self._matting = matting
         self._renderer = renderer
         self._frames_per_call = frames_per_call
         self._limits = limits
+        self._parallelism = parallelism or Parallelism()
         self.notes: list[str] = []
 
     @property
@@ -43,6 +53,11 @@ class CpuJob:
         """Scene cuts so far."""
         return self._matting.cut_count
 
+    @property
+    def cut_pts(self) -> Sequence[int]:
+        """Pts of the frames that began a new shot, so far."""
+        return self._matting.cut_pts
+
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """The stages between decoder and encoder; they give ``Rendered``, always with alpha and source.
 
@@ -54,12 +69,32 @@ class CpuJob:
         def draw(estimated: Estimated) -> Rendered:
             return self._renderer.render(self._matting.refine(estimated))
 
+        parallelism = self._parallelism
+        in_order = self._matting.refines_in_order or self._renderer.draws_in_order
         return [
-            Map("preprocess", self._matting.prepare, output=self._limits),
+            Map(
+                "preprocess",
+                self._matting.prepare,
+                workers=parallelism.prepare_threads,
+                output=parallelism.prepared_limits(self._limits, frames=self._frames_per_call),
+            ),
             Group("infer", Batched(self._matting.infer, size=self._frames_per_call), output=self._limits),
-            Map("postprocess", draw, output=self._limits),
+            Map(
+                "postprocess",
+                draw,
+                workers=1 if in_order else parallelism.draw_threads,
+                output=self._limits,
+            ),
         ]
 
     def gpu_report(self) -> GpuReport | None:
         """None: no GPU draws."""
         return None
+
+    def keep_mattes(self, *, is_whole: bool) -> None:
+        """Complete the cache of mattes, once all frames are through."""
+        self.notes += self._matting.source.finish(is_whole=is_whole)
+
+    def lever_report(self) -> LeverReport:
+        """What became of the frames, once all are through."""
+        return self._matting.source.report(len(self._matting.regions))

@@ -16,6 +16,7 @@ from vitascope.media.probe import probe
 from vitascope.media.reader import open_video
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.clashes import refuse_clashes
+from vitascope.segmentation.device_ids import refuse_missing_gpus
 from vitascope.segmentation.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo
@@ -136,6 +137,7 @@ def explain_all(
 def _foresee(settings: Settings, store: ModelStore | None) -> str:
     """Check what all videos of a run share; the network in words."""
     check_kinds(settings.output.kinds, settings.output)
+    refuse_missing_gpus(settings)
     select_device(settings.gpu.device, index=settings.gpu.device_id)
     model = foresee_network(settings, store or ModelStore(vitascope_home()))
     if "replace" in settings.output.kinds and settings.output.background is not None:

@@ -142,10 +142,22 @@ def _precision(settings: Settings) -> Precision:
     return "tf32" if gpu.precision == "fp32" and gpu.allow_tf32 else gpu.precision
 
 
+def _tensorrt_precision(settings: Settings) -> Precision:
+    """TensorRT's arithmetic: ``gpu.precision`` within what ``tensorrt.precision`` allows, or the int8 it asks for."""
+    wanted, allowed = _precision(settings), settings.tensorrt.precision
+    if allowed.int8:
+        return "int8"
+    if wanted in ("fp16", "mixed") and not allowed.fp16:
+        return "tf32" if settings.gpu.allow_tf32 else "fp32"
+    return wanted
+
+
 def _options(settings: Settings, device: Device) -> GpuOptions:
     return GpuOptions(
-        cache_dir=engine_cache(),
+        cache_dir=settings.tensorrt.cache_dir or engine_cache(),
         precision=_precision(settings),
+        tensorrt_precision=_tensorrt_precision(settings),
+        workspace_bytes=round(settings.tensorrt.workspace_gb * 1e9),
         device_id=device.index,
         cudnn_benchmark=settings.gpu.cudnn_benchmark,
         deterministic=settings.gpu.cudnn_deterministic,
@@ -158,7 +170,8 @@ def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) 
     def open_network() -> MattingNetwork:
         if precision == "int8":
             raise UsageError(
-                "PyTorch does not run RVM in int8; --backend tensorrt does, once it was calibrated"
+                "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
+                "(docs/quantization.md has the figures); take fp16 or mixed"
             )
         try:
             from vitascope.models.rvm_torch import RvmTorchNetwork

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -62,6 +63,7 @@ class GpuRenderer:
         regions: Where each eye lies.
         rotation_degrees: Clockwise turn that makes the frames upright.
         mask_size: (height, width) of masks; None is the frame's.
+        background_begin: See ``Background``.
 
     Raises:
         InputError: The background cannot be opened.
@@ -76,6 +78,7 @@ class GpuRenderer:
         regions: list[Region],
         rotation_degrees: Rotation = 0,
         mask_size: tuple[int, int] | None = None,
+        background_begin: Fraction | None = None,
     ) -> None:
         self._settings = settings
         self._options = options
@@ -86,7 +89,7 @@ class GpuRenderer:
         self._background: Background | None = None
         if any(kind == "replace" for kind, _ in outputs):
             assert settings.background is not None  # check_kinds saw to it
-            self._background = Background(Path(settings.background))
+            self._background = Background(Path(settings.background), begin_seconds=background_begin)
         self._outputs = list(outputs)
         self._stays = tuple(encoding.is_nvenc for _, encoding in outputs)
         alters_alpha = options.edges.active or options.temporal_smoothing > 0

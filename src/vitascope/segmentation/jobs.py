@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
-from vitascope.config import OutputKind, Settings
+from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
@@ -15,13 +16,19 @@ from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Stage
 from vitascope.media.encoding import Encoding
 from vitascope.models.network import MattingNetwork, NetworkInput
+from vitascope.models.store import ModelStore
 from vitascope.segmentation.cpu_job import CpuJob
 from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.levers.first_network import open_first_network
+from vitascope.segmentation.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matte_cache import MatteCache
 from vitascope.segmentation.matting import MattingOptions, StreamMatting
+from vitascope.segmentation.parallelism import parallelism_of
 from vitascope.segmentation.rendering import Renderer
 from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
+    from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
 
 __all__ = ["Job", "can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
@@ -46,12 +53,29 @@ class Job(Protocol):
         """Scene cuts so far."""
         ...
 
+    @property
+    def cut_pts(self) -> Sequence[int]:
+        """Pts of the frames that began a new shot, so far."""
+        ...
+
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """Stages that take frames and give ``Rendered``; with alpha and source where ``wants_alpha(index)``."""
         ...
 
     def gpu_report(self) -> GpuReport | None:
         """Time and memory of the GPU; None on the processor."""
+        ...
+
+    def keep_mattes(self, *, is_whole: bool) -> None:
+        """Complete the cache of mattes, once all frames are through.
+
+        Args:
+            is_whole: True when the film, or its stretch, ended and was not broken off.
+        """
+        ...
+
+    def lever_report(self) -> LeverReport:
+        """What became of the frames, once all are through."""
         ...
 
 
@@ -65,6 +89,9 @@ def open_job(
     settings: Settings,
     frames_per_call: int,
     streams: JobStreams | None,
+    background_begin: Fraction | None = None,
+    profiler: Profiler | None = None,
+    cache: MatteCache | None = None,
 ) -> Job:
     """The job of one video.
 
@@ -77,11 +104,27 @@ def open_job(
         settings: Of the run.
         frames_per_call: Consecutive frames for each call of the network.
         streams: Of the GPU that shall be used; None for the processor.
+        background_begin: Time of the run's first frame in seconds, at which a moving background begins; None takes the
+            first frame that comes.
+        profiler: Times the parts of a job on the GPU; one of its own when omitted.
+        cache: Mattes of this stretch of the film, known and to be kept; None without.
 
     Raises:
-        UsageError: ``replace`` without a background.
+        UsageError: ``replace`` without a background, or the network cannot do what ``inference`` asks for.
         InputError: The background cannot be opened.
+        ModelError: ``inference.early_exit`` names a network that the installation lacks.
     """
+    first_network = None
+    if settings.inference.early_exit == "selfie":
+        first_network = stack.enter_context(
+            closing(
+                open_first_network(
+                    ModelStore(vitascope_home()),
+                    threads=settings.processing.num_threads,
+                    on_gpu=streams is not None,
+                )
+            )
+        )
     regions = eye_regions(info.width, info.height, layout)
     options = _matting_options(settings)
     limits = queue_limits(settings)
@@ -99,6 +142,7 @@ def open_job(
                 regions=regions,
                 rotation_degrees=info.rotation_degrees,
                 mask_size=size,
+                background_begin=background_begin,
             )
         )
         stack.enter_context(_finishing(streams))
@@ -113,6 +157,10 @@ def open_job(
             options=options,
             frames_per_call=frames_per_call,
             limits=limits,
+            parallelism=parallelism_of(settings),
+            profiler=profiler,
+            first_network=first_network,
+            cache=cache,
         )
     renderer = stack.enter_context(
         Renderer(
@@ -121,6 +169,7 @@ def open_job(
             regions=regions,
             rotation_degrees=info.rotation_degrees,
             mask_size=size,
+            background_begin=background_begin,
         )
     )
     matting = StreamMatting(
@@ -129,8 +178,16 @@ def open_job(
         layout=layout,
         rotation_degrees=info.rotation_degrees,
         options=options,
+        first_network=first_network,
+        cache=cache,
     )
-    return CpuJob(matting, renderer, frames_per_call=frames_per_call, limits=limits)
+    return CpuJob(
+        matting,
+        renderer,
+        frames_per_call=frames_per_call,
+        limits=limits,
+        parallelism=parallelism_of(settings),
+    )
 
 
 @contextmanager
@@ -194,4 +251,18 @@ def _matting_options(settings: Settings) -> MattingOptions:
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,
+        inference=_inference_options(settings),
+    )
+
+
+def _inference_options(settings: Settings) -> InferenceOptions:
+    inference = settings.inference
+    return InferenceOptions(
+        skip_static=inference.skip_static,
+        region=inference.region,
+        region_margin=inference.region_margin,
+        recheck_frames=inference.recheck_frames,
+        early_exit=inference.early_exit,
+        early_exit_confidence=inference.early_exit_confidence,
+        scales=inference.scales,
     )

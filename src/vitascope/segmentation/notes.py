@@ -10,13 +10,21 @@ from vitascope.media.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 from vitascope.segmentation.jobs import can_stay_on_gpu
+from vitascope.segmentation.parallelism import notes_on_parallelism
 
 __all__ = ["notes_on"]
 
 _HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 
 _OF_GPU_ENGINES = ("gpu.precision", "gpu.cudnn_benchmark", "gpu.cudnn_deterministic", "gpu.allow_tf32")
-_GPU_ONLY = ("gpu.decoder_sessions", *_OF_GPU_ENGINES)
+_OF_MEMORY = ("gpu.max_vram_usage", "gpu.memory_fraction", "dataloader.pin_memory")
+_OF_TENSORRT = (
+    "tensorrt.precision.fp16",
+    "tensorrt.precision.int8",
+    "tensorrt.workspace_gb",
+    "tensorrt.cache_dir",
+)
+_GPU_ONLY = ("gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
 def notes_on(
@@ -26,6 +34,7 @@ def notes_on(
     network: MattingNetwork,
     device: Device,
     loaded: LoadedSettings,
+    is_shared: bool = False,
 ) -> tuple[str, ...]:
     """The notes on one video, one line each.
 
@@ -35,6 +44,7 @@ def notes_on(
         network: What matted.
         device: Of the run.
         loaded: Settings, and where they came from.
+        is_shared: Several processes shared the video.
     """
     info = reader.info
     notes = []
@@ -51,6 +61,9 @@ def notes_on(
             f"{info.source_format} cannot stay on the GPU, whose kernels read 4:2:0 of 8 or 10 bits: the processor "
             "prepared and drew the frames"
         )
+    stays_on_gpu = device.kind == "cuda" and can_stay_on_gpu(info.format)
+    notes += notes_on_parallelism(loaded, stays_on_gpu=stays_on_gpu, is_shared=is_shared)
+    notes += _notes_on_levers(loaded, is_shared=is_shared)
     is_rvm = network.name.startswith("rvm")
     unused = {
         "model.input_size": not is_rvm,
@@ -69,6 +82,12 @@ def notes_on(
     for key in idle:
         if loaded.origin(key).explicit:
             notes.append(f"{key} has no effect here: {why}")
+    if "tensorrt" not in network.engine_name.lower():
+        notes += [
+            f"{key} has no effect here: TensorRT did not run the network"
+            for key in _OF_TENSORRT
+            if loaded.origin(key).explicit
+        ]
     if loaded.settings.performance.mode == "latency":
         notes += [
             f"{key} has no effect in latency mode, which takes one frame at a time"
@@ -79,3 +98,24 @@ def notes_on(
         if has_no_effect and loaded.origin(key).explicit:
             notes.append(f"{key} has no effect here ({network.name}, {', '.join(kinds)})")
     return tuple(notes)
+
+
+def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
+    """Wishes for levers that are not pulled, and for a cache that is not there."""
+    settings = loaded.settings
+    inference, caches = settings.inference, settings.processing.enable_caching
+    idle = {
+        "inference.region_margin": ("inference.region is whole", inference.region == "whole"),
+        "inference.recheck_frames": (
+            "neither inference.region nor inference.early_exit looks again",
+            inference.region == "whole" and inference.early_exit == "off",
+        ),
+        "inference.early_exit_confidence": ("inference.early_exit is off", inference.early_exit == "off"),
+        "processing.cache_size_gb": ("processing.enable_caching is off", not caches),
+        "processing.enable_caching": ("several processes share the film", caches and is_shared),
+    }
+    return [
+        f"{key} has no effect here: {why}"
+        for key, (why, is_idle) in idle.items()
+        if is_idle and loaded.origin(key).explicit
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 
@@ -61,6 +62,7 @@ class Renderer:
         regions: Where each eye lies.
         rotation_degrees: Clockwise turn that makes the frames upright.
         mask_size: (height, width) of masks; None is the frame's.
+        background_begin: See ``Background``.
 
     Raises:
         UsageError: ``replace`` without a background.
@@ -75,6 +77,7 @@ class Renderer:
         regions: list[Region],
         rotation_degrees: Rotation = 0,
         mask_size: tuple[int, int] | None = None,
+        background_begin: Fraction | None = None,
     ) -> None:
         self._settings = settings
         self._mask_size = mask_size
@@ -84,7 +87,7 @@ class Renderer:
         if any(kind == "replace" for kind, _ in outputs):
             if settings.background is None:
                 raise UsageError("replace needs output.background, the path of an image or a video")
-            self._background = Background(Path(settings.background))
+            self._background = Background(Path(settings.background), begin_seconds=background_begin)
         self._draw = [self._drawer(kind, encoding) for kind, encoding in outputs]
 
     def __enter__(self) -> Renderer:
@@ -97,6 +100,11 @@ class Renderer:
         """Close the background."""
         if self._background is not None:
             self._background.close()
+
+    @property
+    def draws_in_order(self) -> bool:
+        """True when ``render`` must be called in the order of frames: a background moves. Else any thread may."""
+        return self._background is not None and self._background.moves
 
     def render(self, matte: Matte) -> Rendered:
         """Draw the next frame's outputs."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.levers.options import LeverReport
 
 __all__ = ["OutputReport", "SegmentReport"]
 
@@ -55,6 +56,8 @@ class SegmentReport:
     peak_memory_bytes: int | None
     """Largest resident size of the process so far; None where the system does not tell."""
     pipeline: PipelineReport
+    levers: LeverReport | None = None
+    """What became of the frames on their way to the network; None where several processes shared the film."""
     gpu: GpuReport | None = None
     """Time and memory of the GPU; None where the frames stayed on the processor."""
 

@@ -33,10 +33,16 @@ class SceneCutDetector:
         Args:
             rgb: float32, RGB 0..1 with the channel axis last, any size; the next frame in order.
         """
-        if self._threshold <= 0:
-            return False
+        return self.is_cut_histogram(self.histogram(rgb)) if self._threshold > 0 else False
+
+    def histogram(self, rgb: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What ``is_cut_histogram`` takes, of one picture; from any thread.
+
+        Args:
+            rgb: float32, RGB 0..1 with the channel axis last, any size.
+        """
         # The pixels as one row: what else the axes mean makes no difference.
-        return self.is_cut_histogram(color_histogram(rgb.reshape(1, -1, 3), layout="NHWC"))
+        return color_histogram(rgb.reshape(1, -1, 3), layout="NHWC")
 
     def is_cut_histogram(self, histogram: npt.NDArray[np.float32]) -> bool:
         """True when the picture with this histogram starts a new shot; the first picture does not.

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import cv2
 
-from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
+from vitascope.config import LoadedSettings, OutputKind, Settings, load_settings, vitascope_home
 from vitascope.device import Device, peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline_report import Measured
 from vitascope.gpu.stages import Sink, Source
 from vitascope.media.encoding import Encoding
 from vitascope.media.probe import probe
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore
+from vitascope.segmentation.cached_film import open_matte_cache, open_or_defer
 from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.contact_sheet import ContactSheet
+from vitascope.segmentation.deferred_network import opening
+from vitascope.segmentation.device_ids import checked_devices, works_in_processes
+from vitascope.segmentation.endings import FramesUntilDamage, finish_files, kept_files
 from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
-from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
+from vitascope.segmentation.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.rendering import Rendered
-from vitascope.segmentation.report import OutputReport, SegmentReport
+from vitascope.segmentation.report import SegmentReport
+from vitascope.segmentation.run_profile import RunProfile, not_profiled
 from vitascope.segmentation.stretch import no_picture_between
 from vitascope.segmentation.writing import OutputSet, planar_info
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
+    from vitascope.segmentation.crew import ProcessCrew
+    from vitascope.segmentation.matte_cache import MatteCache
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
@@ -60,7 +70,7 @@ class FrameAndAlpha(NamedTuple):
 class Started(NamedTuple):
     """What a progress display needs, once the files are open."""
 
-    pipeline: Pipeline
+    pipeline: Measured
     """``snapshot()`` tells how far it is."""
     expected_frame_count: int | None
     """None when the input does not say."""
@@ -70,6 +80,9 @@ class Segmenter:
     """Cuts people out of videos. Opens its network once; every video gets a recurrent state of its own.
 
     One video at a time: networks and CUDA streams serve one job. Finish or close one ``stream`` before the next.
+
+    With ``gpu.device_ids`` or ``processing.use_multiprocessing`` the network is open in worker processes instead, which
+    share each video that is written; see ``docs/several-gpus.md``.
 
     Args:
         profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.
@@ -82,7 +95,12 @@ class Segmenter:
         ConfigError: A setting is unknown or out of range.
         ModelError: The network cannot be had.
         EngineError: The engine cannot load it.
+        DeviceError: A GPU that was asked for is missing.
+        WorkerError: A worker process could not be started.
     """
+
+    _keeps_mattes = True
+    """False where frames are not counted from the film's beginning, so that the cache does not know them."""
 
     def __init__(
         self,
@@ -93,19 +111,31 @@ class Segmenter:
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.loaded = checked_devices(loaded or load_settings(profile=profile, flags=settings))
         self.settings = self.loaded.settings
+        self._store = store or ModelStore(vitascope_home())
+        self._background_begin: Fraction | None = None
+        self._crew = self._open_crew(fetch_progress)
+        if self._crew is not None:
+            self.device, self.chosen = self._crew.device, self._crew.chosen
+            return
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
-        self._streams = _streams_on(self.device)
+        self._streams = _streams_on(self.device, self.settings)
         # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
         # the process's; close() gives it back.
         self._opencv_threads = cv2.getNumThreads()
         cv2.setNumThreads(1)
-        self.chosen: ChosenNetwork = open_network(
-            self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
-        )
+        try:
+            self.chosen = open_or_defer(
+                self.settings,
+                self._store if self._keeps_mattes else None,
+                lambda: open_network(self.settings, self._store, device=self.device, progress=fetch_progress),
+            )
+        except BaseException:
+            self._give_back()
+            raise
 
-    def __enter__(self) -> Segmenter:
+    def __enter__(self) -> Self:
         """Use as a context manager that frees the network."""
         return self
 
@@ -116,11 +146,20 @@ class Segmenter:
         self.close()
 
     def close(self) -> None:
-        """Free the network, and give OpenCV its threads back."""
+        """Free the network, and give OpenCV its threads back; end worker processes."""
+        if self._crew is not None:
+            self._crew.close()
+            return
         self.chosen.network.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """What is the process's: limits of the GPU's memory, and OpenCV's threads."""
+        if self._streams is not None:
+            self._streams.close()
         cv2.setNumThreads(self._opencv_threads)
 
-    def stream(self, video: Path | str) -> Iterator[FrameAndAlpha]:
+    def stream(self, video: Path | str) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
 
         Leaving the loop early stops them. Nothing is written.
@@ -129,10 +168,18 @@ class Segmenter:
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
+        if self._crew is not None:  # frames do not cross processes: this one mattes them itself
+            with (
+                Segmenter(loaded=self._crew.alone, store=self._store) as alone,
+                closing(alone.stream(video)) as steps,
+            ):
+                yield from steps
+            return
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(Path(video)))
-            source = _Frames(reader)
-            job = self._job(stack, reader, self._layout(reader), [])
+            source = FramesUntilDamage(reader)
+            layout = self._layout(reader)
+            job = self._job(stack, reader, layout, [], cache=self._cache(reader, layout))
             pipeline = Pipeline([self._source(source), *job.stages(wants_alpha=lambda _: True)])
             with closing(pipeline.stream()) as rendered:
                 for step in rendered:
@@ -140,6 +187,7 @@ class Segmenter:
                     assert step.alpha is not None
                     yield FrameAndAlpha(step.source, step.alpha)
             source.raise_damage()
+            job.keep_mattes(is_whole=True)
 
     def write(
         self,
@@ -170,13 +218,20 @@ class Segmenter:
         replaced = [f"{path} took the place of an earlier file" for _, path in outputs if path.is_file()]
         check_kinds([kind for kind, _ in outputs], self.settings.output)
         refuse_clashes([PlannedVideo(Path(video), tuple(outputs), preview)], settings=self.settings)
+        if self._crew is not None:
+            notes = [*replaced, *not_profiled(wanted=self.settings.debug.profile_performance)]
+            return self._crew.write(
+                Path(video), outputs, preview=preview, on_start=on_start, notes=notes, began=began
+            )
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(Path(video)))
             layout = self._layout(reader)
             encodings = self._encodings(reader, outputs)
-            source = _Frames(reader)
+            source = FramesUntilDamage(reader)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
-            job = self._job(stack, reader, layout, kinds)
+            profile = stack.enter_context(self._profile([path for _, path in outputs]))
+            cache = self._cache(reader, layout)
+            job = self._job(stack, reader, layout, kinds, profiler=profile.profiler, cache=cache)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
             files = stack.enter_context(
                 OutputSet(
@@ -194,30 +249,31 @@ class Segmenter:
                 if sheet is not None:
                     sheet.add(rendered)
 
-            pipeline = Pipeline(
-                [
-                    self._source(source),
-                    *job.stages(wants_alpha=lambda index: sheet is not None and sheet.wants(index)),
-                    Sink("encode", encode, open=self._bind_encoder),
-                ]
-            )
+            stages = [
+                self._source(source),
+                *job.stages(wants_alpha=lambda index: sheet is not None and sheet.wants(index)),
+                Sink("encode", encode, open=self._bind_encoder),
+            ]
+            pipeline = Pipeline(profile.stages(stages))
             if on_start is not None:
                 on_start(Started(pipeline, reader.expected_frame_count))
             try:
                 measured = pipeline.run()
                 source.raise_damage()
             except KeyboardInterrupt as error:
-                raise KeyboardInterrupt(_kept(files)) from error
+                raise KeyboardInterrupt(kept_files(files)) from error
             except CorruptInputError as error:
                 if not self.settings.output.keep_partial:
                     raise
-                raise CorruptInputError(f"{error}; {_kept(files)}") from error
+                raise CorruptInputError(f"{error}; {kept_files(files)}") from error
             if reader.decoded_count == 0:
                 raise no_picture_between(video, self.settings.video, reader.info)
             if sheet is not None:
                 sheet.save()
+            job.keep_mattes(is_whole=not measured.stopped)
             gpu = job.gpu_report()
-            written = _finish(files)
+            written = finish_files(files)
+            profiled = profile.save(measured)
         return SegmentReport(
             input=Path(video),
             outputs=written,
@@ -229,17 +285,18 @@ class Segmenter:
                 *notes_on(
                     reader,
                     [kind for kind, _ in outputs],
-                    network=self.chosen.network,
+                    network=opening(self.chosen).network,
                     device=self.device,
                     loaded=self.loaded,
                 ),
                 *job.notes,
                 *replaced,
+                *profiled,
             ),
             model_requested=self.chosen.requested,
             model_note=self.chosen.note,
             engine=self.chosen.network.engine_name,
-            engine_reasons=self.chosen.engine_reasons,
+            engine_reasons=opening(self.chosen).engine_reasons,
             decoder=reader.decoder,
             device=self.device.label,
             profile=self.loaded.profile,
@@ -249,8 +306,16 @@ class Segmenter:
             wall_seconds=perf_counter() - began,
             peak_memory_bytes=peak_memory_bytes(),
             pipeline=measured,
+            levers=job.lever_report(),
             gpu=gpu,
         )
+
+    def _open_crew(self, progress: FetchProgress | None) -> ProcessCrew | None:
+        if not works_in_processes(self.settings):
+            return None
+        from vitascope.segmentation.crew import ProcessCrew  # a run in one process needs none of that
+
+        return ProcessCrew(self.loaded, store=self._store, progress=progress)
 
     def _open(self, video: Path) -> VideoReader:
         wanted = self.settings.video
@@ -264,6 +329,17 @@ class Segmenter:
             decoder_sessions=self._decoder_sessions(video),
         )
 
+    def _cache(self, reader: VideoReader, layout: DetectedLayout) -> MatteCache | None:
+        return open_matte_cache(
+            reader.info.path,
+            settings=self.settings,
+            network=self.chosen.network,
+            store=self._store,
+            layout=layout.layout,
+            device=self.device,
+            frames_per_call=self._frames_per_call(reader),
+        )
+
     def _layout(self, reader: VideoReader) -> DetectedLayout:
         stereo = self.settings.video.stereo
         return detect_layout(reader.info, None if stereo == "auto" else StereoLayout(stereo))
@@ -274,6 +350,9 @@ class Segmenter:
         reader: VideoReader,
         layout: DetectedLayout,
         outputs: Sequence[tuple[OutputKind, Encoding]],
+        *,
+        profiler: Profiler | None = None,
+        cache: MatteCache | None = None,
     ) -> Job:
         return open_job(
             stack,
@@ -284,7 +363,14 @@ class Segmenter:
             settings=self.settings,
             frames_per_call=self._frames_per_call(reader),
             streams=self._streams,
+            background_begin=self._background_begin,
+            profiler=profiler,
+            cache=cache,
         )
+
+    def _profile(self, outputs: Sequence[Path]) -> RunProfile:
+        wanted = self.settings.debug.profile_performance
+        return RunProfile(outputs, wanted=wanted, device_id=self.device.index)
 
     def _frames_per_call(self, reader: VideoReader) -> int:
         """What was asked for; else one, and on a GPU as many as it takes to fill it."""
@@ -296,7 +382,7 @@ class Segmenter:
             return settings.frames_per_call
         info = reader.info
         frame_bytes = info.width * info.height * 3 // 2 * info.format.dtype.itemsize
-        room = int(self._streams.total_bytes() * _GPU_MEMORY_SHARE_OF_BATCH)
+        room = int(self._streams.allowed_bytes() * _GPU_MEMORY_SHARE_OF_BATCH)
         return max(min(_GPU_FRAMES_PER_CALL, room // frame_bytes), 1)
 
     def _decoder_sessions(self, video: Path) -> int:
@@ -305,7 +391,7 @@ class Segmenter:
             return 1
         if wanted != "auto":
             return wanted
-        if self.settings.performance.mode == "latency" or self._streams.total_bytes() < _MEMORY_FOR_SESSIONS:
+        if self.settings.performance.mode == "latency" or self._streams.allowed_bytes() < _MEMORY_FOR_SESSIONS:
             return 1
         info = probe(video)
         return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1
@@ -315,7 +401,7 @@ class Segmenter:
         if self._streams is not None:
             self._streams.bind(self._streams.copying)
 
-    def _source(self, frames: _Frames) -> Source[Frame]:
+    def _source(self, frames: FramesUntilDamage) -> Source[Frame]:
         return Source("decode", frames, output=queue_limits(self.settings))
 
     def _encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
@@ -336,48 +422,15 @@ class Segmenter:
         ]
 
 
-def _streams_on(device: Device) -> JobStreams | None:
+def _streams_on(device: Device, settings: Settings) -> JobStreams | None:
     if device.kind == "cpu":
         return None
     from vitascope.gpu.streams import JobStreams  # of no use without a GPU
 
-    return JobStreams(device)
-
-
-class _Frames:
-    """A reader's frames; damage ends them instead of tearing the run down, so that what was read is finished."""
-
-    def __init__(self, reader: VideoReader) -> None:
-        self._reader = reader
-        self._damage: CorruptInputError | None = None
-
-    def __iter__(self) -> Iterator[Frame]:
-        try:
-            yield from self._reader
-        except CorruptInputError as error:
-            self._damage = error
-
-    def raise_damage(self) -> None:
-        """Raise what ended the frames early, if anything did."""
-        if self._damage is not None:
-            raise self._damage
-
-
-def _kept(files: OutputSet) -> str:
-    kept = files.keep_partial()
-    return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing had been written"
-
-
-def _finish(files: OutputSet) -> tuple[OutputReport, ...]:
-    """Complete and name the outputs; Ctrl-C waits until that is done, because nothing is gained by losing them.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the outputs are there.
-    """
-    with ThreadPoolExecutor(1, thread_name_prefix="vitascope-finish") as pool:
-        finishing = pool.submit(files.finish)
-        try:
-            return finishing.result()
-        except KeyboardInterrupt as error:
-            names = ", ".join(str(output.path) for output in finishing.result())
-            raise KeyboardInterrupt(f"the outputs were finished first: {names}") from error
+    return JobStreams(
+        device,
+        pin_memory=settings.dataloader.pin_memory,
+        max_vram_usage=settings.gpu.max_vram_usage,
+        memory_fraction=settings.gpu.memory_fraction,
+        preparing_streams=settings.pipeline.stages.preprocess.cuda_streams,
+    )

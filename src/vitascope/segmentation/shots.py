@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from vitascope.errors import DeviceMemoryError
-from vitascope.models.network import MatteEstimate, MattingNetwork
+from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkState
 
 __all__ = ["ShotInference", "next_part"]
 
@@ -17,53 +18,60 @@ class ShotInference:
     Args:
         network: Shared with other streams if need be; only this object's state is changed.
         warm_up_frames: How often a recurrent network sees the first picture of a shot before its answer counts.
+        state: Of a shot that has begun, to go on from; a new one when omitted.
     """
 
-    def __init__(self, network: MattingNetwork, *, warm_up_frames: int) -> None:
+    def __init__(
+        self, network: MattingNetwork, *, warm_up_frames: int, state: NetworkState | None = None
+    ) -> None:
         self._network = network
         self._warm_up_frames = warm_up_frames
-        self._state = network.new_state()
-        self._is_cold = network.recurrent
+        self._state = network.new_state() if state is None else state
+        self._is_cold = network.recurrent and state is None
+
+    @property
+    def state(self) -> NetworkState:
+        """What the network remembers of the stream."""
+        return self._state
+
+    def go_on(self) -> None:
+        """Take the state as that of a shot that has begun: its next picture is not shown repeatedly."""
+        self._is_cold = False
 
     def run(
         self,
         images: Any,
         starts_shot: Sequence[bool],
         *,
-        most_frames: int | None = None,
-        on_shortage: Callable[[DeviceMemoryError, int], object] | None = None,
+        sizer: AdaptiveBatchSizer | None = None,
     ) -> list[MatteEstimate]:
         """Matte the next frames, a shot at a time.
 
         Args:
             images: [T, E, ...] as the network's ``input_for`` says, NumPy or CuPy as the network takes them.
             starts_shot: For each of the T frames, True where a new shot begins.
-            most_frames: Most frames of one call; all of a shot's when omitted.
-            on_shortage: Told of a GPU that ran out of memory, and how many frames a call will have from then on. What
-                was matted before stays matted, and the call that failed is made again with fewer frames.
+            sizer: Bounds the frames of one call. When a GPU runs out of memory, what was matted before stays matted,
+                and the call that failed is made again with fewer frames. All of a shot's in one call when omitted.
 
         Returns:
             T estimates.
 
         Raises:
-            DeviceMemoryError: Nobody listens for a shortage, or a single frame does not fit.
+            DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
-        estimates: list[MatteEstimate] = []
-        most = most_frames or max(len(images), 1)
-        while len(estimates) < len(images):
-            first = len(estimates)
-            end = next_part(starts_shot, first, most)
+        if sizer is None:
+            all_frames = max(len(images), 1)
+            sizer = AdaptiveBatchSizer(
+                all_frames, max_batch_size=all_frames, min_batch_size=all_frames, growing=False
+            )
+
+        def run_part(first: int, end: int) -> list[MatteEstimate]:
             if starts_shot[first]:
                 self._state.reset()
                 self._is_cold = self._network.recurrent
-            try:
-                estimates += self._run_shot(images[first:end])
-            except DeviceMemoryError as error:
-                if on_shortage is None or end - first == 1:
-                    raise
-                most = (end - first) // 2
-                on_shortage(error, most)
-        return estimates
+            return self._run_shot(images[first:end])
+
+        return sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
 
     def _run_shot(self, images: Any) -> list[MatteEstimate]:
         if self._is_cold:

@@ -30,6 +30,8 @@ def summarise(report: SegmentReport) -> list[str]:
             f"on the GPU a frame took: {parts}, launches included; {memory:.1f} GiB of its memory in use; "
             f"decoded by {report.decoder}"
         )
+    if report.levers is not None:
+        lines += report.levers.lines(report.frame_count)
     lines += [f"engine: {reason}" for reason in report.engine_reasons]
     lines += [f"note: {note}" for note in report.notes]
     if report.corrupt_count:

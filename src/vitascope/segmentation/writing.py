@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from vitascope.config import OutputKind, VideoSettings
 from vitascope.frames import PIXEL_FORMATS, VideoInfo
@@ -16,7 +17,7 @@ from vitascope.media.writer import VideoWriter, WriteReport
 from vitascope.segmentation.rendering import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 
-__all__ = ["OutputSet", "planar_info"]
+__all__ = ["OutputSet", "planar_info", "written_info"]
 
 
 class OutputSet:
@@ -29,6 +30,7 @@ class OutputSet:
         trim: Which part of the input is written.
         keep_partial: Damaged sound ends with a note instead of ending the run.
         mask_size: (height, width) of masks; None is the video's.
+        writer: What writes each file; ``VideoWriter`` when omitted.
 
     Raises:
         OutputError: A file cannot be created.
@@ -43,6 +45,7 @@ class OutputSet:
         trim: VideoSettings,
         keep_partial: bool,
         mask_size: tuple[int, int] | None = None,
+        writer: type[VideoWriter] | None = None,
     ) -> None:
         self._kinds = [kind for kind, _ in outputs]
         self._writers: list[VideoWriter] = []
@@ -50,16 +53,15 @@ class OutputSet:
         source = info.path if info.path.is_file() and info.container != "images" else None
         try:
             for (kind, path), encoding in zip(outputs, encodings, strict=True):
-                is_mask = kind == "mask"
                 self._writers.append(
-                    VideoWriter(
+                    (writer or VideoWriter)(
                         path,
-                        info=_mask_info(info, encoding, mask_size) if is_mask else info,
+                        info=written_info(kind, info, encoding, mask_size=mask_size),
                         encoding=encoding,
                         copy_from=source,
                         start_seconds=trim.start_seconds or None,
                         end_seconds=trim.end_seconds,
-                        hdr=None if is_mask else reader.hdr,
+                        hdr=None if kind == "mask" else reader.hdr,
                         keep_partial=keep_partial,
                     )
                 )
@@ -67,7 +69,7 @@ class OutputSet:
             self._discard()
             raise
 
-    def __enter__(self) -> OutputSet:
+    def __enter__(self) -> Self:
         """Use as a context manager."""
         return self
 
@@ -117,8 +119,20 @@ def planar_info(info: VideoInfo) -> VideoInfo:
     return info if planar is None else replace(info, format=PIXEL_FORMATS[planar])
 
 
-def _mask_info(info: VideoInfo, encoding: Encoding, size: tuple[int, int] | None) -> VideoInfo:
-    height, width = size or (info.height, info.width)
+def written_info(
+    kind: OutputKind, info: VideoInfo, encoding: Encoding, *, mask_size: tuple[int, int] | None
+) -> VideoInfo:
+    """What the written pictures of one output look like.
+
+    Args:
+        kind: Of the output.
+        info: Of the input, its format planar.
+        encoding: Of the output.
+        mask_size: (height, width) of masks; None is the video's.
+    """
+    if kind != "mask":
+        return info
+    height, width = mask_size or (info.height, info.width)
     color = matte_color(info.color, full_range=mask_is_full_range(encoding))
     return replace(info, color=color, width=width, height=height)
 

@@ -1,4 +1,4 @@
-"""PyTorch networks on a GPU: CUDA graphs, streams, compiled packages."""
+"""InductorEngine on a GPU: right in every precision, for every kind of array, from a file again."""
 
 from __future__ import annotations
 
@@ -9,151 +9,106 @@ pytest.importorskip("torch")
 
 import torch
 
-from vitascope.errors import DeviceMemoryError, EngineError
-from vitascope.gpu.engines import TensorSpec
-from vitascope.gpu.engines.inductor import InductorEngine
+from tiny_modules import SHAPES, expected, pictures, tiny_network
+from vitascope.gpu import InductorEngine, ModelQuantizer, open_engine
 
 pytestmark = [
     pytest.mark.cuda,
-    # torch's own code on its way into the compiler; ours may warn of nothing.
+    # torch's own code on its way into the compiler
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
 ]
 
-HALF, FLOAT = np.dtype(np.float16), np.dtype(np.float32)
-INPUTS = (TensorSpec("x", HALF, ("n", 8, "h", "w")), TensorSpec("state", FLOAT, ("n", 1)))
-OUTPUTS = (TensorSpec("y", HALF, ("n", 16, "h", "w")), TensorSpec("after", FLOAT, ("n", 1)))
+
+def relative(got, wanted):
+    return np.abs(np.asarray(got) - wanted).mean() / np.abs(wanted).mean()
 
 
-class Small(torch.nn.Module):
-    """A convolution plus the state, and the state's running sum."""
+@pytest.mark.parametrize("cuda_graph", [True, False])
+@pytest.mark.parametrize(
+    ("fp16", "tf32", "most"), [(False, False, 1e-5), (False, True, 2e-3), (True, True, 5e-3)]
+)
+def test_every_batch_is_right(fp16, tf32, most, cuda_graph):
+    network = tiny_network()
+    with InductorEngine(
+        fp16_mode=fp16, device="cuda", mode="eager", allow_tf32=tf32, cuda_graph=cuda_graph
+    ) as engine:
+        engine.build_engine_from_pytorch(network, SHAPES)
+        for count in (1, 3, 16, 3):
+            given = pictures(count, seed=count)
+            assert relative(engine.infer(given), expected(network, given)) < most
+        assert engine.spec.inputs[0].dtype == engine.spec.outputs[0].dtype == np.float32
 
-    def __init__(self):
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.register_buffer("weight", torch.randn(16, 8, 3, 3, generator=generator).half() / 8)
 
-    def forward(self, x, state):
-        y = torch.relu(torch.nn.functional.conv2d(x, self.weight, padding=1))
-        return y + state[:, :, None, None].half(), state + x.float().mean((1, 2, 3))[:, None]
-
-
-def engine(**options):
-    return InductorEngine(Small(), inputs=INPUTS, outputs=OUTPUTS, device="cuda:0", label="small", **options)
-
-
-def arrays(size=(17, 31), count=2):
+def test_arrays_come_back_as_they_went_in():
     import cupy
 
-    rng = np.random.default_rng(count)
-    return {
-        "x": cupy.asarray(rng.random((count, 8, *size)).astype(np.float16)),
-        "state": cupy.asarray(rng.random((count, 1), dtype=np.float32)),
-    }
+    network, given = tiny_network(), pictures(3)
+    wanted = expected(network, given)
+    with InductorEngine(device="cuda", mode="eager") as engine:
+        engine.build_engine_from_pytorch(network, SHAPES)
+        on_gpu = engine.infer(cupy.asarray(given))
+        assert isinstance(on_gpu, cupy.ndarray)
+        tensor = engine.infer(torch.from_numpy(given).cuda())
+        assert tensor.is_cuda
+        on_host = engine.infer(torch.from_numpy(given))
+        assert not on_host.is_cuda
+        for got in (on_gpu.get(), tensor.cpu().numpy(), on_host.numpy(), engine.infer(given)):
+            assert relative(got, wanted) < 2e-3
 
 
-def expected(inputs):
-    x, state = (torch.from_numpy(inputs[name].get()) for name in ("x", "state"))
-    network = Small()
-    network.weight = network.weight.float()
-    with torch.inference_mode():
-        y, after = network(x.float(), state)
-    return {"y": y.numpy(), "after": after.numpy()}
-
-
-def assert_right(results, inputs):
-    wanted = expected(inputs)
-    np.testing.assert_allclose(results["y"].get().astype(np.float32), wanted["y"], atol=4e-3)
-    np.testing.assert_allclose(results["after"].get(), wanted["after"], atol=1e-5)
-
-
-MODES = [
-    {"mode": "eager", "cuda_graph": False},
-    {"mode": "eager"},
-    {"mode": "compile"},
-    {"mode": "compile", "effort": "max-autotune"},
-]
-
-
-@pytest.mark.parametrize("options", MODES, ids=lambda options: " ".join(map(str, options.values())))
-def test_every_mode_gives_the_same_and_prints_no_measurements(options, capfd):
-    with engine(**options) as running:
-        for count in (2, 1, 2):
-            inputs = arrays(count=count)
-            assert_right(running.run(inputs), inputs)
-        assert running.plan_count == 2
-        assert running.spec.device == "cuda"
-        assert torch.cuda.get_device_name() in running.name
-    printed = capfd.readouterr()
-    assert printed.out == ""
-    assert "AUTOTUNE" not in printed.err
-
-
-@pytest.mark.slow
-def test_a_package_is_built_once_and_runs_in_a_graph(tmp_path, capfd):
-    for notes in (1, 0):
-        with engine(mode="aot", fingerprint="one", cache_dir=tmp_path) as running:
-            for _ in range(2):
-                assert_right(running.run(arrays()), arrays())
-            assert len(running.notes) == notes
-    assert capfd.readouterr() == ("", "")
-
-
-def test_results_are_not_the_graphs_memory():
-    with engine() as running:
-        first, inputs = running.run(arrays()), arrays()
-        kept = first["y"].get()
-        inputs["x"] *= 0
-        running.run(inputs)
-        np.testing.assert_array_equal(first["y"].get(), kept)
-
-
-def test_work_is_ordered_on_the_stream_it_is_given():
-    import cupy
-
-    with engine() as running:
-        inputs = arrays(size=(64, 64))
-        running.run(inputs)
-        stream = cupy.cuda.Stream(non_blocking=True)
-        late = {name: cupy.zeros_like(array) for name, array in inputs.items()}
-        with stream:
-            busy = cupy.ones(1 << 26, np.float32)
-            for _ in range(50):
-                busy = cupy.sin(busy)
-            for name, array in inputs.items():
-                late[name][...] = array
-        results = running.run(late, stream=stream.ptr)
+def test_a_tensor_of_another_stream_is_waited_for():
+    network, given = tiny_network(), pictures(16)
+    wanted = expected(network, given)
+    with InductorEngine(device="cuda", mode="eager") as engine:
+        engine.build_engine_from_pytorch(network, SHAPES)
+        engine.infer(torch.zeros(16, 3, 16, 16, device="cuda"))
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            large = torch.rand(4096, 4096, device="cuda")
+            for _ in range(20):
+                large = large @ large.clamp(0, 1e-3)  # the input is late
+            tensor = torch.from_numpy(given).cuda() + large.sum() * 0
+            result = engine.infer(tensor)
         stream.synchronize()
-        assert_right(results, inputs)
+        assert relative(result.cpu().numpy(), wanted) < 2e-3
 
 
-def test_the_default_stream_is_taken():
-    with engine() as running:
-        assert_right(running.run(arrays(), stream=0), arrays())
+def test_compiled_and_loaded_from_a_file(tmp_path):
+    network, given = tiny_network(), pictures(4)
+    path = tmp_path / "network.pt2"
+    with InductorEngine(fp16_mode=True, device="cuda") as engine:
+        assert engine.build_engine_from_pytorch(network, SHAPES, path) == path
+        first = engine.infer(given)
+        assert "compile" in engine.name
+        report = engine.benchmark(5, warmup=2)
+        assert report["batch_size"] == 4
+        assert report["precision"] == "fp16"
+    with InductorEngine(fp16_mode=True, device="cuda") as again:
+        again.load_engine(path)
+        assert relative(again.infer(given), first) < 1e-3
+        assert relative(first, expected(network, given)) < 5e-3
 
 
-def test_host_arrays_and_strides_are_refused():
-    inputs = arrays()
-    with engine() as running:
-        with pytest.raises(EngineError, match="host's memory"):
-            running.run({**inputs, "x": inputs["x"].get()})
-        with pytest.raises(EngineError, match="C-contiguous"):
-            running.run({**inputs, "x": inputs["x"].swapaxes(2, 3).copy().swapaxes(2, 3)})
+@pytest.mark.parametrize("number", ["int8", "fp8"])
+@pytest.mark.parametrize("fp16", [False, True])
+def test_eight_bit_products_agree_with_their_rounded_twins(number, fp16):
+    """On a GPU matrix products multiply in 8 bits; on a CPU the rounded values are multiplied in FP32."""
+    network, given = tiny_network(), pictures(16)
+    quantize = ModelQuantizer.quantize_int8 if number == "int8" else ModelQuantizer.quantize_fp8
+    quantized = quantize(network, pictures(8, seed=9))
+    on_cpu = expected(quantized, given)
+    with InductorEngine(fp16_mode=fp16, device="cuda", mode="eager", allow_tf32=False) as engine:
+        engine.build_engine_from_pytorch(quantized, SHAPES)
+        assert relative(engine.infer(given), on_cpu) < 2e-2
+    assert relative(on_cpu, expected(network, given)) < (2e-2 if number == "int8" else 8e-2)
 
 
-def test_a_missing_gpu_is_an_engine_error():
-    with pytest.raises(EngineError, match="cuda:99"):
-        InductorEngine(Small(), inputs=INPUTS, outputs=OUTPUTS, device="cuda:99")
-
-
-def test_too_little_memory_is_an_error_with_numbers_and_not_the_end():
-    torch.cuda.empty_cache()
-    total = torch.cuda.get_device_properties(0).total_memory
-    large = arrays(size=(1024, 1024), count=8)
-    with engine() as running:
-        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**26) / total)
-        try:
-            with pytest.raises(DeviceMemoryError, match=r"Tried to allocate .*iB"):
-                running.run(large)
-        finally:
-            torch.cuda.set_per_process_memory_fraction(1.0)
-        assert_right(running.run(arrays()), arrays())
+def test_open_engine_checks_what_it_takes(tmp_path):
+    reasons = []
+    network = tiny_network()
+    with open_engine(
+        network, "inductor", input_shapes=SHAPES, device="cuda", cache_dir=tmp_path, on_reason=reasons.append
+    ) as engine:
+        assert relative(engine.infer(pictures(2)), expected(network, pictures(2))) < 2e-3
+    assert "differs from the processor's by" in reasons[-1]
+    assert list(tmp_path.glob("*.verdict.json"))

@@ -1,223 +1,184 @@
-"""What the engine asks of TensorRT, and what it does with its cache; neither TensorRT nor a GPU is needed."""
+"""TensorRTEngine against a fake TensorRT on a fake GPU: what is built, kept, loaded and refused."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from fake_cupy import fake_cupy
 from fake_tensorrt import fake_tensorrt
-from vitascope.errors import DeviceMemoryError, EngineError, MissingDependencyError
-from vitascope.gpu.engines import ShapeRange
-from vitascope.gpu.engines.tensorrt import TensorRTEngine
+from vitascope import device as device_module
+from vitascope.device import Device
+from vitascope.errors import DeviceError, EngineError, MissingDependencyError, UsageError
+from vitascope.gpu import TensorRTEngine
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-PROFILES = {"x": ShapeRange((1, 3), (2, 3), (4, 3))}
+SHAPES = {"x": {"min": (1, 3), "opt": (2, 3), "max": (16, 3)}}
+
+pytestmark = pytest.mark.choosing_devices
 
 
 @pytest.fixture
-def use(monkeypatch, cupy):
+def use(monkeypatch):
     """Put a fake TensorRT, on a fake GPU, in place."""
 
-    def install(*, gpu="Fake GPU", **behaviour):
-        monkeypatch.setitem(sys.modules, "cupy", fake_cupy(name=gpu))
+    def install(**behaviour):
+        cupy = fake_cupy()
+        cupy.ascontiguousarray = lambda array: array if array.flags.c_contiguous else cupy.asarray(array)
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
         trt = fake_tensorrt(**behaviour)
         monkeypatch.setitem(sys.modules, "tensorrt", trt)
+        monkeypatch.setattr(
+            device_module, "_gpu_device", lambda index: Device("cuda", f"Fake GPU (GPU {index})", index)
+        )
         return trt
 
     return install
 
 
-def on_gpu(array):
-    return sys.modules["cupy"].asarray(array)
-
-
-def test_runs_on_the_callers_stream_with_cupy_memory(use, doubling):
+def test_a_network_is_built_for_batches_and_inferred(use, doubling):
     trt = use()
-    with TensorRTEngine(doubling, profiles=PROFILES) as engine:
-        assert engine.spec.device == "cuda"
-        assert engine.spec.inputs[0].shape == (None, 3)
-        assert engine.name == "tensorrt 11.4.0.106 (tf32)"
-        job = sys.modules["cupy"].cuda.Stream()
-        with job:
-            results = engine.run({"x": on_gpu(X)}, ["negative"])
-        np.testing.assert_array_equal(results["negative"], -X)
-        assert list(results) == ["negative"]
-        again = engine.run({"x": on_gpu(X[:1])}, stream=4711)
-        np.testing.assert_array_equal(again["twice"], 2 * X[:1])
-    assert trt.streams == [job.ptr, 4711]
-    with pytest.raises(EngineError, match="closed"):
-        engine.run({"x": on_gpu(X)})
+    with TensorRTEngine(workspace_gb=2.0) as engine:
+        assert engine.build_engine_from_onnx(doubling, SHAPES) is None
+        np.testing.assert_array_equal(engine.run({"x": X})["negative"], -X)
+        result = engine.infer(X[:1])
+        assert type(result) is np.ndarray
+        np.testing.assert_array_equal(result, 2 * X[:1])
+        assert engine.device.label == "Fake GPU (GPU 0)"
+        with pytest.raises(EngineError, match=r"built for \[1, 3\] to \[16, 3\]"):
+            engine.infer(np.zeros((17, 3), np.float32))
+    (build,) = trt.builds
+    assert build.workspace == 2_000_000_000
+    assert build.profiles == [{"x": ((1, 3), (2, 3), (16, 3))}]
 
 
-def test_the_network_is_strongly_typed_with_profiles_and_limits(use, doubling):
-    trt = use()  # create_network of the fake refuses another flag
-    TensorRTEngine(doubling, profiles=PROFILES, precision="fp32", workspace_bytes=2**28)
-    TensorRTEngine(doubling, profiles=PROFILES, precision="tf32")
-    first, second = trt.builds
-    assert first.profiles == [{"x": ((1, 3), (2, 3), (4, 3))}]
-    assert first.workspace == 2**28
-    assert first.cleared == ["tf32"]
-    assert second.cleared == []
-    assert second.workspace is None
+def test_arrays_on_the_gpu_stay_there(use, doubling):
+    use()
+    cupy = sys.modules["cupy"]
+    with TensorRTEngine() as engine:
+        engine.build_engine_from_onnx(doubling, SHAPES)
+        result = engine.infer(cupy.asarray(X))
+        assert type(result).__module__ == "cupy"
+        np.testing.assert_array_equal(np.asarray(result), 2 * X)
 
 
-def test_the_parser_learns_where_weights_outside_of_the_file_lie(use, doubling, tmp_path):
+def test_the_work_goes_to_the_stream_that_is_named(use, doubling):
     trt = use()
-    path = tmp_path / "network.onnx"
-    path.write_bytes(doubling)
-    TensorRTEngine(path, profiles=PROFILES)
-    TensorRTEngine(doubling, profiles=PROFILES)
-    assert trt.paths == [str(path), None]
+    with TensorRTEngine() as engine:
+        engine.build_engine_from_onnx(doubling, SHAPES)
+        engine.run({"x": sys.modules["cupy"].asarray(X)}, stream=4711)
+    assert trt.streams[-1] == 4711
 
 
-def test_a_free_dimension_without_a_profile_is_named(use, doubling):
+def test_benchmark_runs_the_usual_size(use, doubling):
+    trt = use()
+    with TensorRTEngine() as engine:
+        engine.build_engine_from_onnx(doubling, SHAPES)
+        results = engine.benchmark(num_iterations=3, warmup=1)
+    assert results["batch_size"] == 2
+    assert results["precision"] == "tf32"
+    assert results["avg_latency_ms"] > 0
+    assert len(trt.streams) == 1 + 3 + 3
+    assert len(set(trt.streams)) == 1  # all on one stream that is not the default one
+    assert trt.streams[0] != 0
+
+
+def test_a_kept_file_is_tensorrts_own_and_loads_with_its_sizes(use, doubling, tmp_path):
+    trt = use()
+    path = tmp_path / "model_fp16.trt"
+    with TensorRTEngine() as engine:
+        assert engine.build_engine_from_onnx(doubling, SHAPES, path) == path
+    assert path.read_bytes().startswith(b"PLAN")  # no header of ours: trtexec reads it
+    with TensorRTEngine() as again:
+        again.load_engine(path)
+        np.testing.assert_array_equal(again.run({"x": X})["twice"], 2 * X)
+        assert again.input_shapes["x"].largest == (16, 3)
+        assert again.benchmark(2, warmup=0)["batch_size"] == 2
+    assert len(trt.builds) == 1
+
+
+def test_an_engine_of_another_build_is_refused_with_tensorrts_reason(use, tmp_path):
     use()
-    with pytest.raises(EngineError, match="input 'x' has free dimensions and no profile"):
-        TensorRTEngine(doubling)
+    path = tmp_path / "old.trt"
+    path.write_bytes(b"of another version")
+    with pytest.raises(
+        EngineError, match=r"old\.trt: TensorRT 11\.4\.0\.106 cannot load it: plan of another build"
+    ):
+        TensorRTEngine().load_engine(path)
 
 
-def test_sizes_outside_the_profile_are_refused_with_tensorrts_reason(use, doubling):
-    use()
-    engine = TensorRTEngine(doubling, profiles=PROFILES)
-    with pytest.raises(EngineError, match=r"\[5, 3\].*outside of its profile"):
-        engine.run({"x": on_gpu(np.zeros((5, 3), np.float32))})
-
-
-def test_a_kept_engine_is_not_built_again(use, doubling, tmp_path):
+def test_built_engines_are_found_again(use, doubling, tmp_path):
     trt = use()
     for _ in range(2):
-        engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-        np.testing.assert_array_equal(engine.run({"x": on_gpu(X)})["twice"], 2 * X)
-        assert engine.notes == ()
-    assert len(trt.builds) == 1
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".engine", ".timing"]
-
-
-def test_other_sizes_arithmetic_or_gpu_make_another_engine(use, doubling, tmp_path):
-    use()
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path, precision="fp32")
-    TensorRTEngine(doubling, profiles={"x": ShapeRange.exactly((2, 3))}, cache_dir=tmp_path)
-    use(gpu="Another GPU")
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    assert len(list(tmp_path.glob("*.engine"))) == 4
-
-
-def test_an_engine_of_another_version_is_rebuilt_and_said_so(use, doubling, tmp_path):
-    use(version="10.9.0")
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    trt = use(version="11.4.0")
-    engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    assert len(trt.builds) == 1
-    assert engine.notes == ("the kept engine was built by TensorRT 10.9.0; built anew by 11.4.0",)
-    assert TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path).notes == ()
-    assert len(list(tmp_path.glob("*.engine"))) == 1
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: b"",
-        lambda content: content[:-1],
-        lambda content: b"[]\n" + content,
-        lambda content: content[:-3] + b"xyz",
-        lambda content: b"\xff" + content,
-    ],
-)
-def test_a_damaged_engine_is_removed_and_rebuilt(use, doubling, tmp_path, damage):
-    trt = use()
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    (kept,) = tmp_path.glob("*.engine")
-    intact = kept.read_bytes()
-    kept.write_bytes(damage(intact))
-    engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    assert "was damaged; removed and built anew" in engine.notes[0]
+        with TensorRTEngine(cache_dir=tmp_path / "cache") as engine:
+            engine.build_engine_from_onnx(doubling, SHAPES)
+    with TensorRTEngine(cache_dir=tmp_path / "cache", allow_tf32=False) as engine:
+        engine.build_engine_from_onnx(doubling, SHAPES)
     assert len(trt.builds) == 2
-    assert kept.read_bytes() == intact
 
 
-def test_an_engine_that_tensorrt_refuses_is_removed_and_rebuilt(use, doubling, tmp_path):
+@pytest.mark.parametrize(("mode", "precision"), [("fp16_mode", "fp16"), ("int8_mode", "int8")])
+def test_precisions_are_made_by_nvidias_converter(use, doubling, monkeypatch, mode, precision):
     use()
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    trt = use(refuses_plans=True)
-    engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    assert "refused (plan of another build); removed" in engine.notes[0]
-    assert len(trt.builds) == 1
+    asked = []
+
+    def converted(model, wanted, *, calibration=None):
+        asked.append((wanted, calibration))
+        return model
+
+    monkeypatch.setattr("vitascope.gpu.engines.trt_plan.with_precision", converted)
+    calibration = {"x": X} if precision == "int8" else None
+    with TensorRTEngine(**{mode: True}) as engine:
+        engine.build_engine_from_onnx(doubling, SHAPES, calibration=calibration)
+        assert engine.precision == precision
+        assert precision in engine.name
+    assert asked == [(precision, calibration)]
 
 
-def test_timings_are_handed_to_the_next_build(use, doubling, tmp_path):
+def test_from_pytorch_goes_through_onnx(use):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    import_module("torch._dynamo")  # what it looks for in other libraries, the fakes below do not have
+
     trt = use()
-    for precision in ("fp32", "tf32"):
-        TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path, precision=precision)
-    assert trt.given_timings == [b"", b"timed"]
+    module = torch.nn.Linear(3, 2).eval()
+    with TensorRTEngine() as engine:
+        engine.build_engine_from_pytorch(module, {"input": {"min": (1, 3), "opt": (2, 3), "max": (16, 3)}})
+        with torch.inference_mode():
+            wanted = module(torch.from_numpy(X)).numpy()
+        np.testing.assert_allclose(engine.infer(X), wanted, atol=1e-6)
+        tensor = engine.infer(torch.from_numpy(X))
+        assert isinstance(tensor, torch.Tensor)
+    assert trt.builds[0].profiles == [{"input": ((1, 3), (2, 3), (16, 3))}]
 
 
-def test_refused_timings_are_removed_and_measured_anew(use, doubling, tmp_path):
+def test_a_processor_is_refused_with_what_to_take_instead(use):
     use()
-    TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    trt = use(refuses_timings=True)
-    engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path, precision="fp32")
-    assert trt.given_timings == [b"timed", b""]
-    assert "refused the kept timings" in engine.notes[0]
+    with pytest.raises(DeviceError, match="OnnxEngine or InductorEngine"):
+        TensorRTEngine(device="cpu")
 
 
-def test_a_folder_that_cannot_be_written_costs_only_the_cache(use, doubling, tmp_path):
+def test_without_a_gpu_auto_is_an_error_too(use, monkeypatch):
     use()
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=blocked / "cache")
-    assert all("cannot be" in note for note in engine.notes)
-    assert engine.notes
-    np.testing.assert_array_equal(engine.run({"x": on_gpu(X)})["twice"], 2 * X)
+
+    def none(index):
+        raise DeviceError("no NVIDIA GPU was found")
+
+    monkeypatch.setattr(device_module, "_gpu_device", none)
+    with pytest.raises(DeviceError, match="no NVIDIA GPU"):
+        TensorRTEngine()
 
 
-def test_no_half_written_file_is_left_behind(use, doubling, tmp_path, monkeypatch):
-    use()
-    monkeypatch.setattr(
-        "os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
-    engine = TensorRTEngine(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    assert "No space left on device" in engine.notes[0]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_tensorrt_the_install_command_is_named(doubling, monkeypatch):
+def test_without_tensorrt_its_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     with pytest.raises(MissingDependencyError, match="pip install tensorrt"):
-        TensorRTEngine(doubling)
+        TensorRTEngine(fp16_mode=True)
 
 
-def test_an_old_tensorrt_is_refused(use, doubling):
-    use(version="8.6.1")
-    with pytest.raises(MissingDependencyError, match=r"8\.6\.1 is too old.*--upgrade"):
-        TensorRTEngine(doubling)
-
-
-def test_a_file_that_is_no_network_is_an_engine_error(use, tmp_path):
+def test_shapes_of_another_networks_inputs_are_refused(use, doubling):
     use()
-    path = tmp_path / "notes.onnx"
-    path.write_text("not a network")
-    with pytest.raises(EngineError, match=r"notes\.onnx: TensorRT cannot read it: not an ONNX file"):
-        TensorRTEngine(path)
-    with pytest.raises(EngineError, match=r"missing\.onnx: cannot be read"):
-        TensorRTEngine(tmp_path / "missing.onnx")
-
-
-@pytest.mark.parametrize(
-    ("reason", "error"),
-    [("no implementation for Relu", EngineError), ("CUDA error: out of memory", DeviceMemoryError)],
-)
-def test_a_failed_build_gives_tensorrts_own_reason(use, doubling, reason, error):
-    use(build_error=reason)
-    with pytest.raises(error, match=reason):
-        TensorRTEngine(doubling, profiles=PROFILES)
-
-
-def test_memory_of_the_host_is_refused(use, doubling):
-    use()
-    engine = TensorRTEngine(doubling, profiles=PROFILES)
-    with pytest.raises(EngineError, match="host's memory"):
-        engine.run({"x": X})
+    with pytest.raises(UsageError, match="'y'; the network takes x"):
+        TensorRTEngine().build_engine_from_onnx(doubling, {**SHAPES, "y": (1, 3)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import cv2
 import numpy as np
@@ -23,12 +23,15 @@ from vitascope.animation.landmarks import (
 )
 from vitascope.animation.mesh.deform import Bent, Gains, bend
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
-from vitascope.animation.mesh.layers import patch_around, read_at
+from vitascope.animation.mesh.layers import Patch, patch_around, read_at, to_host
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.raster import MapGrid, draw_triangles
 from vitascope.animation.mesh.response import Response, measure_response
 from vitascope.animation.mesh.rig import PortraitRig, build_rig
 from vitascope.errors import UsageError
+
+if TYPE_CHECKING:
+    from vitascope.animation.mesh.gpu_canvas import GpuCanvas
 
 __all__ = ["MeshAnimator"]
 
@@ -70,6 +73,8 @@ class _Portrait:
     features: tuple[_Feature, ...]
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
+    canvas: GpuCanvas | None
+    """Where it is drawn, when not by the processor."""
     response: Response | None = None
     """How its expressions read; None when that was not measured."""
 
@@ -84,10 +89,15 @@ class MeshAnimator:
     Args:
         mesh: The canonical face.
         gains: How strongly the portrait follows; may be changed at any time.
+        cuda_device: The GPU that reads the portrait through the map, and on which pictures are made (CuPy arrays, on
+            the current stream); the map itself, eyes and mouth are drawn by the processor. None for NumPy arrays.
     """
 
-    def __init__(self, mesh: CanonicalMesh, *, gains: Gains | None = None) -> None:
+    def __init__(
+        self, mesh: CanonicalMesh, *, gains: Gains | None = None, cuda_device: int | None = None
+    ) -> None:
         self.gains = gains or Gains()
+        self._cuda_device = cuda_device
         self._mesh = mesh
         self._basis = ExpressionBasis(mesh)
         self._portrait: _Portrait | None = None
@@ -122,8 +132,13 @@ class MeshAnimator:
         height, width = rgb.shape[:2]
         rig = build_rig(self._mesh, face, size=(height, width))
         step = max(1, round(rig.face_height / _ROWS_A_FACE))
-        grid = _grid_over(*rig.box, step)
-        around = _grid_over(*rig.box, step * _COARSER)
+        canvas = None
+        if self._cuda_device is not None:
+            from vitascope.animation.mesh.gpu_canvas import GpuCanvas
+
+            canvas = GpuCanvas(rgb, rig.box, step=step, device=self._cuda_device)
+        grid = _grid_over(*rig.box, step, on_corners=canvas is not None)
+        around = _coarser(grid)
         self._portrait = _Portrait(
             rgb,
             rig,
@@ -133,6 +148,7 @@ class MeshAnimator:
             self._features(rig),
             make_eyeballs(rgb, rig),
             Mouth(rgb, rig),
+            canvas,
         )
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
@@ -151,7 +167,7 @@ class MeshAnimator:
         def read(motion: FaceMotion) -> TrackedFace | None:
             assert motion.vertices is not None  # the probes are displacements
             bent = bend(portrait.rig, self._mesh, motion, displacement=motion.vertices, gains=Gains())
-            return find(np.ascontiguousarray(self.draw(bent)[top:bottom, left:right]))
+            return find(to_host(self.draw(bent)[top:bottom, left:right]))
 
         self._portrait = replace(portrait, response=measure_response(self._basis, read))
 
@@ -183,43 +199,63 @@ class MeshAnimator:
     def draw(self, bent: Bent, *, out: RgbPicture | None = None) -> RgbPicture:
         """Draw the portrait with its points moved: ``animate`` in two steps."""
         portrait = self._loaded()
-        rig, rgb = portrait.rig, portrait.rgb
+        rgb, canvas = portrait.rgb, portrait.canvas
+        if out is not None and (
+            out.shape != rgb.shape or out.dtype != np.uint8 or not out.flags.c_contiguous
+        ):
+            raise UsageError(f"out is {out.dtype} {out.shape}, the portrait uint8 {rgb.shape}")
+        coarse = self._coarse_map(portrait, bent)
+        if canvas is not None:
+            # On the processor's side only the patches count; what lies between them is never looked at.
+            self._draw_patches(portrait, bent, coarse, canvas.scratch)
+            on_gpu: RgbPicture = canvas.draw(coarse[1:, 1:], self._patches(portrait, bent), out=out)
+            return on_gpu
         if out is None:
             out = rgb.copy()
-        elif out.shape != rgb.shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
-            raise UsageError(f"out is {out.dtype} {out.shape}, the portrait uint8 {rgb.shape}")
         else:
             np.copyto(out, rgb)
-        depths = bent.depths
-        order = np.argsort(-depths[rig.skin_triangles].sum(axis=1), kind="stable")
+        left, top, right, bottom = portrait.rig.box
+        step = int(portrait.grid.step)
+        full = _enlarged(coarse, step)
+        out[top:bottom, left:right] = read_at(
+            rgb, full[step : step + bottom - top, step : step + right - left]
+        )
+        self._draw_patches(portrait, bent, coarse, out)
+        return out
+
+    def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
+        """Where the colours of the rig's box come from, on its grid."""
+        rig, grid = portrait.rig, portrait.grid
+        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
         skin = rig.skin_triangles[order]
         # Hair, neck and background bend gently: a quarter of the map's detail is enough for them.
         around = portrait.still.copy()
         triangles = np.concatenate((rig.rings.triangles, skin))
         draw_triangles(bent.sources, bent.places, triangles, grid=portrait.around, into=around)
         big = _enlarged(around, _COARSER)
-        # Both have a border of one sample: of three fourths of the coarser one nothing is needed.
-        first, grid = _COARSER - 1, portrait.grid
+        first = _COARSER - 1
         coarse = np.ascontiguousarray(big[first : first + grid.height, first : first + grid.width])
-        draw_triangles(bent.sources, bent.places, skin, grid=portrait.grid, into=coarse)
-        left, top, right, bottom = rig.box
-        step = int(portrait.grid.step)
-        full = _enlarged(coarse, step)
-        out[top:bottom, left:right] = read_at(
-            rgb, full[step : step + bottom - top, step : step + right - left]
-        )
+        draw_triangles(bent.sources, bent.places, skin, grid=grid, into=coarse)
+        return coarse
+
+    def _draw_patches(self, portrait: _Portrait, bent: Bent, coarse: FloatArray, out: RgbPicture) -> None:
+        """Draw eyes and mouth, with what lies behind lids and lips."""
         for feature in portrait.features:
             self._draw_feature(portrait, feature, bent, coarse, out)
         for eye in portrait.eyes:
             eye.draw(out, bent)
         portrait.mouth.draw(out, bent)
-        return out
+
+    def _patches(self, portrait: _Portrait, bent: Bent) -> list[Patch]:
+        """Where eyes and mouth are drawn."""
+        found = (_patch_of(portrait, feature, bent) for feature in portrait.features)
+        return [patch for patch in found if patch is not None]
 
     def _draw_feature(
         self, portrait: _Portrait, feature: _Feature, bent: Bent, coarse: FloatArray, out: RgbPicture
     ) -> None:
         """Draw an eye or the mouth anew, with a finer map."""
-        patch = patch_around(bent.places[feature.outline], margin=2, size=portrait.rig.size)
+        patch = _patch_of(portrait, feature, bent)
         if patch is None:
             return
         right, bottom = patch.left + patch.width, patch.top + patch.height
@@ -267,15 +303,29 @@ class MeshAnimator:
         return self._portrait
 
 
-def _grid_over(left: int, top: int, right: int, bottom: int, step: int) -> MapGrid:
+def _patch_of(portrait: _Portrait, feature: _Feature, bent: Bent) -> Patch | None:
+    return patch_around(bent.places[feature.outline], margin=2, size=portrait.rig.size)
+
+
+def _grid_over(
+    left: int, top: int, right: int, bottom: int, step: int, *, on_corners: bool = False
+) -> MapGrid:
     """The grid whose samples are the middles of squares of ``step`` pixels, and a border of one sample around it.
 
-    ``cv2.resize`` places samples like that; between border and rectangle it has something to interpolate.
+    ``cv2.resize`` places samples like that, and with the border it has something to interpolate everywhere. The GPU's
+    kernel wants them on the squares' first pixels instead (``on_corners``).
     """
-    first = (step - 1) / 2 - step
+    first = -step if on_corners else (step - 1) / 2 - step
     return MapGrid(
         left + first, top + first, step, -(-(right - left) // step) + 2, -(-(bottom - top) // step) + 2
     )
+
+
+def _coarser(grid: MapGrid) -> MapGrid:
+    """A grid that ``_enlarged`` turns into one which holds ``grid`` from its sample ``_COARSER - 1`` on."""
+    shift = (_COARSER - 1) / 2 * grid.step
+    width, height = (-(-(count + _COARSER - 1) // _COARSER) for count in (grid.width, grid.height))
+    return MapGrid(grid.left - shift, grid.top - shift, grid.step * _COARSER, width, height)
 
 
 def _enlarged(places: FloatArray, times: int) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray, RgbPicture
 
-__all__ = ["Patch", "lay_under", "opening_mask", "patch_around", "read_at", "smooth_outline"]
+__all__ = ["Patch", "lay_under", "opening_mask", "patch_around", "read_at", "smooth_outline", "to_host"]
 
 _SHIFT = 4
 _SUBDIVISIONS = 4
@@ -65,6 +65,11 @@ def read_at(picture: npt.NDArray[Any], places: FloatArray, *, nearest: bool = Fa
     # None is what OpenCV takes when x and y share one map; its stubs do not know.
     no_second: Any = None
     return cv2.remap(picture, places, no_second, how, borderMode=cv2.BORDER_REPLICATE)
+
+
+def to_host(picture: Any) -> RgbPicture:
+    """A picture as a C-contiguous NumPy array, wherever it was made."""
+    return np.ascontiguousarray(picture.get() if hasattr(picture, "get") else picture, np.uint8)
 
 
 def smooth_outline(points: FloatArray) -> FloatArray:

@@ -17,10 +17,13 @@ __all__ = [
     "import_cupy",
     "on_stream",
     "require_gpu_inputs",
+    "speaks_of_memory",
     "wanted_outputs",
 ]
 
-_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|failed to allocate|available memory", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|failed to allocate|available memory|ALLOC_FAILED", re.IGNORECASE
+)
 
 
 def import_cupy() -> Any:
@@ -116,9 +119,14 @@ def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = Tru
     """The error for a library's failure: ``DeviceMemoryError`` where its words speak of the GPU's memory."""
     text = str(error).strip()
     reason = text.splitlines()[0] if text else type(error).__name__
-    if on_gpu and _OUT_OF_MEMORY.search(text):
+    if on_gpu and speaks_of_memory(text):
         return DeviceMemoryError(f"{label}: {what}: the GPU has too little memory{_free_memory()}: {reason}")
     return EngineError(f"{label}: {what}: {reason}")
+
+
+def speaks_of_memory(text: str) -> bool:
+    """True for the words in which libraries say that the GPU's memory does not suffice."""
+    return _OUT_OF_MEMORY.search(text) is not None
 
 
 def _free_memory() -> str:

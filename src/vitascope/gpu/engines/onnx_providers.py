@@ -69,6 +69,8 @@ class SessionRequest:
     deterministic: bool = False
     profiles: Mapping[str, ShapeRange] = field(default_factory=dict)
     """For TensorRT: sizes of inputs with free dimensions."""
+    workspace_bytes: int | None = None
+    """For TensorRT: most scratch memory; None leaves its own limit."""
 
 
 def missing_provider(provider: Provider) -> str | None:
@@ -148,6 +150,8 @@ def _tensorrt_options(request: SessionRequest) -> dict[str, str]:
         "trt_cuda_graph_enable": _flag(request.cuda_graph),
         **_profile_options("trt", request.profiles),
     }
+    if request.workspace_bytes is not None:
+        options["trt_max_workspace_size"] = str(request.workspace_bytes)
     if request.cache_dir is not None:
         options |= {
             "trt_engine_cache_enable": "1",

@@ -24,6 +24,10 @@ class GpuOptions:
     cache_dir: Path
     """Where TensorRT keeps what it builds."""
     precision: Precision = "tf32"
+    tensorrt_precision: Precision | None = None
+    """What TensorRT computes in, alone and inside of ONNX Runtime, where that is not ``precision``."""
+    workspace_bytes: int | None = None
+    """Most scratch memory of TensorRT; None leaves its own limit."""
     device_id: int = 0
     cuda_graph: bool = False
     """Replay CUDA graphs under ONNX Runtime, which takes no network with operators on the CPU then."""
@@ -31,43 +35,52 @@ class GpuOptions:
     deterministic: bool = False
 
 
-def gpu_openers(options: GpuOptions) -> list[tuple[str, Opener]]:
-    """Openers and what one asks for them by: ``tensorrt``, then ``onnxruntime`` with each of its GPU providers.
+def gpu_openers(options: GpuOptions) -> list[tuple[str, Precision, Opener]]:
+    """What one asks for them by, their arithmetic, and openers: ``tensorrt``, then ONNX Runtime's GPU providers.
 
     What is missing shows when an opener is called.
     """
+    built = options.tensorrt_precision or options.precision
     return [
-        ("tensorrt", partial(_open_tensorrt, options)),
-        ("onnxruntime", partial(_open_onnx_runtime, options, "tensorrt")),
-        ("onnxruntime", partial(_open_onnx_runtime, options, "tensorrt-rtx")),
-        ("onnxruntime", partial(_open_onnx_runtime, options, "cuda")),
+        ("tensorrt", built, partial(_open_tensorrt, options, built)),
+        ("onnxruntime", built, partial(_open_onnx_runtime, options, "tensorrt", built)),
+        ("onnxruntime", built, partial(_open_onnx_runtime, options, "tensorrt-rtx", built)),
+        ("onnxruntime", options.precision, partial(_open_onnx_runtime, options, "cuda", options.precision)),
     ]
 
 
-def _open_tensorrt(options: GpuOptions, model: Path | bytes, profiles: Mapping[str, ShapeRange]) -> Engine:
-    from vitascope.gpu.engines.tensorrt import TensorRTEngine
+def _open_tensorrt(
+    options: GpuOptions, precision: Precision, model: Path | bytes, profiles: Mapping[str, ShapeRange]
+) -> Engine:
+    from vitascope.gpu.engines.trt_plan import TrtPlan
 
-    return TensorRTEngine(
+    return TrtPlan(
         model,
         profiles=profiles,
-        precision=options.precision,
+        precision=precision,
         device_id=options.device_id,
         cache_dir=options.cache_dir,
+        workspace_bytes=options.workspace_bytes,
     )
 
 
 def _open_onnx_runtime(
-    options: GpuOptions, provider: Provider, model: Path | bytes, profiles: Mapping[str, ShapeRange]
+    options: GpuOptions,
+    provider: Provider,
+    precision: Precision,
+    model: Path | bytes,
+    profiles: Mapping[str, ShapeRange],
 ) -> Engine:
     builds = provider != "cuda"
     return OnnxRuntimeEngine(
         model,
         provider=provider,
         device_id=options.device_id,
-        precision=options.precision,
+        precision=precision,
         cuda_graph=options.cuda_graph,
         cudnn_benchmark=options.cudnn_benchmark,
         deterministic=options.deterministic,
         cache_dir=options.cache_dir if builds else None,
         profiles=profiles if builds else None,
+        workspace_bytes=options.workspace_bytes if provider == "tensorrt" else None,
     )

@@ -54,7 +54,10 @@ def with_precision(
         return _read(model) if isinstance(model, Path) else model
     if precision == "int8" and not calibration:
         # Without data the converter calibrates on random numbers, and scales fit nothing.
-        raise EngineError("an int8 network needs calibration data: a few dozen typical inputs")
+        raise EngineError(
+            "an int8 network needs calibration data, a few dozen typical inputs: "
+            "vitascope.gpu.ModelQuantizer.quantize_int8 makes one, and its file runs on every engine as it is"
+        )
     converter = _converter("quantization" if precision == "int8" else "autocast.convert")
     with tempfile.TemporaryDirectory(prefix="vitascope-") as scratch:
         source = _as_file(model, Path(scratch))

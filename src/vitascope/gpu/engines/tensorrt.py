@@ -1,271 +1,97 @@
-"""TensorRT: an ONNX network built into an engine for one GPU, and run from CuPy arrays.
+"""TensorRT for users of the toolkit: PyTorch to ONNX to an engine for one GPU.
 
-Written for TensorRT 11, where networks are strongly typed and precision switches are gone, in the way that 10 also
-takes. **Not yet run on hardware**: TensorRT was not to be had on the GPUs that this project is measured on. The code
-follows NVIDIA's documentation (see ``trt_api``) and is exercised by contract tests.
+**Not yet run on hardware**: TensorRT was not to be had on the GPUs that this project is measured on; see ``trt_plan``.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
+from vitascope.errors import DeviceError, EngineError
+from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.gpu.engines.precision import Calibration
+from vitascope.gpu.engines.toolkit_engine import StrPath, ToolkitEngine
+from vitascope.gpu.engines.trt_api import load_tensorrt
+from vitascope.gpu.engines.trt_plan import TrtPlan
 
-from vitascope.errors import EngineError
-from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
-from vitascope.gpu.engines.gpu_arrays import (
-    failure,
-    import_cupy,
-    on_stream,
-    require_gpu_inputs,
-    wanted_outputs,
-)
-from vitascope.gpu.engines.precision import Calibration, with_precision
-from vitascope.gpu.engines.trt_api import (
-    ErrorLog,
-    TrtContext,
-    TrtEngine,
-    TrtModule,
-    load_tensorrt,
-    new_error_log,
-)
-from vitascope.gpu.engines.trt_cache import TrtCache
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["TensorRTEngine"]
 
 
-class TensorRTEngine:
-    """One ONNX network under TensorRT. Not yet run on hardware.
+class TensorRTEngine(ToolkitEngine):
+    """A network under TensorRT 10 or newer, on a GPU. Not yet run on hardware.
 
-    Building takes seconds to minutes; with ``cache_dir`` it happens once for each network, sizes, arithmetic, GPU and
-    TensorRT version. Calls come from one thread at a time.
+    FP16 and INT8 networks are made by NVIDIA's Model Optimizer (``pip install 'vitascope[quantize]'``), because
+    TensorRT 11 has no precision switches: "Python Migration Patterns for TensorRT 11.x". The file that ``output_path``
+    names is TensorRT's own serialised engine, which ``trtexec --loadEngine`` takes too; it fits one GPU and one
+    TensorRT version.
 
-    Args:
-        model: Path of an ``.onnx`` file, or its serialised bytes.
-        profiles: Sizes of every input that has free dimensions.
-        precision: Arithmetic; see ``with_precision``. ``fp32`` switches TF32 off, ``tf32`` leaves it on.
-        calibration: For ``int8``: what the network is typically fed.
-        device_id: Number of the GPU.
-        cache_dir: Where engines and timings are kept; None builds anew each time.
-        workspace_bytes: Most memory that kernels may use while they run; TensorRT's own limit when omitted.
+    Arguments are ``ToolkitEngine``'s.
 
     Raises:
-        MissingDependencyError: TensorRT, CuPy or the converter is not installed; the message names the package.
-        EngineError: TensorRT cannot read or build the network; the message has its reason.
+        DeviceError: There is no GPU, or ``device="cpu"``.
+        MissingDependencyError: TensorRT or CuPy is not installed; the message names the package.
     """
 
     def __init__(
         self,
-        model: Path | bytes,
         *,
-        profiles: Mapping[str, ShapeRange] | None = None,
-        precision: Precision = "tf32",
-        calibration: Calibration | None = None,
+        fp16_mode: bool = False,
+        int8_mode: bool = False,
+        workspace_gb: float | None = None,
+        cache_dir: StrPath | None = None,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
-        cache_dir: Path | None = None,
-        workspace_bytes: int | None = None,
+        allow_tf32: bool = True,
     ) -> None:
-        self._label = str(model) if isinstance(model, Path) else "network"
-        self._beside = (str(model),) if isinstance(model, Path) else ()
-        self._trt: TrtModule = load_tensorrt()
-        self._cupy = import_cupy()
-        self._device_id = device_id
-        self._precision: Precision = precision
-        self._profiles = dict(profiles or {})
-        self._workspace_bytes = workspace_bytes
-        self._log: ErrorLog = new_error_log(self._trt)
-        network = with_precision(model, precision, calibration=calibration)
-        with self._cupy.cuda.Device(device_id):
-            gpu = _gpu_identity(self._cupy, device_id)
-            self._cache = (
-                TrtCache(cache_dir, gpu=gpu, version=self._trt.__version__) if cache_dir is not None else None
-            )
-            self._runtime: Any = self._trt.Runtime(self._log)
-            self._engine: TrtEngine | None = self._kept_or_built(network)
-            self._context: TrtContext | None = self._engine.create_execution_context()
-        if self._context is None:
-            raise self._error("TensorRT cannot prepare it for running")
-        self._spec = self._describe(self._engine)
+        if device == "cpu":
+            raise DeviceError("TensorRT runs on a GPU; take OnnxEngine or InductorEngine on a CPU")
+        load_tensorrt()
+        super().__init__(
+            fp16_mode=fp16_mode,
+            int8_mode=int8_mode,
+            workspace_gb=workspace_gb,
+            cache_dir=cache_dir,
+            device="cuda",
+            device_id=device_id,
+            allow_tf32=allow_tf32,
+        )
 
-    @property
-    def name(self) -> str:
-        """For example ``tensorrt 11.4.0.106 (fp16)``."""
-        return f"tensorrt {self._trt.__version__} ({self._precision})"
+    def _from_pytorch(
+        self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
+    ) -> TrtPlan:
+        from vitascope.gpu.engines.torch_export import trace_module
 
-    @property
-    def spec(self) -> EngineSpec:
-        """Named tensors and dtypes; free dimensions are None, because an engine forgets their names."""
-        return self._spec
+        return self._from_onnx(trace_module(model, ranges).onnx_bytes(), ranges, calibration)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know of the cache: engines that were rebuilt, and why."""
-        return tuple(self._cache.notes) if self._cache is not None else ()
+    def _from_onnx(
+        self, source: Path | bytes, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
+    ) -> TrtPlan:
+        return TrtPlan(
+            source,
+            profiles=ranges,
+            precision=self.precision,
+            calibration=calibration,
+            device_id=self._device.index,
+            cache_dir=self._cache_dir,
+            workspace_bytes=self._workspace_bytes,
+        )
 
-    def run(
-        self, inputs: Mapping[str, Tensor], outputs: Sequence[str] | None = None, *, stream: int | None = None
-    ) -> dict[str, Tensor]:
-        """Compute the outputs; see ``Engine.run``. On the default stream TensorRT makes the host wait.
-
-        Raises:
-            DeviceMemoryError: The GPU has too little memory.
-            EngineError: As ``Engine.run``; or sizes outside of ``profiles``.
-        """
-        context = self._context
-        if context is None:
-            raise EngineError(f"{self._label}: the engine was closed")
-        names = wanted_outputs(self._spec, outputs, label=self._label)
-        require_gpu_inputs(self._spec, inputs, label=self._label)
-        self._log.messages.clear()
-        with on_stream(stream, device_id=self._device_id) as current:
-            for name, array in inputs.items():
-                if not context.set_input_shape(name, tuple(array.shape)):
-                    raise self._error(f"TensorRT takes no input {name!r} of {list(array.shape)}")
-                self._set_address(context, name, array)
-            results: dict[str, Any] = {}
-            for tensor in self._spec.outputs:  # every output needs memory, wanted or not
-                shape = tuple(context.get_tensor_shape(tensor.name))
-                if min(shape, default=1) < 0:
-                    raise EngineError(
-                        f"{self._label}: the size of {tensor.name!r} depends on what is computed"
-                    )
-                results[tensor.name] = self._empty(shape, tensor.dtype)
-                self._set_address(context, tensor.name, results[tensor.name])
-            if not context.execute_async_v3(current.ptr):
-                raise self._error("inference failed")
-        return {name: results[name] for name in names}
-
-    def close(self) -> None:
-        """Free engine and context; idempotent. The caller's stream must have finished with them."""
-        self._context = None
-        self._engine = None
-        self._runtime = None
-
-    def __enter__(self) -> TensorRTEngine:
-        """Use as a context manager that closes the engine."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the engine."""
-        self.close()
-
-    # --- building ---------------------------------------------------------------------------------------------------
-
-    def _kept_or_built(self, network: bytes) -> TrtEngine:
-        path = None
-        if self._cache is not None:
-            path = self._cache.engine_path(
-                {
-                    "network": hashlib.sha256(network).hexdigest(),
-                    "precision": self._precision,
-                    "profiles": {name: asdict(shapes) for name, shapes in self._profiles.items()},
-                    "workspace_bytes": self._workspace_bytes,
-                }
-            )
-            kept = self._cache.load(path)
-            if kept is not None:
-                engine: TrtEngine | None = self._runtime.deserialize_cuda_engine(kept)
-                if engine is not None:
-                    return engine
-                self._cache.discard(path, f"was refused ({self._last_message()})")
-        plan = self._build(network)
-        engine = self._runtime.deserialize_cuda_engine(plan)
-        if engine is None:
-            raise self._error("TensorRT cannot load what it built")
-        if self._cache is not None and path is not None:
-            self._cache.store(path, plan)
-        return engine
-
-    def _build(self, network: bytes) -> bytes:
-        trt = self._trt
-        builder = trt.Builder(self._log)
-        definition = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-        parser = trt.OnnxParser(definition, self._log)
-        # A file may keep its weights beside it; the parser looks for them next to the path.
-        if not parser.parse(network, *self._beside):
-            problems = [str(parser.get_error(index).desc()) for index in range(parser.num_errors)]
-            raise self._error("TensorRT cannot read it", problems[0] if problems else None)
-        config = builder.create_builder_config()
-        if self._precision == "fp32":
-            config.clear_flag(trt.BuilderFlag.TF32)
-        if self._workspace_bytes is not None:
-            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, self._workspace_bytes)
-        self._add_profile(builder, definition, config)
-        self._load_timings(config)
-        plan = builder.build_serialized_network(definition, config)
-        if plan is None:
-            raise self._error("TensorRT cannot build it")
-        if self._cache is not None:
-            timings = config.get_timing_cache()
-            if timings is not None:
-                self._cache.store_timings(bytes(timings.serialize()))
-        return bytes(plan)
-
-    def _add_profile(self, builder: Any, definition: Any, config: Any) -> None:
-        free = {}
-        for index in range(definition.num_inputs):
-            tensor = definition.get_input(index)
-            if min(tuple(tensor.shape), default=1) < 0:
-                free[tensor.name] = tuple(tensor.shape)
-        if missing := sorted(set(free) - set(self._profiles)):
-            raise EngineError(f"{self._label}: input {missing[0]!r} has free dimensions and no profile")
-        if not free:
-            return
-        profile = builder.create_optimization_profile()
-        for name in free:
-            shapes = self._profiles[name]
-            profile.set_shape(name, shapes.smallest, shapes.usual, shapes.largest)
-        if config.add_optimization_profile(profile) < 0:
-            raise self._error("TensorRT refuses the profiles")
-
-    def _load_timings(self, config: Any) -> None:
-        if self._cache is None:
-            return
-        timings = config.create_timing_cache(kept := self._cache.load_timings())
-        if timings is None or not config.set_timing_cache(timings, False):
-            if kept:
-                self._cache.discard_timings()
-            config.set_timing_cache(config.create_timing_cache(b""), False)
-
-    # --- running ----------------------------------------------------------------------------------------------------
-
-    def _describe(self, engine: TrtEngine) -> EngineSpec:
-        tensors: dict[bool, list[TensorSpec]] = {True: [], False: []}
-        for index in range(engine.num_io_tensors):
-            name = engine.get_tensor_name(index)
-            try:
-                dtype = np.dtype(self._trt.nptype(engine.get_tensor_dtype(name)))
-            except TypeError as error:
-                raise EngineError(f"{self._label}: {name!r} has a type that NumPy does not know") from error
-            shape = tuple(None if side < 0 else int(side) for side in engine.get_tensor_shape(name))
-            is_input = engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT
-            tensors[is_input].append(TensorSpec(name, dtype, shape))
-        return EngineSpec(tuple(tensors[True]), tuple(tensors[False]), "cuda")
-
-    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def _from_file(self, path: Path) -> tuple[TrtPlan, dict[str, ShapeRange]]:
         try:
-            return self._cupy.empty(shape, dtype)
-        except self._cupy.cuda.memory.OutOfMemoryError as error:
-            raise failure(error, label=self._label, what="no room for an output") from error
+            content = path.read_bytes()
+        except OSError as error:
+            raise EngineError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from error
+        plan = TrtPlan.from_serialized(
+            content, label=str(path), precision=self.precision, device_id=self._device.index
+        )
+        return plan, plan.profiles
 
-    def _set_address(self, context: TrtContext, name: str, array: Any) -> None:
-        if not context.set_tensor_address(name, array.data.ptr):
-            raise self._error(f"TensorRT refuses the memory of {name!r}")
-
-    def _last_message(self) -> str:
-        return self._log.messages[-1] if self._log.messages else "no reason given"
-
-    def _error(self, what: str, reason: str | None = None) -> EngineError:
-        return failure(reason or self._last_message(), label=self._label, what=what)
-
-
-def _gpu_identity(cupy: Any, device_id: int) -> str:
-    properties = cupy.cuda.runtime.getDeviceProperties(device_id)
-    return f"{properties['name'].decode(errors='replace')}, {properties['major']}.{properties['minor']}"
+    def _serialized(self) -> bytes:
+        plan = self._opened()
+        assert isinstance(plan, TrtPlan)  # what this class opens
+        return plan.serialized

@@ -1,8 +1,23 @@
 """The part of TensorRT's Python interface that the engine uses, and loading it.
 
-Written from NVIDIA's Python API documentation of TensorRT 10 and 11 (docs.nvidia.com/deeplearning/tensorrt, pages
-"Builder", "ICudaEngine", "IExecutionContext", "Python Migration Patterns for TensorRT 11.x"). Everything here exists
-in both; ``STRONGLY_TYPED`` is needed by 10 and accepted without effect by 11.
+Written from NVIDIA's documentation of TensorRT 10 and 11. Every call that is made, by its page below
+docs.nvidia.com/deeplearning/tensorrt/api/python_api:
+
+* ``infer/Core/Logger``: ``ILogger``, its ``Severity`` and ``log``.
+* ``infer/Core/Builder``: ``Builder.create_network``, ``create_builder_config``, ``create_optimization_profile``,
+  ``build_serialized_network``, which answers None where it fails; ``NetworkDefinitionCreationFlag.STRONGLY_TYPED``.
+* ``parsers/Onnx/pyOnnx``: ``OnnxParser.parse(model, path)``, ``num_errors``, ``get_error``.
+* ``infer/Core/BuilderConfig``: ``clear_flag(BuilderFlag.TF32)``, ``set_memory_pool_limit(MemoryPoolType.WORKSPACE)``,
+  ``add_optimization_profile``, ``create_timing_cache``, ``set_timing_cache``, ``get_timing_cache``.
+* ``infer/Core/OptimizationProfile``: ``set_shape(input, min, opt, max)``.
+* ``infer/Graph/Network``: ``INetworkDefinition.num_inputs``, ``get_input``; ``ITensor.name``, ``shape``.
+* ``infer/Core/Runtime``: ``deserialize_cuda_engine``, which answers None for another version's or GPU's engine.
+* ``infer/Core/Engine``: ``TrtEngine`` below, and ``TensorIOMode``.
+* ``infer/Core/ExecutionContext``: ``TrtContext`` below.
+* ``infer/FoundationalTypes/DataType``: ``nptype``.
+
+The page "Python Migration Patterns for TensorRT 11.x" says what 11 removed: everything here exists in both;
+``STRONGLY_TYPED`` is needed by 10 and accepted without effect by 11.
 """
 
 from __future__ import annotations
@@ -60,6 +75,14 @@ class TrtEngine(Protocol):
 
     def get_tensor_shape(self, name: str) -> Sequence[int]:
         """-1 where free."""
+        ...
+
+    def get_tensor_profile_shape(self, name: str, profile_index: int) -> Sequence[Sequence[int]]:
+        """Smallest, usual and largest size of an input under one optimisation profile."""
+        ...
+
+    def serialize(self) -> Any:
+        """``IHostMemory`` of the engine as ``Runtime.deserialize_cuda_engine`` takes it; None where it fails."""
         ...
 
     def create_execution_context(self) -> TrtContext | None:

@@ -10,12 +10,22 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 
-__all__ = ["INPUT_DTYPES", "MAX_CHANNELS", "BatchLayout", "batch_normalize"]
+__all__ = [
+    "INPUT_DTYPES",
+    "MAX_CHANNELS",
+    "BatchLayout",
+    "batch_normalize",
+    "channel_affine",
+    "channels_of",
+    "check_out",
+]
 
 BatchLayout = Literal["NCHW", "NHWC"]
 
 INPUT_DTYPES = ("uint8", "uint16", "float16", "float32")
 """Element types that ``batch_normalize`` reads."""
+
+_INPUTS = frozenset(map(np.dtype, INPUT_DTYPES))
 
 MAX_CHANNELS = 4
 
@@ -54,26 +64,12 @@ def batch_normalize(
         ValueError: Shapes or dtypes do not fit, or a standard deviation is 0.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
-    if images.ndim != 4 or images.dtype.name not in INPUT_DTYPES:
-        raise ValueError(
-            f"images are {images.dtype} {images.shape}, expected 4 axes of {', '.join(INPUT_DTYPES)}"
-        )
-    count, *picture = images.shape
-    channels, height, width = picture if layout_in == "NCHW" else (picture[2], picture[0], picture[1])
-    if not 1 <= channels <= MAX_CHANNELS or len(mean) != channels or len(std) != channels:
-        raise ValueError(
-            f"{layout_in} {images.shape} has {channels} channels, mean {len(mean)} and std {len(std)}; "
-            f"expected the same number, 1 to {MAX_CHANNELS}"
-        )
-    if 0 in std:
-        raise ValueError(f"std is {tuple(std)}, expected none to be 0")
+    channels = channels_of(images, layout_in, mean, std)
+    count = images.shape[0]
+    height, width = images.shape[2:] if layout_in == "NCHW" else images.shape[1:3]
     shape = (count, channels, height, width) if layout_out == "NCHW" else (count, height, width, channels)
-    if out is not None and (
-        out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags["C_CONTIGUOUS"]
-    ):
-        raise ValueError(f"out is {out.dtype} {out.shape}, expected C-contiguous {dtype} {shape}")
-    gain = np.asarray(scale / np.asarray(std, np.float64), np.float32)
-    offset = np.asarray(-np.asarray(mean, np.float64) / np.asarray(std, np.float64), np.float32)
+    check_out(out, shape, dtype)
+    gain, offset = channel_affine(mean, std, scale)
     if is_on_gpu(images):
         # Imported here: the launch is of no use without a GPU.
         from vitascope.gpu.kernels.batch_normalize_cuda import launch_batch_normalize
@@ -98,3 +94,46 @@ def batch_normalize(
         plane += offset[channel]
         targets[:, channel] = plane
     return result
+
+
+def channels_of(
+    images: npt.NDArray[Any], layout: BatchLayout, mean: Sequence[float], std: Sequence[float]
+) -> int:
+    """How many channels the images have.
+
+    Raises:
+        ValueError: They are no images that can be normalised with this mean and this deviation.
+    """
+    if images.ndim != 4 or images.dtype not in _INPUTS:
+        raise ValueError(
+            f"images are {images.dtype} {images.shape}, expected 4 axes of {', '.join(INPUT_DTYPES)}"
+        )
+    channels = int(images.shape[1 if layout == "NCHW" else 3])
+    if not 1 <= channels <= MAX_CHANNELS or len(mean) != channels or len(std) != channels:
+        raise ValueError(
+            f"{layout} {images.shape} has {channels} channels, mean {len(mean)} and std {len(std)}; "
+            f"expected the same number, 1 to {MAX_CHANNELS}"
+        )
+    if 0 in std:
+        raise ValueError(f"std is {tuple(std)}, expected none to be 0")
+    return channels
+
+
+def check_out(out: npt.NDArray[Any] | None, shape: tuple[int, ...], dtype: str) -> None:
+    """Check that a result can be written there.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if out is not None and (
+        out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags["C_CONTIGUOUS"]
+    ):
+        raise ValueError(f"out is {out.dtype} {out.shape}, expected C-contiguous {dtype} {shape}")
+
+
+def channel_affine(
+    mean: Sequence[float], std: Sequence[float], scale: float
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """(gain, offset) of each channel: ``value * gain + offset`` is ``(value * scale - mean) / std``."""
+    divisor = np.asarray(std, np.float64)
+    return np.asarray(scale / divisor, np.float32), np.asarray(-np.asarray(mean) / divisor, np.float32)

@@ -6,13 +6,16 @@ yuv420p and NV12 hold the same codes; yuv420p10le and P010 too, but P010 holds t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
 from vitascope.frames import PIXEL_FORMATS, Frame, YuvFormat
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+
+if TYPE_CHECKING:
+    from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
 __all__ = ["to_planar", "to_semi_planar", "upload"]
 
@@ -82,15 +85,16 @@ def to_planar(frame: Frame) -> Frame:
     return frame.with_planes((luma, *chroma), format=target)
 
 
-def upload(frame: Frame, *, stream: Any = None) -> Frame:
+def upload(frame: Frame, *, stream: Any = None, pool: PinnedMemoryPool | None = None) -> Frame:
     """A frame on its way to the GPU, as NV12 or P010: through page-locked memory, in one copy, without a host wait.
 
-    The host copies the planes into one of a few page-locked buffers that the calling thread keeps (it waits only
-    when all of them are still being read) and goes on; U and V are interleaved on the GPU.
+    The host copies the planes into a buffer of the pool and goes on (it waits only when three frames of the calling
+    thread are still being read); U and V are interleaved on the GPU.
 
     Args:
         frame: nv12, p010le, yuv420p or yuv420p10le in NumPy planes; it may be dropped at once.
         stream: The ``cupy.cuda.Stream`` that copies; the current one when None.
+        pool: Lends the buffer; the applications' shared one when None.
 
     Returns:
         The frame in CuPy planes whose rows begin on 64 bytes. Its ``ready`` is the event behind the copy. The memory
@@ -107,7 +111,7 @@ def upload(frame: Frame, *, stream: Any = None) -> Frame:
         _other_layout(frame.format, _SEMI_PLANAR)
     from vitascope.gpu.kernels.semi_planar_cuda import upload_planes
 
-    planes, ready = upload_planes(frame, stream)
+    planes, ready = upload_planes(frame, stream, pool)
     return replace(
         frame, planes=planes, format=_SEMI_PLANAR.get(frame.format.name, frame.format), ready=ready
     )

@@ -15,7 +15,7 @@ import torch
 
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import TensorSpec
-from vitascope.gpu.engines.inductor import InductorEngine
+from vitascope.gpu.engines.torch_engine import TorchEngine
 from vitascope.gpu.engines.torch_flags import torch_flags
 
 FLOAT = np.dtype(np.float32)
@@ -44,7 +44,7 @@ class Recurrent(torch.nn.Module):
 
 
 def engine(**options):
-    return InductorEngine(Recurrent(), inputs=INPUTS, outputs=OUTPUTS, label="sum", **options)
+    return TorchEngine(Recurrent(), inputs=INPUTS, outputs=OUTPUTS, label="sum", **options)
 
 
 def arrays(width=5, count=2):
@@ -84,10 +84,10 @@ def test_read_only_arrays_are_taken_and_left_alone():
 def test_a_module_of_one_result_and_an_exported_program():
     spec = TensorSpec("x", FLOAT, (4,))
     x = {"x": np.arange(4, dtype=np.float32) - 2}
-    with InductorEngine(torch.nn.ReLU(), inputs=[spec], outputs=[TensorSpec("y", FLOAT, (4,))]) as running:
+    with TorchEngine(torch.nn.ReLU(), inputs=[spec], outputs=[TensorSpec("y", FLOAT, (4,))]) as running:
         np.testing.assert_array_equal(running.run(x)["y"], [0, 0, 0, 1])
     exported = torch.export.export(Recurrent(), (torch.zeros(2, 3, 5), torch.zeros(2, 1)))
-    with InductorEngine(exported, inputs=INPUTS, outputs=OUTPUTS) as running:
+    with TorchEngine(exported, inputs=INPUTS, outputs=OUTPUTS) as running:
         assert_right(running.run(arrays()), arrays())
 
 
@@ -150,7 +150,7 @@ def test_switches_act_inside_and_nowhere_else(allow_tf32, cudnn_benchmark, cudnn
     spec = TensorSpec("x", FLOAT, (4,))
     zeros = {"x": np.zeros(4, np.float32)}
     with torch_flags(allow_tf32=not allow_tf32, cudnn_benchmark=False, cudnn_deterministic=False):
-        with InductorEngine(SeesFlags(), inputs=[spec], outputs=[spec], **flags) as running:
+        with TorchEngine(SeesFlags(), inputs=[spec], outputs=[spec], **flags) as running:
             seen = running.run(zeros)["x"]
         assert torch.backends.cuda.matmul.allow_tf32 is (not allow_tf32)
         assert torch.backends.cudnn.deterministic is False

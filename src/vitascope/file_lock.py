@@ -6,6 +6,7 @@ lock file itself stays: deleting it would let two processes lock two different f
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,23 +25,30 @@ _POLL_SECONDS = 0.1
 
 
 @contextmanager
-def exclusive_lock(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def exclusive_lock(
+    path: Path, *, on_wait: Callable[[], None] | None = None, poll_seconds: float = _POLL_SECONDS
+) -> Iterator[IO[bytes]]:
     """Hold ``path`` alone, among processes and among threads.
 
     Args:
         path: The lock file; created when absent.
-        on_wait: Called about ten times a second while someone else holds the lock.
+        on_wait: Called each time that someone else was found to hold the lock.
+        poll_seconds: Between two tries; a lock that is held for milliseconds wants shorter ones.
+
+    Yields:
+        The lock file, open for reading and writing: what its holder wants to tell the next one fits there.
 
     Raises:
         OSError: The lock file cannot be created, or its file system knows no locks.
     """
-    with path.open("a+b") as file:
+    # Neither "w", which would empty it, nor "a", which writes at the end only.
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b") as file:
         while not _try_lock(file):
             if on_wait is not None:
                 on_wait()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(poll_seconds)
         try:
-            yield
+            yield file
         finally:
             _unlock(file)
 

@@ -1,0 +1,314 @@
+"""What each lever of ``segment`` gains and costs, on the processor.
+
+Clips, each a few dozen frames:
+
+- the films that are named on the command line, as they are (``juggle``: one person, a still camera, a ball; ``coffee``:
+  people who fill the picture);
+- ``standstill``: the first film's first frame, held with sensor noise for half of the clip, then that film;
+- ``far``: the first film's person, cut out at full resolution, small before a photograph in 1080p and walking; the
+  truth is known.
+
+For each lever: processor seconds of the network's stage against the plain run in the same process (best of ``--rounds``,
+in turn), what share of the samples the network saw, and how far alpha is from the plain run's, in codes of 255; on
+``far`` also how far either is from the truth. For the cache: wall seconds of whole runs, the second with another output.
+
+Usage: python benchmarks/levers.py FILM.mp4 [FILM.mp4 ...] [--frames 48] [--rounds 2] [--only NAME] [--sheets FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import onnxruntime as ort
+from skimage import data
+
+from row_stamp import commit
+from vitascope.config import vitascope_home
+from vitascope.config.environment import HOME_VARIABLE
+from vitascope.frames import Frame, StereoLayout
+from vitascope.media.reader import open_video
+from vitascope.models.rvm import RvmNetwork
+from vitascope.models.selfie import SelfieNetwork
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting import MattingOptions, StreamMatting
+from vitascope.segmentation.segmenter import Segmenter
+
+RESULTS = Path(__file__).parent / "results" / "levers.json"
+FRAMES_PER_CALL = 4
+WRONG = 64
+"""Codes of 255 from which a pixel counts as wrong: somebody would see it."""
+
+LEVERS = {
+    "skip_static=0.01": InferenceOptions(skip_static=0.01),
+    "skip_static=0.03": InferenceOptions(skip_static=0.03),
+    "region=crop": InferenceOptions(region="crop"),
+    "region=zoom": InferenceOptions(region="zoom"),
+    "early_exit=smaller": InferenceOptions(early_exit="smaller"),
+    "early_exit=smaller, confidence 0.5": InferenceOptions(early_exit="smaller", early_exit_confidence=0.5),
+    "early_exit=selfie": InferenceOptions(early_exit="selfie"),
+    "scales=[0.75, 1]": InferenceOptions(scales=(0.75, 1.0)),
+    "scales=[1, 1.5]": InferenceOptions(scales=(1.0, 1.5)),
+}
+
+
+@dataclass
+class Clip:
+    """Frames, and alpha where it is known."""
+
+    name: str
+    frames: list[Frame]
+    truth: np.ndarray | None = None
+    """uint8 [T, H, W]."""
+
+
+@dataclass
+class Run:
+    """One pass over a clip."""
+
+    alphas: np.ndarray
+    seconds: float
+    report: LeverReport
+
+
+def film_clip(path: Path, count: int) -> Clip:
+    """The first frames of a film, as decoded."""
+    with open_video(path) as reader:
+        return Clip(path.stem, list(islice(reader, count)))
+
+
+def written(folder: Path, name: str, pictures: Iterator[np.ndarray]) -> Path:
+    """RGB pictures as a film: H.264 of high quality."""
+    path = folder / f"{name}.mp4"
+    with av.open(str(path), "w") as film:
+        stream = film.add_stream("libx264", rate=24, options={"crf": "14", "preset": "fast"})
+        stream.pix_fmt = "yuv420p"
+        for index, picture in enumerate(pictures):
+            if index == 0:
+                stream.width, stream.height = picture.shape[1], picture.shape[0]
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = index, Fraction(1, 24)
+            film.mux(stream.encode(frame))
+        film.mux(stream.encode(None))
+    return path
+
+
+def rgb_frames(path: Path, count: int) -> list[np.ndarray]:
+    """The first frames of a film, uint8 [H, W, 3]."""
+    with av.open(str(path)) as film:
+        return [frame.to_ndarray(format="rgb24") for frame in islice(film.decode(video=0), count)]
+
+
+def standstill(path: Path, folder: Path, count: int) -> Clip:
+    """A frame held for half of the clip, with noise of a standard deviation of 2 codes; then the film."""
+    moving = rgb_frames(path, count - count // 2)
+    random = np.random.default_rng(0)
+    pictures = [moving[0]] * (count // 2) + moving
+    noisy = (
+        np.clip(picture + random.normal(0, 2, picture.shape), 0, 255).astype(np.uint8) for picture in pictures
+    )
+    return Clip("standstill", film_clip(written(folder, "standstill", noisy), count).frames)
+
+
+def far(path: Path, folder: Path, count: int) -> Clip:
+    """The film's person at a third of the height of 1080p, walking before a photograph."""
+    source = film_clip(path, count)
+    alphas = run(source, InferenceOptions(), downsample_ratio=1.0).alphas
+    behind = cv2.resize(data.rocket(), (1920, 1080), interpolation=cv2.INTER_CUBIC)
+    pictures, truth = [], []
+    for index, (rgb, alpha) in enumerate(zip(rgb_frames(path, count), alphas, strict=True)):
+        size = (rgb.shape[1] * 360 // rgb.shape[0], 360)
+        small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA).astype(np.float32)
+        share = cv2.resize(alpha, size, interpolation=cv2.INTER_AREA).astype(np.float32)
+        x, y = 200 + 8 * index, 520
+        picture, matte = behind.astype(np.float32), np.zeros((1080, 1920), np.float32)
+        weight = share[..., None] / 255
+        place = slice(y, y + size[1]), slice(x, x + size[0])
+        picture[place] = small * weight + picture[place] * (1 - weight)
+        matte[place] = share
+        pictures.append(picture.astype(np.uint8))
+        truth.append(np.rint(matte).astype(np.uint8))
+    clip = film_clip(written(folder, "far", iter(pictures)), count)
+    return Clip("far", clip.frames, np.stack(truth))
+
+
+def run(clip: Clip, options: InferenceOptions, *, downsample_ratio: float | None = None) -> Run:
+    """Matte a clip with RVM as ``balanced`` does; only the network's stage is timed."""
+    store = ModelStore(vitascope_home())
+    network = RvmNetwork(store.pull("rvm"), downsample_ratio=downsample_ratio)
+    first = None
+    if options.early_exit == "selfie":
+        first = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
+    matting = StreamMatting(
+        network,
+        size=(clip.frames[0].height, clip.frames[0].width),
+        layout=StereoLayout.MONO,
+        options=MattingOptions(inference=options),
+        first_network=first,
+    )
+    alphas, seconds = [], 0.0
+    for start in range(0, len(clip.frames), FRAMES_PER_CALL):
+        prepared = [matting.prepare(frame) for frame in clip.frames[start : start + FRAMES_PER_CALL]]
+        began = time.process_time()
+        estimated = matting.infer(prepared)
+        seconds += time.process_time() - began
+        alphas += [matting.refine(one).alpha for one in estimated]
+    network.close()
+    if first is not None:
+        first.close()
+    return Run(np.stack(alphas), seconds, matting.source.report(1))
+
+
+def errors(alphas: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """How far apart two runs are, in codes of 255, and what share of pixels is wrong."""
+    apart = np.abs(alphas.astype(np.int16) - other)
+    frames = apart.reshape(len(apart), -1)
+    return {
+        "mean": round(float(apart.mean()), 3),
+        "worst_frame": round(float(frames.mean(axis=1).max()), 3),
+        "wrong_percent": round(float((apart >= WRONG).mean() * 100), 3),
+    }
+
+
+def measure(clip: Clip, rounds: int, only: str | None, sheets: Path | None) -> list[dict[str, Any]]:
+    """A row for each lever on one clip."""
+    names = [name for name in LEVERS if only is None or name.startswith(only)]
+    seconds: dict[str, list[float]] = {name: [] for name in ("plain", *names)}
+    runs: dict[str, Run] = {}
+    for _ in range(rounds):
+        for name in ("plain", *names):
+            runs[name] = run(clip, LEVERS.get(name, InferenceOptions()))
+            seconds[name].append(runs[name].seconds)
+    rows = []
+    for name in names:
+        report, alphas = runs[name].report, runs[name].alphas
+        row: dict[str, Any] = {
+            "claim": name,
+            "clip": clip.name,
+            "frames": len(clip.frames),
+            "cpu_speed": round(min(seconds["plain"]) / min(seconds[name]), 2),
+            "network_share": report.network_share,
+            "reused": report.reused_frames,
+            "early": report.early_frames,
+            "cropped": report.cropped_frames,
+            "against_plain": errors(alphas, runs["plain"].alphas),
+        }
+        if clip.truth is not None:
+            row["against_truth"] = errors(alphas, clip.truth)
+            row["plain_against_truth"] = errors(runs["plain"].alphas, clip.truth)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    if sheets is not None:
+        _save_sheet(sheets / f"{clip.name}.png", clip, runs)
+    return rows
+
+
+def _save_sheet(path: Path, clip: Clip, runs: dict[str, Run]) -> None:
+    """Six frames down, a lever across; below each name the mattes to look at."""
+    columns = {} if clip.truth is None else {"truth": clip.truth}
+    columns |= {name: run.alphas for name, run in runs.items()}
+    step = max(len(clip.frames) // 6, 1)
+    painted = []
+    for name, alphas in columns.items():
+        cells = [
+            cv2.resize(alpha, (384, 216), interpolation=cv2.INTER_AREA) for alpha in alphas[step - 1 :: step]
+        ]
+        column = np.vstack(cells)
+        cv2.putText(column, name, (6, 18), cv2.FONT_HERSHEY_SIMPLEX, 0.5, 255)
+        painted.append(column)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), np.hstack(painted))
+
+
+def cache(film: Path, folder: Path, frames: int, rounds: int) -> list[dict[str, Any]]:
+    """Whole runs: without the cache, filling it, and from it with another output."""
+    store = ModelStore(vitascope_home())
+    rows = []
+    for profile in ("balanced", "fast"):
+        times: dict[str, list[float]] = {"plain": [], "first": [], "second": []}
+        for number in range(rounds):
+            home = folder / f"home {profile} {number}"
+            os.environ[HOME_VARIABLE] = str(home)
+            for name, kind, caching in (("plain", "key", 0), ("first", "mask", 1), ("second", "key", 1)):
+                flags = {
+                    "processing.enable_caching": bool(caching),
+                    "video.end_seconds": frames / 24,
+                    "output.preset": "veryfast",
+                }
+                began = time.perf_counter()
+                with Segmenter(profile=profile, settings=flags, store=store) as segmenter:
+                    report = segmenter.write(film, [(kind, folder / f"{name}.mp4")])
+                times[name].append(time.perf_counter() - began)
+            assert report.levers is not None
+            assert report.levers.cached_frames == report.frame_count
+            same = rgb_frames(folder / "plain.mp4", frames), rgb_frames(folder / "second.mp4", frames)
+            assert all(np.array_equal(one, other) for one, other in zip(*same, strict=True))
+            size = sum(path.stat().st_size for path in (home / "mattes").rglob("*.vsarray"))
+            count = report.frame_count
+        rows.append(
+            {
+                "claim": "cache",
+                "clip": f"{film.stem}, {profile}",
+                "frames": count,
+                "speed": round(min(times["plain"]) / min(times["second"]), 2),
+                "filling": round(min(times["first"]) / min(times["plain"]), 2),
+                "kilobytes_a_frame": round(size / count / 1e3),
+                "pixels_that_differ": 0,
+            }
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure what was asked for, and merge the rows into the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("films", type=Path, nargs="+")
+    parser.add_argument("--frames", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", help="a lever, or cache")
+    parser.add_argument("--clip", help="one clip alone")
+    parser.add_argument("--sheets", type=Path, help="where contact sheets of all mattes go")
+    options = parser.parse_args()
+    cv2.setNumThreads(1)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.only != "cache":
+            first = options.films[0]
+            makers = {film.stem: lambda film=film: film_clip(film, options.frames) for film in options.films}
+            makers["standstill"] = lambda: standstill(first, folder, options.frames)
+            makers["far"] = lambda: far(first, folder, options.frames)
+            for clip, make in makers.items():
+                if options.clip in (None, clip):
+                    rows += measure(make(), options.rounds, options.only, options.sheets)
+        if options.only in (None, "cache") and options.clip is None:
+            rows += cache(options.films[0], folder, 4 * options.frames, options.rounds)
+    stamp = {
+        "cores": os.cpu_count(),
+        "onnxruntime": ort.__version__,
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    new = {(row["claim"], row["clip"]) for row in rows}
+    merged = [row for row in kept if (row["claim"], row["clip"]) not in new]
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps([*merged, *({**row, **stamp} for row in rows)], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""``processing.use_multiprocessing`` against one process on the same film, and what a seam does to alpha.
+
+- ``speed``: the whole command in one process and in several, in turn, on the same film in the same run. Both write the
+  same mask; how far they are apart is checked first.
+- ``seams``: mean difference of RVM's alpha between a run that started so many frames earlier and one that started with
+  the film, at places all over it: how many frames of overlap a seam needs.
+
+Prediction: a process keeps all cores busy already (network, decoder and encoder have threads of their own), so on few
+cores processes gain only what the interpreter's lock and single-threaded stages lose, and pay the overlap: for ``fast``
+a little, for ``rvm`` less than nothing. They pay where one network's threads no longer scale: above 8 cores or so.
+
+Usage: python benchmarks/processes.py CLIP.mp4 [--only speed|seams] [--rounds 3] [--profile fast] [--frames 600]
+
+Rows go to ``benchmarks/results/processes.json`` and ``seams.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import av
+import numpy as np
+
+from row_stamp import commit
+from vitascope.device import available_cores
+from vitascope.frames import StereoLayout
+from vitascope.media.reader import open_video
+from vitascope.segmentation.matting import MattingOptions, StreamMatting
+from vitascope.segmentation.segmenter import Segmenter
+
+RESULTS = Path(__file__).parent / "results"
+LARGEST_MEAN_DIFFERENCE = 4.0
+OVERLAPS = (16, 64, 128, 192)
+PLACES = 3
+
+
+def repeated(clip: Path, target: Path, frames: int) -> Path:
+    """A film of so many frames: the clip forwards, again and again, packets copied."""
+    with av.open(str(clip)) as source, av.open(str(target), "w") as made:
+        video = source.streams.video[0]
+        copy = made.add_stream_from_template(video)
+        packets = [packet for packet in source.demux(video) if packet.size]
+        first, last = (pick(packet.pts for packet in packets) for pick in (min, max))
+        length = last - first + packets[0].duration
+        for turn in range(-(-frames // len(packets))):
+            for packet in packets:
+                moved = av.Packet(bytes(packet))
+                moved.pts, moved.dts = packet.pts + turn * length, packet.dts + turn * length
+                moved.duration, moved.time_base = packet.duration, packet.time_base
+                moved.is_keyframe, moved.stream = packet.is_keyframe, copy
+                made.mux(moved)
+    return target
+
+
+def difference(one: Path, several: Path) -> float:
+    """The largest mean difference of a frame, in codes of 255."""
+    with av.open(str(one)) as ours, av.open(str(several)) as theirs:
+        return max(
+            float(np.abs(a.to_ndarray(format="gray").astype(int) - b.to_ndarray(format="gray")).mean())
+            for a, b in zip(ours.decode(video=0), theirs.decode(video=0), strict=True)
+        )
+
+
+def speed(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """One process and several, in turn."""
+    film = repeated(clip, folder / "film.mp4", options.frames)
+    seconds: dict[str, list[float]] = {"one": [], "several": []}
+    reports = {}
+    sides = {"one": {}, "several": {"processing.use_multiprocessing": True}}
+    crews = {
+        name: Segmenter(profile=options.profile, settings={"gpu.device": "cpu", **settings})
+        for name, settings in sides.items()
+    }
+    for _ in range(options.rounds):
+        for name, segmenter in crews.items():
+            started = time.perf_counter()
+            reports[name] = segmenter.write(film, [("mask", folder / f"{name}.mp4")])
+            seconds[name].append(time.perf_counter() - started)
+    for segmenter in crews.values():
+        segmenter.close()
+    apart = difference(folder / "one.mp4", folder / "several.mp4")
+    if apart > LARGEST_MEAN_DIFFERENCE:
+        raise SystemExit(f"the masks differ by {apart:.2f} of 255")
+    one, several = reports["one"], reports["several"]
+    return [
+        {
+            "claim": f"several processes against one, profile {options.profile}",
+            "clip": clip.name,
+            "frames": one.frame_count,
+            "frames_worked_on": several.pipeline.stages[0].items,
+            "one_fps": round(one.frame_count / median(seconds["one"]), 2),
+            "several_fps": round(one.frame_count / median(seconds["several"]), 2),
+            "ratio": round(median(a / b for a, b in zip(*seconds.values(), strict=True)), 3),
+            "rounds": options.rounds,
+            "device": several.device,
+            "one_cores_busy": round(one.pipeline.cores_busy, 2),
+            "several_cores_busy": round(several.pipeline.cores_busy, 2),
+            "peak_memory_mb": [round((r.peak_memory_bytes or 0) / 1e6) for r in (one, several)],
+            "worst_mean_difference": round(apart, 3),
+        }
+    ]
+
+
+def seams(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Alpha at three places, after so many frames of overlap, against alpha of the film from its start."""
+    del folder
+    with Segmenter(settings={"model.name": "rvm", "gpu.device": "cpu"}) as segmenter:
+        with open_video(clip) as reader:
+            frames = list(islice(reader, options.frames))
+
+        def stream() -> StreamMatting:
+            size = (frames[0].height, frames[0].width)
+            network = segmenter.chosen.network
+            return StreamMatting(network, size=size, layout=StereoLayout.MONO, options=MattingOptions())
+
+        def alphas(numbers: range, wanted: list[int]) -> dict[int, np.ndarray]:
+            matting = stream()
+            found = {}
+            for n in numbers:
+                (estimate,) = matting.infer([matting.prepare(frames[n])])
+                if n in wanted:
+                    found[n] = matting.refine(estimate).alpha.astype(np.int16)
+            return found
+
+        first = max(OVERLAPS)
+        places = [first + (len(frames) - 1 - first) * n // (PLACES - 1) for n in range(PLACES)]
+        whole = alphas(range(len(frames)), places)
+        rows = []
+        for overlap in OVERLAPS:
+            apart = [
+                float(np.abs(alphas(range(place - overlap, place + 1), [place])[place] - whole[place]).mean())
+                for place in places
+            ]
+            rows.append(
+                {
+                    "claim": f"alpha at a seam after {overlap} frames of overlap, rvm",
+                    "clip": clip.name,
+                    "overlap_frames": overlap,
+                    "places": places,
+                    "mean_difference_of_255": [round(value, 3) for value in apart],
+                    "worst": round(max(apart), 3),
+                }
+            )
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure, print, and add the rows to those of other clips."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("clip", type=Path)
+    parser.add_argument("--only", choices=("speed", "seams"), default="speed")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", default="fast")
+    parser.add_argument("--frames", type=int, default=600)
+    options = parser.parse_args()
+    stamp = {
+        "machine": f"{platform.machine()}, {available_cores()} cores",
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        made = {"speed": speed, "seams": seams}[options.only](options.clip, options, Path(folder))
+    path = RESULTS / ("processes.json" if options.only == "speed" else "seams.json")
+    key = "claim", "clip", "machine"
+    rows = {tuple(row[k] for k in key): row for row in json.loads(path.read_text())} if path.exists() else {}
+    for row in made:
+        row |= stamp
+        rows[tuple(row[k] for k in key)] = row
+        print(json.dumps(row))
+    path.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""One film on one, two, ... GPUs with ``--gpu-ids``, against one GPU without it; and that the joined film is right.
+
+Films are those of ``segment_cuda.py``. Before anything is timed, a film's mask from several GPUs is compared with the
+one from one GPU, frame by frame, and the frame count of every file that was written is checked.
+
+Prediction: with N GPUs the rate is N times that of one, less the warm-up (192 frames of each process but the first) and
+what joining costs (reading packets from a pipe and muxing them: one thread, some 10 us a frame). The processor's
+encoder is shared by all: key-colour video gains only while cores are left.
+
+Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--out ROWS.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import cupy
+import numpy as np
+
+from row_stamp import gpu_stamp
+from segment_cuda import RATE, SIZES, count_frames, make_film
+from vitascope.device import available_cores
+from vitascope.segmentation.segmenter import Segmenter
+
+FRAMES = {"1080p": 12_000, "4K": 6000, "8K": 2400}
+WARM_FRAMES = 300
+LARGEST_MEAN_DIFFERENCE = 2.0
+MASK = {"output.preset": "ultrafast", "output.mask_max_width": 2048}
+SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
+
+
+def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
+    """One film on some GPUs, with warm networks."""
+    with Segmenter(settings=SETTINGS | {"gpu.device_ids": ids}) as segmenter:
+        segmenter.write(warm, [("mask", out)])
+        report = segmenter.write(film, [("mask", out)])
+    written, expected = count_frames(out), count_frames(film)
+    if not written == expected == report.frame_count:
+        raise SystemExit(f"{film}: {expected} frames in, {written} out")
+    return {
+        "gpus": len(ids.split(",")),
+        "fps": round(report.frames_per_second, 1),
+        "wall_seconds": round(report.wall_seconds, 2),
+        "frames": written,
+        "frames_decoded": report.pipeline.stages[0].items,
+        "device": report.device,
+        "decoder": report.decoder,
+        "cores_busy": round(report.pipeline.cores_busy, 1),
+        "stage_load": {stage.name: round(stage.load, 3) for stage in report.pipeline.stages},
+    }
+
+
+def compare(one: Path, several: Path) -> float:
+    """The largest difference of a frame of two masks: mean of its samples, in codes of 255."""
+    worst = 0.0
+    with av.open(str(one)) as ours, av.open(str(several)) as theirs:
+        for a, b in zip(ours.decode(video=0), theirs.decode(video=0), strict=True):
+            apart = a.to_ndarray(format="gray").astype(int) - b.to_ndarray(format="gray")
+            worst = max(worst, float(np.abs(apart).mean()))
+    return worst
+
+
+def rows(folder: Path, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Each size on 1, 2, 4 ... GPUs."""
+    count = cupy.cuda.runtime.getDeviceCount()
+    counts = [n for n in (1, 2, 4, 8) if n <= count]
+    for name in names:
+        film = make_film(folder, f"{name} shared", SIZES[name], FRAMES[name])
+        warm = make_film(folder, f"{name} warm", SIZES[name], WARM_FRAMES)
+        check = make_film(folder, "check", (1280, 720), 900)
+        first: dict[str, Any] = {}
+        for gpus in counts:
+            ids = ",".join(map(str, range(gpus)))
+            run(check, check, folder / f"check_{gpus}.mkv", ids)
+            worst = compare(folder / "check_1.mkv", folder / f"check_{gpus}.mkv")
+            if worst > LARGEST_MEAN_DIFFERENCE:
+                raise SystemExit(f"{gpus} GPUs: a mask differs by {worst:.2f} of 255")
+            row = run(film, warm, folder / "shared.mp4", ids)
+            first = first or row
+            yield {
+                "claim": f"file to mask {name}, {gpus} GPU{'s' if gpus > 1 else ''}",
+                **row,
+                "ratio_to_one": round(row["fps"] / first["fps"], 3),
+                "worst_mean_difference": round(worst, 3),
+                "cores": available_cores(),
+                "film_rate": RATE,
+            }
+
+
+def main() -> None:
+    """Check, time, print, and write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", choices=list(SIZES))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    folder = Path(tempfile.gettempdir()) / "vitascope_films"
+    folder.mkdir(exist_ok=True)
+    made = []
+    for row in rows(folder, options.only or list(SIZES)):
+        print(json.dumps(row), flush=True)
+        made.append({**row, **gpu_stamp()})
+        if options.out is not None:
+            options.out.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

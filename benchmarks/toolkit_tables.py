@@ -1,0 +1,128 @@
+"""Writes the tables of docs/engines.md and docs/quantization.md from rows: ``toolkit_tables.py [--check]``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from readme_figures import ROOT, between
+
+RESULTS = ROOT / "benchmarks" / "results"
+NETWORKS = {"rvm": "RVM", "selfie": "selfie"}
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """The rows of one benchmark; none where it has not run."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def deeplab_table() -> str:
+    """DeepLabV3+ on a GPU, beside the figures that the product was ordered with."""
+    rows = rows_of("deeplab_cuda")
+    if not rows:
+        return "Not measured yet."
+    lines = [
+        "| precision | how | batch | p50 | p95 | pictures/s | error of the logits | the order's RTX 3090 |",
+        "|-|-|-|-|-|-|-|-|",
+    ]
+    for row in rows:
+        theirs = f"{row['rtx_3090_ms']} ms" if row["rtx_3090_ms"] else ""
+        lines.append(
+            f"| {row['precision'].upper()} | {row['mode']} | {row['batch']} | {row['p50_ms']:.2f} ms "
+            f"| {row['p95_ms']:.2f} ms | {row['throughput_fps']:.0f} | {row['relative_error']:.1%} | {theirs} |"
+        )
+    batch_8 = {(row["precision"], row["mode"]): row["p50_ms"] for row in rows if row["batch"] == 8}
+    fp16 = batch_8.get(("fp16", "compile"))
+    verdicts = [
+        f"{name.upper()} takes {ms / fp16:.2f} times as long as FP16"
+        for (name, mode), ms in batch_8.items()
+        if name in ("fp8", "int8") and mode == "compile" and fp16
+    ]
+    lines += [
+        "",
+        f"One {rows[0]['gpu']}, PyTorch {rows[0]['torch']}, {rows[0]['date']}, commit {rows[0]['commit']}. Calls take "
+        "FP32 pictures on the GPU and give FP32 logits in fresh memory there. "
+        + (f"At batch 8, both compiled: {'; '.join(verdicts)}." if verdicts else ""),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def cpu_table() -> str:
+    """RVM and selfie on the processor."""
+    rows = rows_of("quantization")
+    if not rows:
+        return "Not measured yet."
+    lines = [
+        "| network | clip | | INT8 weights | all weights | alpha error | speed against FP32 | gate |",
+        "|-|-|-|-|-|-|-|-|",
+    ]
+    for row in rows:
+        _, network, variant = row["claim"].split(" ", 2)
+        if variant == "fp32":
+            continue
+        ratio = "" if row["int8_weights_ratio"] is None else f"{row['int8_weights_ratio']:.1f}x smaller"
+        shown = variant.replace("fp16", "FP16").replace("int8", "INT8")
+        lines.append(
+            f"| {NETWORKS[network]} | {row['clip']} | {shown} | {ratio} "
+            f"| {row['size_ratio']:.1f}x smaller | {row['alpha_error_255']:.2f} ({row['worst_frame_255']:.2f}) "
+            f"| {row['speedup']:.2f}x ({row['ms']:.1f} ms) | {'accepted' if row['gate'] == 'accepted' else 'refused'} |"
+        )
+    first = rows[0]
+    lines += [
+        "",
+        f"{first['cores']} cores ({first['machine']}), ONNX Runtime {first['onnxruntime']}, {first['date']}, commit "
+        f"{first['commit']}; RVM at 512x288 with its recurrent state, selfie at 256x256.",
+    ]
+    return "\n".join(lines)
+
+
+def gpu_table() -> str:
+    """RVM on a GPU."""
+    rows = rows_of("quantization_cuda")
+    if not rows:
+        return "Not measured yet."
+    lines = ["| | alpha error | 1 frame | 16 frames |", "|-|-|-|-|"]
+    by_claim: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        by_claim.setdefault(row["claim"].removeprefix("quantization rvm "), {})[row["frames"]] = row
+    for claim, calls in by_claim.items():
+        one = calls[1]
+        many = f"{calls[16]['ms_p50']:.2f} ms" if 16 in calls else ""
+        lines.append(
+            f"| {claim} | {one['alpha_error_255']:.2f} ({one['worst_frame_255']:.2f}) "
+            f"| {one['ms_p50']:.2f} ms | {many} |"
+        )
+    first = rows[0]
+    lines += [
+        "",
+        f"One {first['gpu']}, PyTorch {first['torch']}, {first['date']}, commit {first['commit']}; {first['clip']}.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Write the tables, or compare them with ``--check``."""
+    stale = []
+    for name, tables in {
+        "engines.md": {"deeplab": deeplab_table},
+        "quantization.md": {"quantization": cpu_table, "quantization-gpu": gpu_table},
+    }.items():
+        path: Path = ROOT / "docs" / name
+        page = wanted = path.read_text(encoding="utf-8")
+        for mark, table in tables.items():
+            wanted = between(wanted, f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->", table())
+        if page != wanted:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(wanted, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        sys.stderr.write(f"{', '.join(stale)} do not show the rows; run `make docs`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,53 @@
+"""``vitascope cache``: the mattes that are kept on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.console import Console
+
+__all__ = ["app"]
+
+app = App(
+    name="cache",
+    help="See and empty the cache of mattes that processing.enable_caching keeps.",
+    help_format="plaintext",
+)
+
+
+@app.command
+def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Show where the cache lies and how much is in it.
+
+    Args:
+        json: Print for machines.
+    """
+    from vitascope.segmentation.cached_film import cache_contents
+
+    contents = cache_contents()
+    page = Console(highlight=False, soft_wrap=True)
+    if json:
+        page.print_json(
+            data={
+                "folder": str(contents.folder),
+                "entries": contents.entries,
+                "size_bytes": contents.size_bytes,
+            }
+        )
+        return
+    page.print(
+        f"{contents.folder}: {contents.entries} entries, {contents.size_bytes / 1e6:.1f} MB", markup=False
+    )
+
+
+@app.command
+def clear() -> None:
+    """Delete every matte in the cache; films are matted anew the next time."""
+    from vitascope.segmentation.cached_film import clear_cache
+
+    removed = clear_cache()
+    Console(highlight=False, soft_wrap=True).print(
+        f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB",
+        markup=False,
+    )

@@ -1,0 +1,59 @@
+"""``vitascope profile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+
+__all__ = ["profile"]
+
+_Many = Parameter(negative="", consume_multiple=False)
+
+
+def profile(
+    video: Path,
+    /,
+    *,
+    tool: Annotated[
+        Literal["pytorch", "nsight-systems", "nsight", "nsight-compute", "memory"], Parameter(alias="-t")
+    ] = "pytorch",
+    duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
+    output_dir: Annotated[Path, Parameter(alias="-o")] = Path("profile"),
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+) -> None:
+    """Segment a video under a profiler, throw the pictures away, and say where the time or the memory goes.
+
+    Args:
+        video: The input.
+        tool: pytorch (kernels, operators, stages), nsight-systems (or nsight: the system's timeline), nsight-compute
+            (counters of single kernels), or memory.
+        duration: Most seconds of work, once everything is open.
+        output_dir: Folder for traces and tables.
+        profile: How much time segment shall spend: fast, balanced or quality [default: balanced].
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value.
+    """
+    # Imported here so that --help and usage errors do not wait for codecs and engines.
+    from vitascope.tuning.limited_run import LimitedRun
+    from vitascope.tuning.profiling import profile_video
+
+    run = LimitedRun(
+        video=video,
+        seconds=duration,
+        profile=profile,
+        files=tuple(config or ()),
+        assignments=tuple(set_ or ()),
+    )
+    result = profile_video(run, tool="nsight-systems" if tool == "nsight" else tool, folder=output_dir)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page.print(result.table)
+    page.print()
+    for number, finding in enumerate(result.findings, start=1):
+        page.print(f"{number}. {finding}")
+    for path in result.files:
+        page.print(f"written: {path}")

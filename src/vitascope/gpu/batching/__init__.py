@@ -1,0 +1,11 @@
+"""Batching: requests of many clients in one call of a network, and how large that call should be.
+
+::
+
+    submit ──> WaitingRoom ──> worker ──> inference_fn ──> Future      Batcher; one room, one kind of worker
+               who goes next   a stream of its own
+    DynamicBatcher    one line                PriorityBatcher    levels
+    StreamBatcher     several workers         AdaptiveBatchSizer, BatchSizeOptimizer    how many go together
+
+Consecutive frames of one film need none of this: ``gpu.stages.Batched`` groups them.
+"""

@@ -1,0 +1,105 @@
+"""How requests come to their end: with a result, an error, or withdrawn. Each ends once, and is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from vitascope.errors import RequestRejectedError
+from vitascope.gpu.batching.clock import Clock
+from vitascope.gpu.batching.requests import InferenceResponse
+from vitascope.gpu.batching.tally import BatchTally
+from vitascope.gpu.batching.waiting import Waiting
+
+__all__ = ["Answers", "ComputedPart", "names_of"]
+
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComputedPart:
+    """One call of ``inference_fn`` that succeeded."""
+
+    entries: Sequence[Waiting]
+    results: Sequence[Any]
+    """One for each entry."""
+    rows: int
+    """Of the call."""
+
+
+class Answers:
+    """Ends requests.
+
+    Args:
+        tally: Told of each.
+        clock: The batcher's.
+    """
+
+    def __init__(self, tally: BatchTally, clock: Clock) -> None:
+        self._tally = tally
+        self._clock = clock
+
+    def give(self, part: ComputedPart, *, began: float, ended: float) -> None:
+        """Give each request of a call its result.
+
+        Args:
+            part: The call.
+            began: When its batch was begun, in the clock's seconds.
+            ended: When its results were there.
+        """
+        for entry, data in zip(part.entries, part.results, strict=True):
+            self._give_one(entry, data, part, began=began, ended=ended)
+
+    def _give_one(self, entry: Waiting, data: Any, part: ComputedPart, *, began: float, ended: float) -> None:
+        if entry.future.done():  # stop gave it up
+            return
+        request = entry.request
+        queue_seconds, latency_seconds = began - entry.arrived, ended - request.timestamp
+        response = InferenceResponse(
+            data,
+            request.request_id,
+            latency_seconds * 1e3,
+            len(part.entries),
+            queue_ms=queue_seconds * 1e3,
+            inference_ms=(ended - began) * 1e3,
+            padded_size=part.rows,
+            stream_id=request.stream_id,
+        )
+        self._tally.complete(latency_seconds=latency_seconds, queue_seconds=queue_seconds)
+        with suppress(InvalidStateError):  # stop has just given it up
+            entry.future.set_result(response)
+
+    def expire(self, entries: Sequence[Waiting]) -> None:
+        """Tell those whose deadline passed while they waited."""
+        for entry in entries:
+            if entry.future.set_running_or_notify_cancel():
+                waited_ms = (self._clock.now() - entry.arrived) * 1e3
+                self._tally.count(expired=1)
+                entry.future.set_exception(
+                    RequestRejectedError(
+                        f"request {entry.request.request_id!r} waited {waited_ms:.1f} ms, past its level's deadline"
+                    )
+                )
+            else:
+                self._tally.count(cancelled=1)
+
+    def fail(self, entries: Sequence[Waiting], error: BaseException) -> None:
+        """Give all that have no answer yet the same error."""
+        for entry in entries:
+            if entry.future.done() and not entry.future.cancelled():
+                continue
+            if entry.future.running() or entry.future.set_running_or_notify_cancel():
+                with suppress(InvalidStateError):  # it was answered meanwhile
+                    entry.future.set_exception(error)
+                    self._tally.count(failed=1)
+            else:
+                self._tally.count(cancelled=1)
+
+
+def names_of(entries: Sequence[Waiting]) -> str:
+    """The first requests' ids, for messages."""
+    names = ", ".join(repr(entry.request.request_id) for entry in entries[:_NAMED])
+    return f"{names}, ..." if len(entries) > _NAMED else names

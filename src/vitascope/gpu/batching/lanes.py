@@ -1,0 +1,131 @@
+"""Where a batch is computed: a GPU and a CUDA stream of its own, or the processor. And who may read what when.
+
+CuPy and torch each have a current stream for each thread; inside a lane both are the lane's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from vitascope.device import Device
+from vitascope.gpu.batching.batch_arrays import leaves, library_of
+from vitascope.gpu.engines.gpu_arrays import import_cupy
+
+__all__ = ["Lane", "Origin", "finish", "open_lanes", "origin_of", "wait_for"]
+
+
+class Lane:
+    """One worker's place.
+
+    Args:
+        device: A GPU, or the processor.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.stream: Any = None
+        """``cupy.cuda.Stream``, non-blocking; None on the processor."""
+        if device.kind == "cuda":
+            cupy = import_cupy()
+            with cupy.cuda.Device(device.index):
+                self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Work there inside."""
+        if self.stream is None:
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(import_cupy().cuda.Device(self._device.index))
+            stack.enter_context(self.stream)
+            torch = _torch_on_gpu()
+            if torch is not None:
+                device = torch.device("cuda", self._device.index)
+                stack.enter_context(torch.cuda.device(device))
+                stack.enter_context(
+                    torch.cuda.stream(torch.cuda.ExternalStream(self.stream.ptr, device=device))
+                )
+            yield
+
+
+def open_lanes(device: Device, count: int) -> list[Lane]:
+    """As many lanes on one device. On a GPU the host first waits for what was begun, such as weights on their way."""
+    if device.kind == "cuda":
+        cupy = import_cupy()
+        with cupy.cuda.Device(device.index):
+            cupy.cuda.runtime.deviceSynchronize()
+    return [Lane(device) for _ in range(count)]
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """What is known of the thread that submitted: its arrays are ready behind these events, and it reads there."""
+
+    cupy_event: Any = None
+    torch_event: Any = None
+    torch_stream: Any = None
+
+
+def origin_of(data: Any) -> Origin | None:
+    """Mark, on the current streams, from when on a request's arrays on a GPU may be read; None without such arrays."""
+    origin = Origin()
+    for leaf in leaves(data):
+        library = library_of(leaf)
+        if library == "cupy" and origin.cupy_event is None:
+            cupy = sys.modules["cupy"]
+            with cupy.cuda.Device(leaf.device.id):
+                origin.cupy_event = cupy.cuda.Event(disable_timing=True)
+                origin.cupy_event.record()
+        elif library == "torch" and leaf.is_cuda and origin.torch_event is None:
+            torch = sys.modules["torch"]
+            origin.torch_stream = torch.cuda.current_stream(leaf.device)
+            origin.torch_event = origin.torch_stream.record_event()
+    return None if origin.cupy_event is None and origin.torch_event is None else origin
+
+
+def wait_for(origins: Iterable[Origin | None]) -> None:
+    """Order the current streams behind requests' arrays; the host does not wait."""
+    for origin in origins:
+        if origin is None:
+            continue
+        if origin.cupy_event is not None:
+            sys.modules["cupy"].cuda.get_current_stream().wait_event(origin.cupy_event)
+        if origin.torch_event is not None:
+            sys.modules["torch"].cuda.current_stream(origin.torch_stream.device).wait_event(
+                origin.torch_event
+            )
+
+
+def finish(output: Any, origins: Sequence[Origin | None]) -> None:
+    """Wait on the host until results on a GPU are there, so that any stream may read them.
+
+    Torch's are also noted for the streams of those who asked: their memory is not given out again before what these
+    streams were given by then is done (``torch.Tensor.record_stream``). CuPy has no such note.
+    """
+    streams: dict[int, Any] = {}
+    readers = {origin.torch_stream for origin in origins if origin is not None and origin.torch_stream}
+    for leaf in leaves(output):
+        library = library_of(leaf)
+        if library == "cupy":
+            cupy = sys.modules["cupy"]
+            with cupy.cuda.Device(leaf.device.id):
+                stream = cupy.cuda.get_current_stream()
+                streams[stream.ptr] = stream
+        elif library == "torch" and leaf.is_cuda:
+            stream = sys.modules["torch"].cuda.current_stream(leaf.device)
+            streams[stream.cuda_stream] = stream
+            for reader in readers:
+                leaf.record_stream(reader)
+    for stream in streams.values():
+        stream.synchronize()
+
+
+def _torch_on_gpu() -> Any:
+    """The module ``torch`` where the caller uses it on a GPU; it is not imported for this."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None

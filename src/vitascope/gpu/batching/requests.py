@@ -1,0 +1,109 @@
+"""What clients hand to a batcher, what they get back, and by which rules requests become batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import KW_ONLY, dataclass, field
+from time import perf_counter
+from typing import Any, Literal
+
+__all__ = ["BatchConfig", "InferenceRequest", "InferenceResponse", "OnFull"]
+
+OnFull = Literal["wait", "reject"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchConfig:
+    """When a batch is sent, and how large it is.
+
+    The rules are those of Triton Inference Server's dynamic batcher (NVIDIA, User Guide, Batchers): as soon as the
+    network is free, a batch of ``max_batch_size`` or, failing that, of the largest preferred size that the waiting
+    requests fill is sent at once. Until one is filled they wait, but none longer than ``timeout_ms``: then whatever is
+    there is sent.
+
+    Raises:
+        ValueError: A size below 1, above the largest, a negative time, or a queue that holds nothing.
+    """
+
+    min_batch_size: int = 1
+    """Fewest rows of a call. A smaller batch whose time has come is filled up with copies of its last request."""
+    max_batch_size: int = 8
+    """Most requests of a call."""
+    timeout_ms: float = 50.0
+    """Longest that a request waits for others to join it, while the network is free. 0 sends what is there."""
+    preferred_batch_sizes: tuple[int, ...] = ()
+    """Sizes that are worth sending before the timeout, besides the largest."""
+    bucket_sizes: tuple[int, ...] = ()
+    """Numbers of rows that calls may have, such as (1, 2, 4, 8): a batch is filled up to the next one, so that a
+    network with a CUDA graph or a compiled plan for each size needs few of them. Empty: any number."""
+    max_queue_size: int = 1024
+    """Most requests waiting."""
+    on_full: OnFull = "wait"
+    """``wait`` holds the submitting thread until there is room; ``reject`` answers with an error at once."""
+
+    def __post_init__(self) -> None:
+        """Check sizes and times."""
+        largest = self.max_batch_size
+        sizes = (self.min_batch_size, largest, *self.preferred_batch_sizes, *self.bucket_sizes)
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
+            raise ValueError(f"batch sizes are whole numbers from 1, not {sizes}")
+        if self.min_batch_size > largest or any(size > largest for size in self.preferred_batch_sizes):
+            raise ValueError(f"max_batch_size {largest} is below another size: {sizes}")
+        if self.bucket_sizes and max(self.bucket_sizes) < largest:
+            raise ValueError(f"no bucket of {self.bucket_sizes} holds a batch of {largest}")
+        if not (self.timeout_ms >= 0 and math.isfinite(self.timeout_ms)):
+            raise ValueError(f"timeout_ms is a time from 0, not {self.timeout_ms}")
+        if self.max_queue_size < 1:
+            raise ValueError(f"a queue must hold at least 1 request, not {self.max_queue_size}")
+        if self.on_full not in ("wait", "reject"):
+            raise ValueError(f"on_full is 'wait' or 'reject', not {self.on_full!r}")
+
+    def rows_for(self, count: int) -> int:
+        """Rows of the call that carries ``count`` requests: the smallest bucket that holds them."""
+        wanted = max(count, self.min_batch_size)
+        return min((size for size in self.bucket_sizes if size >= wanted), default=wanted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferenceRequest:
+    """One client's input.
+
+    Arrays on a GPU are read behind what the submitting thread's current stream was given before; they must not be
+    written before the response is there.
+    """
+
+    data: Any
+    """One array without a batch axis (NumPy, CuPy or torch), a number, or a tuple or dict of them. What is equal in
+    shape, dtype and library is stacked along a new first axis."""
+    request_id: Hashable
+    """Comes back with the response."""
+    timestamp: float = field(default_factory=perf_counter)
+    """When the request came about, by ``time.perf_counter()``; ``latency_ms`` counts from here."""
+    _: KW_ONLY
+    stream_id: Hashable = None
+    """Requests of one stream are answered in the order in which they were submitted. None: this one stands alone."""
+    priority: int = 0
+    """Level of a ``PriorityBatcher``; 0 is the most urgent."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferenceResponse:
+    """One request's answer."""
+
+    data: Any
+    """This request's row of what ``inference_fn`` gave, in its form and library: an array without the batch axis, or a
+    tuple or dict of them. Arrays are views into the batch's, which live as long as any of them."""
+    request_id: Hashable
+    latency_ms: float
+    """From the request's ``timestamp`` until the result was finished, on a GPU too."""
+    batch_size: int
+    """Requests that shared the call."""
+    _: KW_ONLY
+    queue_ms: float
+    """From ``submit`` until the call began."""
+    inference_ms: float
+    """The call, stacking and waiting for the GPU included."""
+    padded_size: int
+    """Rows of the call: ``batch_size`` and what filled it up."""
+    stream_id: Hashable = None

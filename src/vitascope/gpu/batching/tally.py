@@ -1,0 +1,83 @@
+"""What a batcher has done so far."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from vitascope.gpu.queues import Latency, LatencyHistogram
+
+__all__ = ["BatchTally", "BatcherStats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatcherStats:
+    """Counts since ``start``; each request that was let in is in exactly one of the last six of the first eight."""
+
+    submitted: int = 0
+    """Requests let in."""
+    turned_away: int = 0
+    """Requests that were not let in, because the queue was full."""
+    waiting: int = 0
+    running: int = 0
+    """In a batch that is being computed."""
+    completed: int = 0
+    failed: int = 0
+    """Their batch's call failed, or the batcher stopped before it."""
+    expired: int = 0
+    """Their level's deadline passed while they waited."""
+    cancelled: int = 0
+    """By the client, before their batch began."""
+    batches: int = 0
+    """Calls of ``inference_fn`` that succeeded."""
+    rows: int = 0
+    """Rows of these calls, those that only filled up included."""
+    latency: Latency = field(default_factory=Latency)
+    """Of completed requests, from their timestamp to their result."""
+    queue_wait: Latency = field(default_factory=Latency)
+    """The part of it from ``submit`` to the call."""
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Requests a call."""
+        return self.completed / self.batches if self.batches else 0.0
+
+    @property
+    def padding_share(self) -> float:
+        """Rows that only filled up, of all: 0..1."""
+        return 1 - self.completed / self.rows if self.rows else 0.0
+
+
+class BatchTally:
+    """Adds up what workers report; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(
+            ("submitted", "turned_away", "completed", "failed", "expired", "cancelled", "batches", "rows"), 0
+        )
+        self._latency, self._queue_wait = LatencyHistogram(), LatencyHistogram()
+
+    def count(self, **more: int) -> None:
+        """Add to counts by name."""
+        with self._lock:
+            for name, number in more.items():
+                self._counts[name] += number
+
+    def complete(self, *, latency_seconds: float, queue_seconds: float) -> None:
+        """One request has its result."""
+        with self._lock:
+            self._counts["completed"] += 1
+            self._latency.add(latency_seconds)
+            self._queue_wait.add(queue_seconds)
+
+    def stats(self, *, waiting: int, running: int) -> BatcherStats:
+        """The sums as they are."""
+        with self._lock:
+            return BatcherStats(
+                **self._counts,
+                waiting=waiting,
+                running=running,
+                latency=LatencyHistogram.summary([self._latency]),
+                queue_wait=LatencyHistogram.summary([self._queue_wait]),
+            )

@@ -1,0 +1,191 @@
+"""Timing events of the library whose kernels are launched: CuPy's or PyTorch's, on its current stream."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, Protocol
+
+__all__ = ["CudaEvents", "CupyEvents", "TorchEvents", "cupy_events", "torch_events"]
+
+
+class CudaEvents(Protocol):
+    """What a clock needs of a library. Events belong to the GPU that was current when they were first recorded."""
+
+    def place(self) -> tuple[int, int]:
+        """Number of the current GPU, and address of the current stream: 0 is the default one."""
+        ...
+
+    def capturing(self) -> bool:
+        """True while the current stream is being captured into a graph, where a time has no meaning."""
+        ...
+
+    def create(self) -> Any:
+        """A new event with a timer."""
+        ...
+
+    def record(self, event: Any) -> None:
+        """Record it on the current stream."""
+        ...
+
+    def record_idle(self, event: Any) -> None:
+        """Record it on a new stream, which nothing keeps waiting."""
+        ...
+
+    def done(self, event: Any) -> bool:
+        """True when the GPU has passed it; never waits."""
+        ...
+
+    def synchronize(self, event: Any) -> None:
+        """Wait on the host until the GPU has passed it."""
+        ...
+
+    def elapsed_ms(self, start: Any, stop: Any) -> float:
+        """Milliseconds between two passed events, negative where ``stop`` came first; resolution 0.5 µs (CUDA)."""
+        ...
+
+    def push_range(self, name: str) -> None:
+        """Open an NVTX range in this thread."""
+        ...
+
+    def pop_range(self) -> None:
+        """Close the innermost NVTX range of this thread."""
+        ...
+
+
+class CupyEvents:
+    """Events of CuPy."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._cuda = cupy.cuda
+
+    def place(self) -> tuple[int, int]:
+        """Number of the current GPU, and address of the current stream."""
+        return int(self._cuda.runtime.getDevice()), int(self._cuda.get_current_stream().ptr)
+
+    def capturing(self) -> bool:
+        """True while the current stream is being captured."""
+        stream = self._cuda.get_current_stream()
+        # The default stream cannot be captured, and cannot be asked while another one is.
+        return stream.ptr != 0 and bool(stream.is_capturing())
+
+    def create(self) -> Any:
+        """A new event with a timer."""
+        return self._cuda.Event()
+
+    def record(self, event: Any) -> None:
+        """Record it on the current stream."""
+        event.record()
+
+    def record_idle(self, event: Any) -> None:
+        """Record it on a new stream."""
+        event.record(self._cuda.Stream(non_blocking=True))
+
+    def done(self, event: Any) -> bool:
+        """True when the GPU has passed it."""
+        return bool(event.done)
+
+    def synchronize(self, event: Any) -> None:
+        """Wait until the GPU has passed it."""
+        event.synchronize()
+
+    def elapsed_ms(self, start: Any, stop: Any) -> float:
+        """Milliseconds between two passed events."""
+        return float(self._cuda.get_elapsed_time(start, stop))
+
+    def push_range(self, name: str) -> None:
+        """Open an NVTX range."""
+        self._cuda.nvtx.RangePush(name)
+
+    def pop_range(self) -> None:
+        """Close the innermost NVTX range."""
+        self._cuda.nvtx.RangePop()
+
+
+class TorchEvents:
+    """Events of PyTorch."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda: Any = torch.cuda
+
+    def place(self) -> tuple[int, int]:
+        """Number of the current GPU, and address of the current stream."""
+        return int(self._cuda.current_device()), int(self._cuda.current_stream().cuda_stream)
+
+    def capturing(self) -> bool:
+        """True while the current stream is being captured."""
+        return bool(self._cuda.is_current_stream_capturing())
+
+    def create(self) -> Any:
+        """A new event with a timer."""
+        return self._cuda.Event(enable_timing=True)
+
+    def record(self, event: Any) -> None:
+        """Record it on the current stream."""
+        event.record()
+
+    def record_idle(self, event: Any) -> None:
+        """Record it on a stream of PyTorch's pool, which seldom has work."""
+        event.record(self._cuda.Stream())
+
+    def done(self, event: Any) -> bool:
+        """True when the GPU has passed it."""
+        return bool(event.query())
+
+    def synchronize(self, event: Any) -> None:
+        """Wait until the GPU has passed it."""
+        event.synchronize()
+
+    def elapsed_ms(self, start: Any, stop: Any) -> float:
+        """Milliseconds between two passed events."""
+        return float(start.elapsed_time(stop))
+
+    def push_range(self, name: str) -> None:
+        """Open an NVTX range."""
+        self._cuda.nvtx.range_push(name)
+
+    def pop_range(self) -> None:
+        """Close the innermost NVTX range."""
+        self._cuda.nvtx.range_pop()
+
+
+def cupy_events(*, load: bool) -> CudaEvents | None:
+    """Events of CuPy, where it has a GPU.
+
+    Args:
+        load: Import CuPy; False leaves it alone when nobody else has imported it.
+    """
+    if not load and "cupy" not in sys.modules:
+        return None
+    try:
+        with warnings.catch_warnings():
+            # CuPy warns about toolkits that it does not find; whether it works is asked below.
+            warnings.simplefilter("ignore")
+            import cupy
+    except ImportError:
+        return None
+    try:
+        return CupyEvents() if cupy.cuda.runtime.getDeviceCount() else None
+    except cupy.cuda.runtime.CUDARuntimeError:  # no driver
+        return None
+
+
+def torch_events(*, load: bool) -> CudaEvents | None:
+    """Events of PyTorch, where it has a GPU.
+
+    Args:
+        load: Import PyTorch and start CUDA; False takes it only where that has happened.
+    """
+    if not load and "torch" not in sys.modules:
+        return None
+    try:
+        import torch
+    except ImportError:
+        return None
+    cuda: Any = torch.cuda
+    in_use = cuda.is_available() if load else cuda.is_initialized()
+    return TorchEvents() if in_use else None

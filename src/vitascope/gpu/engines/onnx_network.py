@@ -1,0 +1,64 @@
+"""Serialised ONNX networks: read with what lies beside them, and the sizes that they were exported for, kept inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vitascope.errors import EngineError
+from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.gpu.engines.input_shapes import shapes_from_json, shapes_to_json
+
+__all__ = ["kept_shapes", "load_network", "read_network", "with_kept_shapes"]
+
+_KEY = "vitascope.input_shapes"
+
+
+def load_network(source: Path | bytes) -> Any:
+    """The ``onnx.ModelProto`` of a file or of its bytes, with weights that a file keeps beside it.
+
+    Raises:
+        EngineError: It cannot be read, or is no ONNX network.
+    """
+    import onnx  # takes 0.1 s
+
+    try:
+        return onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(str(source))
+    except OSError as error:
+        raise EngineError(f"{source!s}: cannot be read ({(error.strerror or str(error)).lower()})") from error
+    except Exception as error:  # protobuf raises types without a common base
+        label = "network" if isinstance(source, bytes) else str(source)
+        raise EngineError(f"{label}: cannot be read as an ONNX network") from error
+
+
+def read_network(source: Path | bytes) -> bytes:
+    """The serialised network of a file, whole.
+
+    Raises:
+        EngineError: As ``load_network``; or it passes the 2 GB that one message holds.
+    """
+    if isinstance(source, bytes):
+        return source
+    try:
+        return bytes(load_network(source).SerializeToString())
+    except ValueError as error:
+        raise EngineError(f"{source}: passes 2 GB with its weights, and cannot be one message") from error
+
+
+def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
+    """The network with the sizes that it is meant for among its metadata."""
+    if not ranges:
+        return network
+    model = load_network(network)
+    for index in reversed(range(len(model.metadata_props))):
+        if model.metadata_props[index].key == _KEY:
+            del model.metadata_props[index]
+    model.metadata_props.add(key=_KEY, value=shapes_to_json(ranges))
+    return bytes(model.SerializeToString())
+
+
+def kept_shapes(network: bytes) -> dict[str, ShapeRange]:
+    """The sizes that ``with_kept_shapes`` kept; empty where there are none."""
+    texts = [one.value for one in load_network(network).metadata_props if one.key == _KEY]
+    return shapes_from_json(texts[0]) if texts else {}

@@ -1,0 +1,358 @@
+"""Networks in PyTorch behind the engine port: as they are, compiled, or from a compiled package; with CUDA graphs.
+
+Which mode is right depends on how the network was written (one H200, RobustVideoMatting at 512x288, FP16, one frame, in
+a CUDA graph unless said otherwise; ``benchmarks/rvm_cuda.py`` measures it again):
+
+* ``eager``: the module as it is. PyTorch's own operators cost a launch each: 4.0 ms, 1.5 ms in a CUDA graph.
+  A module whose parts are fused already, as ``models/rvm_torch_triton`` does it, runs in 0.49 ms and has nothing left
+  to compile: it starts in seconds, so it is what ``RvmTorchNetwork`` takes unless told otherwise.
+* ``compile``: ``torch.compile`` fuses what lies between convolutions: 0.95 ms. It takes 14 s for one frame and 33 s for
+  sixteen, at each start of the program and for each shape: more than a short film takes to matte.
+* ``aot``: the same code from an AOTInductor package on disk. The first run compiles as long; later ones load it.
+
+So the default is ``eager``, and the compiled modes pay for networks that nobody fused by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitascope.errors import EngineError, VitascopeError
+from vitascope.gpu.engines.cuda_graph import CapturedCall
+from vitascope.gpu.engines.engine import EngineSpec, TensorSpec
+from vitascope.gpu.engines.gpu_arrays import failure, import_cupy, require_gpu_inputs, wanted_outputs
+from vitascope.gpu.engines.inductor_packages import PackageCache, this_machine
+from vitascope.gpu.engines.torch_flags import torch_flags
+
+__all__ = ["CompileEffort", "TorchEngine", "TorchMode"]
+
+TorchMode = Literal["eager", "compile", "aot"]
+CompileEffort = Literal["default", "max-autotune"]
+
+Module: TypeAlias = "nn.Module | torch.export.ExportedProgram"
+_Call = Callable[..., tuple[Tensor, ...]]
+# Dynamo gives up on a function that it compiled this often; each shape of ours is one time, and is wanted.
+_MOST_RECOMPILES = 1024
+
+
+class TorchEngine:
+    """One PyTorch network.
+
+    Every shape that is met gets a plan of its own: the compiled code, and on a GPU a CUDA graph with its buffers. The
+    least recently used plan goes when there are more than ``most_plans``.
+
+    Args:
+        module: Takes the inputs by position and gives the outputs as a tensor or a tuple. Moved to ``device``. An
+            exported program runs in the shapes that it was exported for.
+        inputs: Names, dtypes and shapes in order.
+        outputs: The same for what it gives.
+        device: ``cpu`` or ``cuda:N``.
+        label: What messages and package files call the network.
+        mode: See above.
+        effort: ``max-autotune`` lets the compiler time its choices, for minutes; without meaning in ``eager``.
+        cuda_graph: Record each plan as a CUDA graph; without meaning on a CPU.
+        most_plans: How many shapes are kept.
+        cache_dir: Where ``aot`` keeps its packages; required there.
+        fingerprint: What tells this network's weights and code from others', for ``aot``; required there.
+        allow_tf32: FP32 products may round their inputs to TF32.
+        cudnn_benchmark: Let cuDNN time its algorithms for each shape.
+        cudnn_deterministic: Only algorithms that give the same bits every time.
+        on_note: Told, in one line, when a package is built and why.
+
+    Raises:
+        EngineError: ``aot`` without ``cache_dir`` or ``fingerprint``, or a device that is not there.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        *,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        device: str = "cpu",
+        label: str = "network",
+        mode: TorchMode = "eager",
+        effort: CompileEffort = "default",
+        cuda_graph: bool = True,
+        most_plans: int = 8,
+        cache_dir: Path | None = None,
+        fingerprint: str | None = None,
+        allow_tf32: bool = True,
+        cudnn_benchmark: bool = True,
+        cudnn_deterministic: bool = False,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
+        if mode == "aot" and (cache_dir is None or fingerprint is None):
+            raise EngineError(f"{label}: packages need a directory to lie in and the network's fingerprint")
+        self.notes: list[str] = []
+        """What was built, and why, one line each."""
+        self._label, self._mode, self._effort = label, mode, effort
+        self._graphs = cuda_graph
+        self._most_plans = most_plans
+        self._fingerprint = fingerprint or ""
+        self._flags = {
+            "allow_tf32": allow_tf32,
+            "cudnn_benchmark": cudnn_benchmark,
+            "cudnn_deterministic": cudnn_deterministic,
+        }
+        self._on_note = on_note
+        self._packages = None if cache_dir is None else PackageCache(cache_dir, on_note=self._note)
+        self._plans: OrderedDict[tuple[Any, ...], _Plan] = OrderedDict()
+        self._device = torch.device(device)
+        self._on_gpu = self._device.type == "cuda"
+        self._spec = EngineSpec(tuple(inputs), tuple(outputs), "cuda" if self._on_gpu else "cpu")
+        self._exported = module if isinstance(module, torch.export.ExportedProgram) else None
+        plain: nn.Module = (
+            module.module() if isinstance(module, torch.export.ExportedProgram) else module.eval()
+        )
+        try:
+            self._module: nn.Module | None = plain.to(self._device)
+            self._device_name = this_machine(self._device).device
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+            raise failure(error, label=label, what=f"cannot move to {device}", on_gpu=self._on_gpu) from error
+
+    @property
+    def name(self) -> str:
+        """For example ``torch 2.11.0 (NVIDIA H200, eager, CUDA graphs)``."""
+        compiled = (
+            self._mode
+            if self._mode == "eager" or self._effort == "default"
+            else f"{self._mode} {self._effort}"
+        )
+        graphs = ", CUDA graphs" if self._on_gpu and self._graphs else ""
+        return f"torch {torch.__version__} ({self._device_name}, {compiled}{graphs})"
+
+    @property
+    def spec(self) -> EngineSpec:
+        """Named tensors, dtypes and symbolic shapes."""
+        return self._spec
+
+    @property
+    def plan_count(self) -> int:
+        """Shapes that are ready to run."""
+        return len(self._plans)
+
+    def run(
+        self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None, *, stream: int | None = None
+    ) -> dict[str, Any]:
+        """Compute the outputs; see ``Engine.run``.
+
+        Args:
+            inputs: NumPy arrays on a CPU, C-contiguous CuPy arrays on a GPU.
+            outputs: Which to return; all when omitted.
+            stream: CUDA stream handle; CuPy's current stream when omitted. Must be None on a CPU.
+
+        Returns:
+            Fresh arrays: NumPy on a CPU, CuPy on a GPU.
+        """
+        names = wanted_outputs(self._spec, outputs, label=self._label)
+        if self._on_gpu:
+            require_gpu_inputs(self._spec, inputs, label=self._label)
+            cupy = import_cupy()
+            handle = cupy.cuda.get_current_stream().ptr if stream is None else stream
+            with self.on_stream(handle):
+                tensors = [
+                    torch.utils.dlpack.from_dlpack(inputs[tensor.name]) for tensor in self._spec.inputs
+                ]
+            results = self.run_tensors(tensors, stream=handle)
+            arrays: list[Any] = [cupy.from_dlpack(result) for result in results]
+        else:
+            if stream is not None:
+                raise EngineError(f"{self._label}: a CPU engine takes no CUDA stream")
+            tensors = [_from_host(inputs, tensor, label=self._label) for tensor in self._spec.inputs]
+            arrays = [result.numpy() for result in self.run_tensors(tensors)]
+        by_name = {tensor.name: array for tensor, array in zip(self._spec.outputs, arrays, strict=True)}
+        return {name: by_name[name] for name in names}
+
+    def run_tensors(self, inputs: Sequence[Tensor], *, stream: int | None = None) -> tuple[Tensor, ...]:
+        """Compute all outputs from tensors in ``spec``'s order, on the engine's device.
+
+        Args:
+            inputs: Contiguous, of the dtypes that ``spec`` names.
+            stream: CUDA stream handle; torch's current stream when omitted.
+
+        Returns:
+            Fresh tensors, in order.
+
+        Raises:
+            DeviceMemoryError: The GPU has too little memory; how much was wanted and free.
+            EngineError: The engine was closed, or the network failed.
+        """
+        with self._on_given_stream(stream), torch.inference_mode():
+            try:
+                return self._plan(inputs)(inputs)
+            except VitascopeError:
+                raise
+            except Exception as error:  # torch, its compiler and Triton share no base
+                shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
+                raise failure(
+                    error, label=self._label, what=f"inference of {shapes} failed", on_gpu=self._on_gpu
+                ) from error
+
+    def _on_given_stream(self, handle: int | None) -> AbstractContextManager[None]:
+        """Nothing where the caller is on the GPU and stream already: entering them anew takes longer than a launch."""
+        if handle is None and self._on_gpu and torch.cuda.current_device() == self._device.index:
+            return nullcontext()
+        return self.on_stream(handle)
+
+    @contextmanager
+    def on_stream(self, handle: int | None) -> Iterator[None]:
+        """Work on the engine's GPU and one stream inside; nothing on a CPU.
+
+        Args:
+            handle: CUDA stream handle; None stays on torch's current stream.
+        """
+        if not self._on_gpu:
+            yield
+            return
+        with torch.cuda.device(self._device):
+            if handle is None:
+                yield
+                return
+            # 0 is the default stream, which torch knows by another name.
+            stream: Any = _external(handle, self._device) if handle else torch.cuda.default_stream()
+            with torch.cuda.stream(stream):
+                yield
+
+    def close(self) -> None:
+        """Free plans and weights; idempotent."""
+        for plan in self._plans.values():
+            plan.close()
+        self._plans.clear()
+        self._module = self._exported = None
+
+    def __enter__(self) -> TorchEngine:
+        """Use as a context manager that closes the engine."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the engine."""
+        self.close()
+
+    def _plan(self, inputs: Sequence[Tensor]) -> _Plan:
+        if self._module is None:
+            raise EngineError(f"{self._label}: the engine was closed")
+        key = tuple((tuple(tensor.shape), tensor.dtype) for tensor in inputs)
+        plan = self._plans.get(key)
+        if plan is None:
+            while len(self._plans) >= self._most_plans:
+                self._plans.popitem(last=False)[1].close()
+            with torch_flags(**self._flags):
+                plan = self._plans[key] = _Plan(
+                    self._callable(inputs), inputs, graph=self._on_gpu and self._graphs, flags=self._flags
+                )
+        self._plans.move_to_end(key)
+        return plan
+
+    def _callable(self, inputs: Sequence[Tensor]) -> _Call:
+        assert self._module is not None  # _plan saw to it
+        if self._mode == "aot":
+            return self._package(inputs)
+        call: Callable[..., Any] = self._module
+        if self._mode == "compile":
+            mode = "max-autotune-no-cudagraphs" if self._effort == "max-autotune" else None
+            call = torch.compile(self._module, dynamic=False, mode=mode)
+
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+            with _quiet_compiler() if self._mode == "compile" else nullcontext():
+                results = call(*tensors)
+            return (results,) if isinstance(results, Tensor) else tuple(results)
+
+        return run
+
+    def _package(self, inputs: Sequence[Tensor]) -> _Call:
+        assert self._packages is not None  # __init__ saw to it
+        shapes = ", ".join(f"{tensor.dtype} {list(tensor.shape)}" for tensor in inputs)
+        settings = ", ".join(f"{key}={value}" for key, value in self._flags.items())
+        key = (self._label, self._fingerprint, shapes, self._effort, settings)
+
+        def build(path: Path) -> None:
+            assert self._module is not None  # _plan saw to it
+            with _quiet_compiler():
+                exported = self._exported
+                if exported is None:
+                    exported = torch.export.export(self._module, tuple(inputs), strict=False)
+                torch._inductor.aoti_compile_and_package(
+                    exported,
+                    package_path=str(path),
+                    inductor_configs={"max_autotune": self._effort == "max-autotune"},
+                )
+
+        try:
+            return self._packages.load(key, this_machine(self._device), build=build, device=self._device)
+        except OSError as error:
+            raise EngineError(
+                f"{self._label}: the package cannot be kept: {error.filename}: {error.strerror or error}"
+            ) from error
+
+    def _note(self, line: str) -> None:
+        self.notes.append(line)
+        if self._on_note is not None:
+            self._on_note(line)
+
+
+class _Plan:
+    """What runs one set of shapes."""
+
+    def __init__(
+        self, call: _Call, examples: Sequence[Tensor], *, graph: bool, flags: Mapping[str, bool]
+    ) -> None:
+        self._call = call
+        self._flags = flags
+        self._captured = CapturedCall(call, examples) if graph else None
+
+    def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if self._captured is not None:
+            return self._captured(inputs)  # what the switches chose is recorded
+        with torch_flags(**self._flags):
+            return self._call(*inputs)
+
+    def close(self) -> None:
+        if self._captured is not None:
+            self._captured.close()
+
+
+@contextmanager
+def _quiet_compiler() -> Iterator[None]:
+    """Keep the compiler from printing its measurements, and from giving up after a few shapes."""
+    from torch._inductor import select_algorithm
+
+    logger = logging.getLogger("torch._inductor")
+    level, printed = logger.level, select_algorithm.PRINT_AUTOTUNE
+    logger.setLevel(logging.ERROR)
+    select_algorithm.PRINT_AUTOTUNE = False
+    try:
+        with torch._dynamo.config.patch(recompile_limit=_MOST_RECOMPILES):
+            yield
+    finally:
+        select_algorithm.PRINT_AUTOTUNE = printed
+        logger.setLevel(level)
+
+
+def _external(handle: int, device: torch.device) -> Any:
+    make: Any = torch.cuda.ExternalStream  # untyped in torch
+    return make(handle, device)
+
+
+def _from_host(inputs: Mapping[str, Any], tensor: TensorSpec, *, label: str) -> Tensor:
+    array = inputs.get(tensor.name)
+    if not isinstance(array, np.ndarray) or array.dtype != tensor.dtype or array.ndim != len(tensor.shape):
+        met = "nothing" if array is None else f"{getattr(array, 'dtype', type(array).__name__)}"
+        met += f" {list(array.shape)}" if isinstance(array, np.ndarray) else ""
+        raise EngineError(
+            f"{label}: input {tensor.name!r} is {met}, expected {tensor.dtype} {list(tensor.shape)}"
+        )
+    # torch warns about memory that it may not write, though it only reads it here.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,0 +1,243 @@
+"""From a PyTorch module to files: an exported program, and from it an ONNX network, with free sizes where they vary.
+
+``torch.export`` traces the module once; ``torch.onnx.export(dynamo=True)`` translates the program (PyTorch's
+documentation: pages "torch.export" and "torch.onnx"). The translation needs the package ``onnxscript``.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitascope.errors import EngineError, MissingDependencyError, UsageError
+from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
+
+__all__ = ["TracedModule", "program_fingerprint", "run_on_cpu", "trace_module"]
+
+_OPSET = 20
+"""The newest whose operators every ONNX Runtime since 1.20 and TensorRT 10 read."""
+
+_NUMPY_DTYPES = {
+    torch.float32: np.float32,
+    torch.float16: np.float16,
+    torch.float64: np.float64,
+    torch.uint8: np.uint8,
+    torch.int8: np.int8,
+    torch.int32: np.int32,
+    torch.int64: np.int64,
+    torch.bool: np.bool_,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TracedModule:
+    """A module that takes tensors by position and gives a tuple, with the names and sizes of both."""
+
+    module: nn.Module
+    """In evaluation mode; a copy, so that the caller's stays as it is."""
+    examples: tuple[Tensor, ...]
+    ranges: dict[str, ShapeRange]
+    outputs: tuple[str, ...]
+    input_specs: tuple[TensorSpec, ...]
+    output_specs: tuple[TensorSpec, ...]
+
+    def exported(self) -> torch.export.ExportedProgram:
+        """The program that ``torch.export`` traces.
+
+        Raises:
+            EngineError: The module cannot be traced, or not with sizes that vary; the message has PyTorch's reason.
+        """
+        sizes = tuple(_free_sizes(self.ranges)[name] for name in self.ranges)
+        with _quiet():
+            try:
+                return torch.export.export(self.module, self.examples, dynamic_shapes=(sizes,), strict=False)
+            except Exception as error:  # torch.export promises no error types
+                raise EngineError(f"the module cannot be exported: {_reason(error)}") from error
+
+    def onnx_bytes(self) -> bytes:
+        """The network as a serialised ONNX model.
+
+        Raises:
+            MissingDependencyError: ``onnxscript`` is not installed.
+            EngineError: An operator cannot be translated, or the weights pass the 2 GB of one protobuf message.
+        """
+        try:
+            import onnxscript  # noqa: F401 - PyTorch imports it with an error of its own
+        except ImportError as error:
+            raise MissingDependencyError(
+                "PyTorch writes ONNX networks with onnxscript: pip install 'vitascope[torch]'"
+            ) from error
+        sizes = tuple(_free_sizes(self.ranges)[name] for name in self.ranges)
+        with _quiet():
+            try:
+                program = torch.onnx.export(
+                    self.module,
+                    self.examples,
+                    input_names=list(self.ranges),
+                    output_names=list(self.outputs),
+                    opset_version=_OPSET,
+                    dynamo=True,
+                    dynamic_shapes=(sizes,),
+                    verbose=False,
+                )
+                assert program is not None  # with dynamo=True it is a program
+                return bytes(program.model_proto.SerializeToString())
+            except Exception as error:
+                raise EngineError(f"the module cannot be written as ONNX: {_reason(error)}") from error
+
+
+def trace_module(
+    model: nn.Module, ranges: Mapping[str, ShapeRange], *, device: torch.device | str = "cpu"
+) -> TracedModule:
+    """Prepare a module for export, on one device; runs it once.
+
+    Args:
+        model: Takes its inputs by position, in the order of ``ranges``, and gives a tensor, a tuple or a dict of them.
+            Not changed.
+        ranges: Sizes of the inputs by the names that the engine shall know them by.
+        device: Where the copy lies.
+
+    Raises:
+        UsageError: It is no module.
+        EngineError: It does not take such inputs, or gives something else.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"a PyTorch module is expected, got {type(model).__name__}")
+    inner = copy.deepcopy(model).eval().to(device)
+    dtype = next((p.dtype for p in inner.parameters() if p.is_floating_point()), torch.float32)
+    examples = tuple(torch.zeros(_example(one), dtype=dtype, device=device) for one in ranges.values())
+    with torch.inference_mode():
+        try:
+            results = inner(*examples)
+        except Exception as error:  # whatever the user's module raises
+            shapes = ", ".join(str(list(example.shape)) for example in examples)
+            raise EngineError(f"the module does not take {shapes}: {_reason(error)}") from error
+    names, tensors = _named(results)
+    specs = tuple(TensorSpec(name, _numpy_dtype(dtype), _symbolic(name, ranges[name])) for name in ranges)
+    outputs = tuple(
+        TensorSpec(name, _numpy_dtype(tensor.dtype), (None,) * tensor.ndim)
+        for name, tensor in zip(names, tensors, strict=True)
+    )
+    return TracedModule(_Flat(inner).eval(), examples, dict(ranges), names, specs, outputs)
+
+
+def program_fingerprint(program: torch.export.ExportedProgram) -> str:
+    """sha256 of what a program computes: its operations, weights and constants."""
+    digest = hashlib.sha256(program.graph_module.code.encode())
+    tensors = {**program.state_dict, **program.constants}
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        if isinstance(tensor := tensors[name], Tensor):
+            digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def run_on_cpu(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A module's outputs by name, computed on the CPU in FP32: what engines are checked against.
+
+    Args:
+        model: Not changed.
+        inputs: NumPy arrays in the module's order.
+    """
+    exact = copy.deepcopy(model).eval().float().cpu()
+    with torch.inference_mode():
+        results = exact(*(torch.from_numpy(np.ascontiguousarray(array)) for array in inputs.values()))
+    names, tensors = _named(results)
+    return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
+
+
+class _Flat(nn.Module):
+    """The user's module, with its results as a tuple."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return _named(self.inner(*inputs))[1]
+
+
+def _named(results: Any) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
+    if isinstance(results, Tensor):
+        return ("output",), (results,)
+    if isinstance(results, Mapping):
+        names, tensors = tuple(map(str, results)), tuple(results.values())
+    elif isinstance(results, Sequence):
+        names, tensors = tuple(f"output_{index}" for index in range(len(results))), tuple(results)
+    else:
+        names, tensors = (), ()
+    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise EngineError(
+            f"the module gives {type(results).__name__}, expected a tensor, a tuple or a dict of them"
+        )
+    return names, tensors
+
+
+def _example(sizes: ShapeRange) -> tuple[int, ...]:
+    """The usual size; a free dimension of 1 would be traced as a fixed one."""
+    return tuple(
+        usual if usual > 1 or low == high else min(2, high)
+        for low, usual, high in zip(sizes.smallest, sizes.usual, sizes.largest, strict=True)
+    )
+
+
+def _free_sizes(ranges: Mapping[str, ShapeRange]) -> dict[str, dict[int, Any]]:
+    """For ``torch.export``: the dimensions that vary. First dimensions of one range are one: the batch."""
+    batches: dict[tuple[int, int], Any] = {}
+    free: dict[str, dict[int, Any]] = {}
+    for index, (name, sizes) in enumerate(ranges.items()):
+        free[name] = {}
+        for axis, (low, high) in enumerate(zip(sizes.smallest, sizes.largest, strict=True)):
+            if low == high:
+                continue
+            if axis == 0:
+                label = "batch" if not batches else f"batch_{len(batches)}"
+                free[name][0] = batches.setdefault((low, high), torch.export.Dim(label, min=low, max=high))
+            else:
+                free[name][axis] = torch.export.Dim(f"size_{index}_{axis}", min=low, max=high)
+    return free
+
+
+def _symbolic(name: str, sizes: ShapeRange) -> tuple[int | str | None, ...]:
+    return tuple(
+        low if low == high else "batch" if axis == 0 else f"{name}_{axis}"
+        for axis, (low, high) in enumerate(zip(sizes.smallest, sizes.largest, strict=True))
+    )
+
+
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    if dtype not in _NUMPY_DTYPES:
+        raise EngineError(f"engines here do not take or give {dtype}; convert it inside of the module")
+    return np.dtype(_NUMPY_DTYPES[dtype])
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something; PyTorch opens its long messages with headings and advice."""
+    root = error.__cause__ if error.__cause__ is not None and "step" in str(error) else error
+    lines = [line.strip() for line in str(root).splitlines() if line.strip()]
+    return lines[0] if lines else type(root).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What PyTorch warns of in its own code is nothing that a user can change."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

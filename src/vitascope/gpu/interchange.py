@@ -1,0 +1,118 @@
+"""Arrays of other libraries: what kind one is, and the same memory, or a copy, as another kind.
+
+NumPy and CuPy arrays and torch tensors are known; anything else that speaks DLPack (JAX, TensorFlow, Paddle …) is taken
+by that protocol and comes out as a NumPy array from the host and as a CuPy array from a GPU.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import DeviceError
+
+__all__ = ["ArrayKind", "kind_of", "lies_on_gpu", "to_cupy", "to_kind", "to_numpy"]
+
+ArrayKind = Literal["numpy", "cupy", "torch", "dlpack"]
+
+_DLPACK_CUDA = (2, 13)  # kDLCUDA and kDLCUDAManaged of dlpack.h
+_DLPACK_HOST = (1, 3)  # kDLCPU and kDLCUDAHost
+
+
+def kind_of(array: Any) -> ArrayKind:
+    """Which library an array belongs to; asks none of them, so that none is imported for it.
+
+    Raises:
+        TypeError: It is no array.
+    """
+    own: Any = type(array)
+    kind = _kind_of_type(own)
+    if kind is None:
+        raise TypeError(
+            f"{type(array).__name__} is no array; expected NumPy, CuPy, torch, or one that speaks DLPack"
+        )
+    return kind
+
+
+@lru_cache(maxsize=256)
+def _kind_of_type(kind: type) -> ArrayKind | None:
+    libraries = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if "cupy" in libraries and hasattr(kind, "shape"):
+        return "cupy"
+    if issubclass(kind, np.ndarray):
+        return "numpy"
+    if "torch" in libraries and hasattr(kind, "is_cuda"):
+        return "torch"
+    return "dlpack" if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__") else None
+
+
+def lies_on_gpu(array: Any) -> bool:
+    """True when an array of any kind is in the memory of an NVIDIA GPU.
+
+    Raises:
+        DeviceError: It is on a device of another make.
+        TypeError: It is no array.
+    """
+    kind = kind_of(array)
+    if kind in ("numpy", "cupy"):
+        return kind == "cupy"
+    if kind == "torch":
+        if array.device.type not in ("cpu", "cuda"):
+            raise DeviceError(f"a tensor on {array.device} cannot be read; expected cpu or cuda")
+        return bool(array.is_cuda)
+    device, number = array.__dlpack_device__()
+    if device not in (*_DLPACK_CUDA, *_DLPACK_HOST):
+        raise DeviceError(f"an array on DLPack device {device}:{number} cannot be read; expected cpu or cuda")
+    return device in _DLPACK_CUDA
+
+
+def to_numpy(array: Any) -> npt.NDArray[Any]:
+    """The same memory as a NumPy array; of an array on a GPU a copy, for which the host waits."""
+    kind = kind_of(array)
+    if lies_on_gpu(array):
+        copy: npt.NDArray[Any] = to_cupy(array).get()
+        return copy
+    if kind == "numpy":
+        same: npt.NDArray[Any] = array
+        return same
+    if kind == "torch":  # NumPy's own way in gives memory that it will not write to
+        shared: npt.NDArray[Any] = array.detach().numpy()
+        return shared
+    return np.from_dlpack(array)
+
+
+def to_cupy(array: Any) -> Any:
+    """The same memory as a CuPy array; of an array on the host a copy on the current GPU.
+
+    What the other library has under way on its current stream comes before what follows on CuPy's (DLPack sees to it).
+    """
+    import cupy
+
+    kind = kind_of(array)
+    if kind == "cupy":
+        return array
+    if lies_on_gpu(array):
+        return cupy.from_dlpack(array.detach() if kind == "torch" else array)
+    return cupy.asarray(to_numpy(array))
+
+
+def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
+    """A NumPy or CuPy array as what ``kind`` and ``on_gpu`` say, without a copy where it is there already.
+
+    Args:
+        array: NumPy or CuPy.
+        kind: ``dlpack`` gives what speaks it here: NumPy or CuPy.
+        on_gpu: Where the result is to be.
+    """
+    if kind == "torch":
+        import torch
+
+        placed = to_cupy(array) if on_gpu else to_numpy(array)
+        # A view of read-only memory makes torch warn.
+        if not on_gpu and not placed.flags.writeable:
+            placed = placed.copy()
+        return torch.utils.dlpack.from_dlpack(placed) if on_gpu else torch.from_numpy(placed)
+    return to_cupy(array) if on_gpu and kind != "numpy" else to_numpy(array)

@@ -1,0 +1,376 @@
+"""Page-locked host memory that is lent and lent again, and copies between it and the GPU beside the computing.
+
+The GPU's copy engines read and write page-locked memory directly, at the speed of the bus and without the host; out of
+ordinary (pageable) memory the driver first copies to a page-locked buffer of its own, and the host waits (CUDA C++
+Programming Guide, "Page-Locked Host Memory"). Locking pages takes longer than copying them, so buffers are kept.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+import threading
+import weakref
+from collections.abc import Hashable, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.device import Device, physical_memory_bytes, select_device
+from vitascope.errors import MemoryLimitError
+from vitascope.gpu.download import Download
+from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, Pending, size_in_words
+from vitascope.gpu.memory.copy_streams import CopyStreams
+
+__all__ = ["PendingArray", "PinnedLease", "PinnedMemoryPool", "shared_pool", "size_class"]
+
+_SMALLEST_BYTES = 4096  # a page: less cannot be locked
+# Eight sizes from one power of two to the next: a buffer is at most an eighth larger than what is asked for.
+_STEPS_LOG2 = 3
+_TIMEOUT_SECONDS = 30.0
+_SHARED_PART_OF_MEMORY = 0.5
+# An encoder may hold many pictures of a slow film; who waits longer than this waits for nothing.
+_SHARED_TIMEOUT_SECONDS = 120.0
+_UNKNOWN_MEMORY_BYTES = 8 << 30
+
+
+class PinnedLease:
+    """A buffer of a pool as a NumPy array, for a while.
+
+    As a context manager it gives the array, and takes the buffer back at the end: views of the array must not be used
+    after that. Copies that go on then are waited for before the buffer is lent again, not here.
+    """
+
+    __slots__ = ("_held", "_pool", "array")
+
+    def __init__(self, pool: PinnedMemoryPool, buffer: Buffer, array: npt.NDArray[Any]) -> None:
+        self._pool = pool
+        self._held = [buffer]
+        self.array = array
+        """C-contiguous, of the shape and dtype that were asked for; its content is whatever was there."""
+
+    def __enter__(self) -> npt.NDArray[Any]:
+        """The array."""
+        return self.array
+
+    def __exit__(self, *_: object) -> None:
+        """Give the buffer back."""
+        self.release()
+
+    def release(self, *, after: Pending | None = None) -> None:
+        """Give the buffer back; a second time does nothing.
+
+        Args:
+            after: What still reads or writes it: an event, recorded on the stream of a copy. It is not lent before
+                that is over.
+        """
+        try:
+            buffer = self._held.pop()
+        except IndexError:
+            return
+        if after is not None:
+            buffer.hold(after)
+        self._pool._give_back(buffer)
+
+    def wait(self) -> None:
+        """Wait until copies that read the lease (``upload``) are over, before it is written again."""
+        for buffer in self._held:
+            for pending in buffer.pending:
+                pending.synchronize()
+
+
+class PendingArray:
+    """One array on its way down; see ``PinnedMemoryPool.download``."""
+
+    def __init__(self, download: Download | None, array: npt.NDArray[Any] | None = None) -> None:
+        self._download = download
+        self._array = array
+
+    @property
+    def done(self) -> bool:
+        """True once it is there."""
+        return self._download is None or self._download.done
+
+    def wait(self) -> npt.NDArray[Any]:
+        """The array on the host, once it is there. The pool has its memory back when no view of it is left."""
+        if self._download is not None:
+            (self._array,) = self._download.wait()
+        assert self._array is not None  # one of the two was given
+        return self._array
+
+
+class PinnedMemoryPool:
+    """Page-locked buffers in classes of sizes, under a hard cap. Thread-safe.
+
+    On a GPU the memory is CuPy's page-locked memory (``cupy.cuda.PinnedMemory``), and ``upload`` and ``download`` copy
+    on streams of the pool's own. On a CPU it is ordinary memory, aligned to whole pages, and they copy at once, so that
+    the same code runs.
+
+    When the cap is reached, idle buffers of other sizes are freed first. Then a request waits until something comes
+    back, and fails after ``timeout_s``. Whoever fits first goes first.
+
+    Args:
+        max_size_gb: Most gigabytes (10^9 bytes) of memory, lent and idle.
+        device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
+        device_id: Number of the GPU, from 0; ignored on a CPU.
+        timeout_s: How long a request waits when all is lent; 0 fails at once, None waits for ever.
+
+    Raises:
+        ValueError: A size or a time is not positive.
+        DeviceError: ``cuda`` was asked for and cannot be had.
+    """
+
+    def __init__(
+        self,
+        max_size_gb: float = 4.0,
+        *,
+        device: Device | Literal["auto", "cpu", "cuda"] = "auto",
+        device_id: int = 0,
+        timeout_s: float | None = _TIMEOUT_SECONDS,
+    ) -> None:
+        if not 0 < max_size_gb < math.inf:
+            raise ValueError(f"max_size_gb is {max_size_gb}, expected a number above 0")
+        if timeout_s is not None and not timeout_s >= 0:
+            raise ValueError(f"timeout_s is {timeout_s}, expected a number from 0, or None")
+        self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
+        self.timeout_s = timeout_s
+        self._store = BufferStore(int(max_size_gb * 1e9), allocate=self._allocate, short=self._short)
+        self._lent: dict[int, Buffer] = {}
+        """By the identity of their memory."""
+        self._copying_lock = threading.Lock()
+        self._copying: CopyStreams | None = None
+
+    @property
+    def page_locked(self) -> bool:
+        """True on a GPU; on a CPU the memory is ordinary."""
+        return self.device.kind == "cuda"
+
+    def __enter__(self) -> PinnedMemoryPool:
+        """Use as a context manager that frees the memory."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the memory."""
+        self.close()
+
+    def close(self) -> None:
+        """Free the memory; what is lent is freed when it comes back. Nothing is lent any more."""
+        if self._copying is not None:
+            self._copying.synchronize()
+        self._store.close()
+
+    def lease(
+        self,
+        shape: int | Sequence[int],
+        dtype: npt.DTypeLike = np.uint8,
+        *,
+        timeout_s: float | Literal["default"] | None = "default",
+    ) -> PinnedLease:
+        """Lend an array, until it is given back.
+
+        Args:
+            shape: Of the array.
+            dtype: Any dtype without objects.
+            timeout_s: In the place of the pool's own.
+
+        Returns:
+            ``with pool.lease((1080, 1920)) as array:`` gives it back by itself.
+
+        Raises:
+            MemoryLimitError: All is lent, and nothing came back in time; or the request is larger than the pool.
+            ValueError: The dtype holds objects, a side is negative, or the pool is closed.
+        """
+        buffer, array = self._take(shape, dtype, timeout_s)
+        return PinnedLease(self, buffer, array)
+
+    def empty(
+        self,
+        shape: int | Sequence[int],
+        dtype: npt.DTypeLike = np.uint8,
+        *,
+        timeout_s: float | Literal["default"] | None = "default",
+    ) -> npt.NDArray[Any]:
+        """Lend an array that comes back by itself when no view of it is left.
+
+        Args and errors are those of ``lease``.
+        """
+        buffer, array = self._take(shape, dtype, timeout_s)
+
+        def come_back(_: object) -> None:
+            buffer.watch = None
+            self._give_back(buffer)
+
+        # The callback comes only while the reference itself lives; the buffer, which is lent, keeps it.
+        buffer.watch = weakref.ref(array, come_back)
+        return array
+
+    def hold(self, array: npt.NDArray[Any], until: Pending) -> None:
+        """Do not lend the memory of an array again before something is over.
+
+        Args:
+            array: Of this pool, or a view of such an array.
+            until: An event behind the copy that reads or writes it.
+
+        Raises:
+            ValueError: The array is not of this pool.
+        """
+        buffer = self._buffer_of(array)
+        if buffer is None:
+            raise ValueError("the array does not lie in memory that this pool has lent")
+        buffer.hold(until)
+
+    def is_lent(self, array: npt.NDArray[Any]) -> bool:
+        """True when an array lies in memory that this pool has lent."""
+        return self._buffer_of(array) is not None
+
+    def upload(self, array: npt.NDArray[Any], *, stream: Any = None) -> Any:
+        """Bring an array up to the GPU, on a stream of the pool's own, without a wait of the host.
+
+        What lies in a lease of this pool is copied from there: do not write to it before the copy is over
+        (``PinnedLease.wait``). Anything else is copied to a lease first, and may be changed at once.
+
+        Args:
+            array: NumPy array of any shape, dtype and order.
+            stream: The ``cupy.cuda.Stream`` that will read the result; the current one when None. It waits for the
+                copy, the work before that does not.
+
+        Returns:
+            C-contiguous CuPy array; its memory is lent again once what was launched on ``stream`` before the last
+            reference to it went is over. On a CPU a NumPy array of its own.
+
+        Raises:
+            MemoryLimitError: The pool has no room for the staging copy.
+            DeviceMemoryError: The GPU has too little memory.
+        """
+        if not self.page_locked:
+            return np.array(array, order="C")
+        return self._copy_streams().upload(array, stream=stream, pool=self)
+
+    def download(self, array: Any, *, stream: Any = None) -> PendingArray:
+        """Bring an array down, on a stream of the pool's own, behind the work that makes it.
+
+        Args:
+            array: CuPy array, or another library's array on the GPU (``__cuda_array_interface__``), such as a
+                ``torch.Tensor``. It is held until it has arrived. On a CPU a NumPy array.
+            stream: The ``cupy.cuda.Stream`` on which it is made; the current one when None.
+
+        Returns:
+            ``wait()`` gives the NumPy array; it keeps its core busy while it waits, to be there at once.
+
+        Raises:
+            MemoryLimitError: The pool has no room for it.
+        """
+        if not self.page_locked:
+            down = self.empty(array.shape, array.dtype)
+            np.copyto(down, array)
+            return PendingArray(None, down)
+        return PendingArray(self._copy_streams().download(array, stream=stream, pool=self))
+
+    def trim(self) -> None:
+        """Free what is idle: other programs, and other sizes, cannot use it."""
+        if self._copying is not None:
+            self._copying.forget_finished()
+        self._store.trim()
+
+    def stats(self) -> BufferStats:
+        """What is lent, idle and reserved, and how often it was of use."""
+        return self._store.stats()
+
+    def _take(
+        self, shape: int | Sequence[int], dtype: npt.DTypeLike, timeout_s: float | Literal["default"] | None
+    ) -> tuple[Buffer, npt.NDArray[Any]]:
+        kind = np.dtype(dtype)
+        sides = (shape,) if isinstance(shape, int) else tuple(shape)
+        if kind.hasobject or any(side < 0 for side in sides):
+            raise ValueError(f"a buffer of shape {sides} and dtype {kind} cannot be lent")
+        size = size_class(math.prod(sides) * kind.itemsize, self._store.cap_bytes)
+        wait_s = self.timeout_s if timeout_s == "default" else timeout_s
+        buffer = self._store.take(size, size, timeout_s=wait_s)
+        self._lent[id(buffer.memory)] = buffer
+        return buffer, np.ndarray(sides, kind, buffer.memory)
+
+    def _give_back(self, buffer: Buffer) -> None:
+        """Also called from finalizers: takes no lock."""
+        self._lent.pop(id(buffer.memory), None)
+        self._store.give_back(buffer)
+
+    def _buffer_of(self, array: npt.NDArray[Any]) -> Buffer | None:
+        base: object = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        return self._lent.get(id(base))
+
+    def _allocate(self, _: Hashable, nbytes: int) -> Any:
+        if not self.page_locked:
+            try:
+                return _ordinary_memory(nbytes)
+            except OSError as error:
+                raise MemoryLimitError(f"{size_in_words(nbytes)} of memory cannot be had: {error}") from error
+        import cupy
+
+        try:
+            with cupy.cuda.Device(self.device.index):
+                memory = cupy.cuda.PinnedMemory(nbytes, cupy.cuda.runtime.hostAllocPortable)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise MemoryLimitError(
+                f"{size_in_words(nbytes)} of memory cannot be page-locked: {error}"
+            ) from error
+        return cupy.cuda.PinnedMemoryPointer(memory, 0)
+
+    def _short(self, nbytes: int, tried: str) -> MemoryLimitError:
+        stats = self.stats()
+        kind = "page-locked memory" if self.page_locked else "buffers"
+        lent = size_in_words(stats.leased_bytes, of=stats.max_bytes)
+        return MemoryLimitError(
+            f"{size_in_words(nbytes)} of {kind} are wanted, {tried}: {lent} are lent; give leases back earlier, "
+            "or allow a larger pool"
+        )
+
+    def _copy_streams(self) -> CopyStreams:
+        with self._copying_lock:
+            if self._copying is None:
+                self._copying = CopyStreams(self.device.index)
+            return self._copying
+
+
+def size_class(nbytes: int, cap_bytes: int | None) -> int:
+    """Bytes of the buffers that hold so many: at most an eighth more, beyond a page."""
+    step = max(1 << max(nbytes.bit_length() - 1 - _STEPS_LOG2, 0), _SMALLEST_BYTES)
+    rounded = max(-(-nbytes // step) * step, _SMALLEST_BYTES)
+    # What just fits under the cap is lent as it is.
+    return nbytes if cap_bytes is not None and nbytes <= cap_bytes < rounded else rounded
+
+
+def _ordinary_memory(nbytes: int) -> mmap.mmap:
+    """Memory of whole pages, which goes back to the system when it is not used any more."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, nbytes)
+    # Private: a forked process must not write into ours.
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+_SHARED: dict[tuple[int, bool], PinnedMemoryPool] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+def shared_pool(device_id: int, *, page_locked: bool = True) -> PinnedMemoryPool:
+    """The pool that the applications share: for one GPU, and up to half of the machine's memory.
+
+    Args:
+        device_id: Number of a GPU that can be used.
+        page_locked: False for ordinary memory, which copies from and to the GPU take as well, more slowly.
+    """
+    with _SHARED_LOCK:
+        key = (device_id, page_locked)
+        if key not in _SHARED:
+            size = (physical_memory_bytes() or _UNKNOWN_MEMORY_BYTES) * _SHARED_PART_OF_MEMORY
+            kind: Literal["cuda", "cpu"] = "cuda" if page_locked else "cpu"
+            _SHARED[key] = PinnedMemoryPool(
+                size / 1e9, device=Device(kind, kind, device_id), timeout_s=_SHARED_TIMEOUT_SECONDS
+            )
+        return _SHARED[key]

@@ -1,0 +1,304 @@
+"""Watching memory: figures now, their history, limits that call back, leaks, and the peak of a stretch of work."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, get_args
+
+from vitascope.device import Device, select_device
+from vitascope.gpu.memory.leak_slope import LeakSlope, leak_slope
+from vitascope.gpu.memory.vram_stats import MemoryFigures, VRAMStats, figures_of
+
+__all__ = ["MeasuredBlock", "Series", "Threshold", "VRAMMonitor"]
+
+Series = Literal["allocated", "process", "reserved", "in_tensors"]
+"""Which figure of ``VRAMStats``: all processes', this process's, its allocators', or what they have lent."""
+
+_INTERVAL_SECONDS = 0.5
+_BLOCK_INTERVAL_SECONDS = 0.005
+_HISTORY = 7200  # an hour at two a second: under 2 MB
+# A limit that was passed counts again once memory has fallen this share below it; else it would call at every tremor.
+_REARM_SHARE = 0.02
+
+
+class Threshold:
+    """A limit on the share of memory in use; see ``VRAMMonitor.on_usage_above``."""
+
+    def __init__(self, share: float, callback: Callable[[VRAMStats], object]) -> None:
+        self.share = share
+        self.callback = callback
+        self.passed_count = 0
+        """How often memory rose above it."""
+        self._armed = True
+
+    def passes(self, stats: VRAMStats) -> bool:
+        """True for the figures that are the first above the limit."""
+        if self._armed and stats.utilization >= self.share:
+            self._armed = False
+            self.passed_count += 1
+            return True
+        if stats.utilization < self.share - _REARM_SHARE:
+            self._armed = True
+        return False
+
+
+class VRAMMonitor:
+    """Memory of one GPU, or of the host where there is none.
+
+    ``get_stats`` looks at once. As a context manager, or between ``start`` and ``stop``, a thread looks as well, at
+    fixed intervals. Every look goes into the history and is held against the limits. Thread-safe.
+
+    Args:
+        device_id: Number of the GPU, from 0; ignored on a CPU.
+        device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
+        interval_s: Between two looks of the thread.
+        history_length: Looks that are kept, the latest ones.
+
+    Raises:
+        ValueError: An interval or a length is not positive.
+        DeviceError: ``cuda`` was asked for and cannot be had, or the GPU does not answer.
+        MissingDependencyError: Nothing on this system tells how much memory is in use.
+    """
+
+    def __init__(
+        self,
+        device_id: int = 0,
+        *,
+        device: Device | Literal["auto", "cuda", "cpu"] = "auto",
+        interval_s: float = _INTERVAL_SECONDS,
+        history_length: int = _HISTORY,
+    ) -> None:
+        if not interval_s > 0 or history_length < 1:
+            raise ValueError(f"interval_s {interval_s} and history_length {history_length} must be above 0")
+        self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
+        self.interval_s = interval_s
+        self._figures: MemoryFigures = figures_of(self.device)
+        self._lock = threading.Lock()
+        self._history: deque[VRAMStats] = deque(maxlen=history_length)
+        self._thresholds: tuple[Threshold, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def note(self) -> str | None:
+        """Which figures are missing here, and what would bring them."""
+        return self._figures.note
+
+    def __enter__(self) -> VRAMMonitor:
+        """Start looking at intervals."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; what a callback raised in the thread is raised here, unless another error is on its way."""
+        try:
+            self.stop()
+        except BaseException:
+            if error is None:
+                raise
+
+    def start(self) -> None:
+        """Look at intervals, in a thread; a second time does nothing."""
+        with self._lock:
+            if self._thread is None:
+                self._stopping = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._sample, args=(self._stopping,), name="vitascope-vram-monitor", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for its end. The history stays.
+
+        Raises:
+            Exception: What a callback, or the driver, raised in the thread; it ended the sampling.
+        """
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._stopping.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Stop, and let go of the driver."""
+        try:
+            self.stop()
+        finally:
+            self._figures.close()
+
+    def get_stats(self) -> VRAMStats:
+        """The figures now.
+
+        Raises:
+            DeviceError: The driver does not answer any more.
+            Exception: What a callback raised whose limit was passed.
+        """
+        stats = self._figures.look()
+        with self._lock:
+            self._history.append(stats)
+            passed = [one for one in self._thresholds if one.passes(stats)]
+        for threshold in passed:
+            threshold.callback(stats)
+        return stats
+
+    def history(self) -> tuple[VRAMStats, ...]:
+        """The latest looks, oldest first."""
+        with self._lock:
+            return tuple(self._history)
+
+    def peak(self) -> VRAMStats | None:
+        """Of the history, the look with most memory in use; None before the first."""
+        return max(self.history(), key=lambda stats: stats.allocated_bytes, default=None)
+
+    def on_usage_above(self, share: float, callback: Callable[[VRAMStats], object]) -> Threshold:
+        """Call back when memory in use rises above a share of all.
+
+        It calls once, and again only after memory fell two percent of all below the limit in between.
+
+        Args:
+            share: Above 0, up to 1.
+            callback: Called with the figures, in the thread that looked; it should be quick.
+
+        Raises:
+            ValueError: The share is out of range.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"a share of memory is above 0 and up to 1, not {share}")
+        threshold = Threshold(share, callback)
+        with self._lock:
+            self._thresholds = (*self._thresholds, threshold)
+        return threshold
+
+    def remove(self, threshold: Threshold) -> None:
+        """Forget a limit."""
+        with self._lock:
+            self._thresholds = tuple(one for one in self._thresholds if one is not threshold)
+
+    def leak(self, *, last_s: float | None = None, of: Series = "allocated") -> LeakSlope:
+        """How fast memory grew, by the line through the history.
+
+        Args:
+            last_s: Only so many seconds back; give it the time after the warm-up, in which growth is no leak.
+            of: Which figure. ``allocated`` counts all processes; ``in_tensors`` shows what is kept by mistake even
+                while an allocator still has room.
+        """
+        looks = self.history()
+        if last_s is not None and looks:
+            since = looks[-1].taken_seconds - last_s
+            looks = tuple(look for look in looks if look.taken_seconds >= since)
+        known = [(look.taken_seconds, size) for look in looks if (size := _size_of(look, of)) is not None]
+        return leak_slope([seconds for seconds, _ in known], [size for _, size in known])
+
+    def measure(self, *, interval_s: float = _BLOCK_INTERVAL_SECONDS) -> MeasuredBlock:
+        """Measure a block: ``with monitor.measure() as block: …``, then ``block.peak_bytes()``.
+
+        Args:
+            interval_s: Between two looks meanwhile.
+        """
+        return MeasuredBlock(self._figures, interval_s=interval_s)
+
+    def _sample(self, stopping: threading.Event) -> None:
+        try:
+            while not stopping.is_set():
+                self.get_stats()
+                stopping.wait(self.interval_s)
+        except BaseException as error:  # raised again where the thread is joined
+            self._failure = error
+
+
+class MeasuredBlock:
+    """The memory of a stretch of work: before, after, and the most in between.
+
+    A thread looks all the while. What rises and falls between two looks is missed, save what allocators keep: CuPy's
+    and PyTorch's pools give nothing back by themselves, so that their peak stands in ``allocated`` and ``reserved``
+    until it is seen.
+
+    Args:
+        figures: Where they come from.
+        interval_s: Between two looks.
+    """
+
+    def __init__(self, figures: MemoryFigures, *, interval_s: float) -> None:
+        self._figures = figures
+        self._interval_s = interval_s
+        self._looks: list[VRAMStats] = []
+        self._most: dict[Series, int] = {}
+        self.count = 0
+        """Looks."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="vitascope-vram-block", daemon=True)
+        self._failure: BaseException | None = None
+        self.seconds = 0.0
+        """How long the block took, once it is over."""
+
+    def __enter__(self) -> MeasuredBlock:
+        """Look for the first time, and begin."""
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look for the last time."""
+        self._ended.set()
+        self._thread.join()
+        self._look()
+        self.seconds = self.after.taken_seconds - self.before.taken_seconds
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    @property
+    def before(self) -> VRAMStats:
+        """The first look."""
+        return self._looks[0]
+
+    @property
+    def after(self) -> VRAMStats:
+        """The last look."""
+        return self._looks[-1]
+
+    def peak_bytes(self, of: Series = "allocated") -> int | None:
+        """Most bytes in use at any look; None where the figure is not told."""
+        return self._most.get(of)
+
+    def growth_bytes(self, of: Series = "allocated") -> int | None:
+        """How much more is in use after the block than before; None where the figure is not told."""
+        before, after = _size_of(self.before, of), _size_of(self.after, of)
+        return None if before is None or after is None else after - before
+
+    def _look(self) -> None:
+        stats = self._figures.look()
+        self._looks = [*self._looks[:1], stats]
+        self.count += 1
+        for series in get_args(Series):
+            size = _size_of(stats, series)
+            if size is not None:
+                self._most[series] = max(self._most.get(series, size), size)
+
+    def _sample(self) -> None:
+        try:
+            while not self._ended.wait(self._interval_s):
+                self._look()
+        except BaseException as error:  # raised again where the block ends
+            self._failure = error
+
+
+def _size_of(stats: VRAMStats, series: Series) -> int | None:
+    """One figure of a look, in bytes."""
+    sizes: dict[Series, int | None] = {
+        "allocated": stats.allocated_bytes,
+        "process": stats.process_bytes,
+        "reserved": stats.reserved_bytes,
+        "in_tensors": stats.in_tensors_bytes,
+    }
+    return sizes[series]

@@ -1,0 +1,188 @@
+"""Batches brought to the device while the one before is worked on."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from vitascope.device import Device, select_device
+from vitascope.errors import DeviceError
+from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.interchange import kind_of, lies_on_gpu
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.seats import Seats
+from vitascope.gpu.stages import Source
+
+__all__ = ["PrefetchDataLoader"]
+
+Batch = TypeVar("Batch")
+
+
+class PrefetchDataLoader(Generic[Batch]):
+    """Iterates over another loader, ``prefetch_factor`` batches ahead, with the batches on the device.
+
+    A thread reads the loader. On a GPU the copies run on a stream of their own, out of page-locked memory where
+    ``pin_memory`` says so; the stream that is current when a batch is taken is ordered behind its copy by an event, and
+    the host does not wait. Each batch comes once, in order, and the loader is iterated once for each iteration.
+
+    A batch is an array (NumPy, CuPy, torch), or a tuple, list, named tuple or dict of arrays and other things; others
+    are left as they are. Tensors become tensors, NumPy arrays CuPy arrays on the GPU.
+
+    Args:
+        loader: Anything that can be iterated, such as a ``torch.utils.data.DataLoader``.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, or a ``torch.device``.
+        prefetch_factor: Batches that wait to be taken, at least 1; one more may be in the thread's hands.
+        pin_memory: Copy through page-locked memory; without it a copy makes its thread wait. Without meaning on a CPU.
+
+    Raises:
+        ValueError: ``prefetch_factor`` is below 1.
+        DeviceError: The device cannot be had, or is none.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Batch],
+        device: Any = "auto",
+        *,
+        prefetch_factor: int = 2,
+        pin_memory: bool = True,
+    ) -> None:
+        if prefetch_factor < 1:
+            raise ValueError(f"prefetch_factor is {prefetch_factor}, expected at least 1")
+        self.loader = loader
+        self.device = _device(device)
+        """Where batches are brought."""
+        self.prefetch_factor = prefetch_factor
+        self.pin_memory = pin_memory
+
+    def __len__(self) -> int:
+        """Batches of one iteration, where the loader knows.
+
+        Raises:
+            TypeError: It does not.
+        """
+        return len(self.loader)  # type: ignore[arg-type]  # a loader without a length raises what is documented
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches, on the device; leaving early ends the thread.
+
+        Raises:
+            PipelineError: The loader failed, or a batch could not be brought to the device.
+        """
+        limits = QueueLimits(items=self.prefetch_factor, nbytes=None)
+        if self.device.kind == "cpu":
+            with closing(Pipeline([Source("prefetch", self.loader, output=limits)]).stream()) as batches:
+                yield from batches
+            return
+        seats = Seats(self.device, 1)
+        upload = _Upload(self.device, pin_memory=self.pin_memory)
+        source = Source(
+            "prefetch", map(upload.begin, self.loader), output=limits, open=seats.take, close=seats.leave
+        )
+        held: deque[_Coming] = deque()
+        with closing(Pipeline([source]).stream()) as comings:
+            for coming in comings:
+                upload.order_behind(coming)
+                yield coming.batch
+                # Memory of the copy stream must not be written again before the caller's work, which was given to its
+                # stream by now, is through.
+                coming.used = upload.mark()
+                held.append(coming)
+                while len(held) > self.prefetch_factor or (
+                    held and all(event.done for event in held[0].used)
+                ):
+                    for event in held.popleft().used:
+                        event.synchronize()
+
+
+@dataclass(slots=True, eq=False)
+class _Coming:
+    """A batch on its way up."""
+
+    batch: Any
+    arrived: Any
+    """``cupy.cuda.Event`` behind the copies."""
+    source: Any
+    """What is copied from: it must live until then."""
+    used: list[Any] = field(default_factory=list)
+    """Events behind what the caller did with it."""
+
+
+class _Upload:
+    """Copies batches on the calling thread's stream, and orders the caller's streams behind that."""
+
+    def __init__(self, device: Device, *, pin_memory: bool) -> None:
+        self._index = device.index
+        self._pin = pin_memory
+
+    def begin(self, batch: Any) -> _Coming:
+        moved = _each_array(batch, self._up)
+        arrived = import_cupy().cuda.Event(disable_timing=True)
+        arrived.record()
+        return _Coming(moved, arrived, batch)
+
+    def order_behind(self, coming: _Coming) -> None:
+        with import_cupy().cuda.Device(self._index):
+            for handle in self._current():
+                with on_stream(handle, device_id=self._index) as stream:
+                    stream.wait_event(coming.arrived)
+
+    def mark(self) -> list[Any]:
+        """Events on the streams that are current in this thread."""
+        cupy = import_cupy()
+        events = []
+        with cupy.cuda.Device(self._index):
+            for handle in self._current():
+                with on_stream(handle, device_id=self._index) as stream:
+                    events.append(cupy.cuda.Event(block=True, disable_timing=True))
+                    events[-1].record(stream)
+        return events
+
+    def _current(self) -> Iterable[int | None]:
+        """CuPy's current stream, and torch's where torch is in use."""
+        yield None
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            yield int(torch.cuda.current_stream(self._index).cuda_stream)
+
+    def _up(self, array: Any) -> Any:
+        if lies_on_gpu(array):
+            return array
+        if kind_of(array) == "torch":
+            ready = array.pin_memory() if self._pin else array
+            return ready.to(f"cuda:{self._index}", non_blocking=self._pin)
+        cupy = import_cupy()
+        if self._pin:
+            return cupy.asarray(array)  # by way of CuPy's page-locked memory, without a wait
+        placed = cupy.empty(array.shape, array.dtype)
+        placed.set(array)
+        return placed
+
+
+def _each_array(batch: Any, move: Callable[[Any], Any]) -> Any:
+    """The same form with every array moved."""
+    if isinstance(batch, dict):
+        return {name: _each_array(value, move) for name, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        values = [_each_array(value, move) for value in batch]
+        make: Callable[[Any], Any] = getattr(type(batch), "_make", type(batch))  # a named tuple stays one
+        return make(values)
+    try:
+        kind_of(batch)
+    except TypeError:
+        return batch
+    return move(batch)
+
+
+def _device(wanted: Any) -> Device:
+    kind, _, number = str(wanted).partition(":")
+    if kind == "cpu":
+        return select_device("cpu")
+    if kind in ("auto", "cuda") and (not number or number.isdecimal()):
+        return select_device("cuda" if kind == "cuda" else "auto", index=int(number or 0))
+    raise DeviceError(f"{wanted!r} is no device; expected auto, cpu, cuda or cuda:N")

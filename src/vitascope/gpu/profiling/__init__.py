@@ -1,0 +1,1 @@
+"""Where time and memory go: spans, kernels, memory, utilisation, and the verdict drawn from them."""

@@ -1,0 +1,349 @@
+"""From what a run measured to a verdict in words, with the one change that helps most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from vitascope.device import available_cores
+from vitascope.gpu.pipeline_report import PipelineReport, StageReport
+from vitascope.gpu.profiling.findings import (
+    Confidence,
+    Finding,
+    Kind,
+    Role,
+    risk_findings,
+    role_of,
+)
+from vitascope.gpu.profiling.pace import StagePace, find_bottleneck, stage_paces, tight_queues
+from vitascope.gpu.profiling.utilisation import Utilisation
+
+__all__ = ["BottleneckDetector", "Confidence", "Finding", "Kind", "Role", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What limits a run."""
+
+    main: Finding
+    """What to do first."""
+    others: tuple[Finding, ...]
+    """What else was noticed, the most useful first."""
+    paces: tuple[StagePace, ...]
+    """What halving each stage would do."""
+
+    def text(self) -> str:
+        """The verdict for people: a few lines."""
+        lines = [*self.main.lines()]
+        for finding in self.others:
+            lines.append(f"also: {finding.title}; {finding.advice}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+class BottleneckDetector:
+    """Reads a pipeline's report, and what was measured beside it, and says what limits the run.
+
+    The stage is found with the model of ``pace.py``; the other figures say why it is slow. Thresholds are the usual
+    ones of the field: a GPU counts as busy from 80 % on and as idle below 50 %, its memory as full from 95 % on.
+
+    Args:
+        roles: What stages do, by name, where the name does not say it: ``decode``, ``encode``, ``transfer`` (between
+            host and GPU), ``gpu`` or ``cpu``.
+        cores: Processor cores that the run may use; this machine's when omitted.
+        gpu_busy_percent: From here on the GPU itself is the limit.
+        gpu_idle_percent: Below this it waits for others.
+        memory_full_share: Share of the GPU's memory from which running out is near.
+
+    Raises:
+        ValueError: A role is none of the five words, or a threshold is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        roles: Mapping[str, Role] | None = None,
+        cores: int | None = None,
+        gpu_busy_percent: float = 80.0,
+        gpu_idle_percent: float = 50.0,
+        memory_full_share: float = 0.95,
+    ) -> None:
+        unknown = set(roles.values()) - {"decode", "encode", "transfer", "gpu", "cpu"} if roles else set()
+        if unknown:
+            raise ValueError(f"a role is decode, encode, transfer, gpu or cpu, not {sorted(unknown)}")
+        if not 0 < gpu_idle_percent <= gpu_busy_percent <= 100 or not 0 < memory_full_share <= 1:
+            raise ValueError("thresholds are shares of the whole, and idle lies below busy")
+        self._roles = dict(roles or {})
+        self._cores = cores or available_cores()
+        self._busy = gpu_busy_percent
+        self._idle = gpu_idle_percent
+        self._memory_full = memory_full_share
+
+    def analyze(
+        self,
+        report: PipelineReport,
+        *,
+        utilisation: Utilisation | None = None,
+        gpu_seconds: Mapping[str, float] | None = None,
+    ) -> Verdict:
+        """The verdict on a run.
+
+        Args:
+            report: Of a pipeline, finished or not.
+            utilisation: Of a ``UtilisationSampler`` that ran beside it. Without it nothing is said of the GPU's load,
+                memory and temperature.
+            gpu_seconds: Time on the GPU by stage (``Profiler.gpu_seconds`` where spans are named like stages).
+
+        Raises:
+            ValueError: Nothing has run.
+        """
+        paces = stage_paces(
+            report.stages,
+            report.queues,
+            wall_seconds=report.wall_seconds,
+            cores_busy=report.cores_busy,
+            cores=self._cores,
+            gpu_seconds=gpu_seconds,
+        )
+        if not paces:
+            raise ValueError("no bottleneck can be found: nothing has run yet")
+        case = _Case(report, tuple(paces), utilisation, gpu_seconds or {}, self._cores)
+        pace = self._pace_finding(case)
+        risks = risk_findings(report, utilisation, pace_stage=pace.stage, memory_full=self._memory_full)
+        urgent = [finding for finding in risks if finding.urgent]
+        ordered = [
+            *urgent,
+            *sorted(
+                [pace, *(finding for finding in risks if not finding.urgent), *self._idle_gpu(case, pace)],
+                key=lambda finding: -finding.expected_gain,
+            ),
+        ]
+        return Verdict(main=ordered[0], others=tuple(ordered[1:]), paces=tuple(paces))
+
+    def _pace_finding(self, case: _Case) -> Finding:
+        """What sets the pace, and what would change it."""
+        top = max(case.paces, key=lambda pace: (pace.saving, pace.load))
+        found = find_bottleneck(
+            case.report.stages,
+            case.report.queues,
+            wall_seconds=case.report.wall_seconds,
+            cores_busy=case.report.cores_busy,
+            cores=self._cores,
+            gpu_seconds=case.gpu_seconds,
+        )
+        assert found is not None  # there are paces
+        stage = case.stage(found.stage)
+        base = Finding(
+            kind="cpu_bound",
+            stage=stage.name,
+            title="",
+            evidence=(found.evidence,),
+            advice="",
+            expected_gain=top.gain,
+            confidence=_confidence(case),
+        )
+        tight = tight_queues(case.report.stages, case.report.queues, wall_seconds=case.report.wall_seconds)
+        if tight and stage.load < 0.85:
+            return self._tight_queue(case, base, *max(tight, key=lambda pair: pair[1]))
+        if case.cores_share >= 0.9:
+            return replace(
+                base,
+                title=f"the processor is full: all {self._cores} cores are busy, {stage.name} takes most of them",
+                evidence=(*base.evidence, f"{case.report.cores_busy:.1f} of {self._cores} cores were busy"),
+                advice=f"make {stage.name} cheaper, or move it to the GPU; more threads cannot help",
+            )
+        if max(pace.load for pace in case.paces) < 0.6 and top.gpu_share < 0.6:
+            return self._nobody_is_busy(case, base)
+        return self._by_role(case, base, stage)
+
+    def _by_role(self, case: _Case, base: Finding, stage: StageReport) -> Finding:
+        role = self._roles.get(stage.name) or role_of(stage.name, on_gpu=case.has_gpu)
+        load = case.utilisation
+        gpu = None if load is None else load.gpu_percent
+        pcie = None if load is None else load.pcie_share
+        if pcie is not None and pcie >= 0.8:
+            return replace(
+                base,
+                kind="transfer_bound",
+                title="the link between host and GPU is full",
+                evidence=(*base.evidence, f"PCIe carried {pcie:.0%} of what it can in its busier direction"),
+                advice="keep frames on the GPU from decoder to encoder, or send fewer bytes (8 bits, smaller masks)",
+            )
+        waits_for_gpu = role == "transfer" and gpu is not None and gpu >= self._busy
+        if role == "gpu" or waits_for_gpu:
+            return self._on_gpu(case, base, stage, gpu)
+        if role == "decode":
+            return self._chip(
+                base,
+                "decode_bound",
+                "reading and decoding the input sets the pace",
+                None if load is None else load.decoder_percent,
+                unit="decoder",
+                advice="decode on the GPU, in several sessions at once, or give the decoder more threads",
+            )
+        if role == "encode":
+            return self._chip(
+                base,
+                "encode_bound",
+                "encoding and writing the output sets the pace",
+                None if load is None else load.encoder_percent,
+                unit="encoder",
+                advice="a faster preset, several encoders side by side, or the GPU's encoder",
+            )
+        if role == "transfer":
+            return replace(
+                base,
+                kind="transfer_bound",
+                title=f"moving data between host and GPU sets the pace ({stage.name})",
+                advice="use page-locked buffers and a stream of their own for copies, or keep frames on the GPU",
+            )
+        return self._on_host(case, base, stage)
+
+    def _on_host(self, case: _Case, base: Finding, stage: StageReport) -> Finding:
+        computing = stage.cpu_seconds / stage.busy_seconds if stage.busy_seconds else 0.0
+        spare = self._cores - case.report.cores_busy
+        if spare >= 1:
+            change = f"give {stage.name} another worker or more threads ({spare:.1f} cores lie idle)"
+        else:
+            change = f"make {stage.name} cheaper"
+        title = f"{stage.name} on the processor sets the pace"
+        evidence = f"{computing:.0%} of its time its own thread computed"
+        if computing < 0.5:
+            evidence += ": the rest it waited for threads of a library, a device or a disk"
+        return replace(
+            base, title=title, advice=f"{change}, or move it to the GPU", evidence=(*base.evidence, evidence)
+        )
+
+    def _on_gpu(self, case: _Case, base: Finding, stage: StageReport, gpu: float | None) -> Finding:
+        if gpu is None:
+            return replace(
+                base,
+                kind="gpu_bound",
+                title=f"{stage.name} on the GPU sets the pace",
+                advice="a smaller network input, lower precision or a quantised network",
+                confidence="low",  # whether the GPU is busy meanwhile was not measured
+            )
+        evidence = (*base.evidence, f"the GPU ran kernels {gpu:.0f} % of the time")
+        if gpu < self._busy:
+            possible = stage.load * 100 / max(gpu, 1.0)
+            return replace(
+                base,
+                kind="low_gpu_use",
+                title=f"{stage.name} is busy, but the GPU is not: it waits for launches and copies of the host",
+                evidence=evidence,
+                advice="larger batches, CUDA graphs, and no synchronisation between launches",
+                expected_gain=max(min(possible, 2.0), base.expected_gain)
+                if gpu < self._idle
+                else base.expected_gain,
+            )
+        longest = max(case.gpu_seconds, key=lambda name: case.gpu_seconds[name], default=stage.name)
+        return replace(
+            base,
+            kind="gpu_bound",
+            stage=longest,
+            title=f"the GPU is busy; {longest} takes most of it",
+            evidence=evidence,
+            advice="a smaller network input, lower precision or a quantised network",
+        )
+
+    def _chip(
+        self, base: Finding, kind: Kind, title: str, percent: float | None, *, unit: str, advice: str
+    ) -> Finding:
+        evidence = base.evidence
+        if percent is not None:
+            evidence = (*evidence, f"the GPU's {unit} was busy {percent:.0f} % of the time")
+        return replace(base, kind=kind, title=title, evidence=evidence, advice=advice)
+
+    def _tight_queue(self, case: _Case, base: Finding, queue: Any, share: float) -> Finding:
+        busiest = max(pace.load for pace in case.paces)
+        return replace(
+            base,
+            kind="latency_bound",
+            title=f"the queue {queue.name} is too small: the stages around it take turns instead of overlapping",
+            evidence=(*base.evidence, f"both sides of {queue.name} waited {share:.0%} of the time at it"),
+            advice=f"let the queue {queue.name} hold more, at least two batches of the stage behind it",
+            expected_gain=max(min(1 / busiest, 2.0), 1.0) if busiest else base.expected_gain,
+        )
+
+    def _nobody_is_busy(self, case: _Case, base: Finding) -> Finding:
+        busiest = max(case.paces, key=lambda pace: pace.load)
+        evidence = (
+            *base.evidence,
+            f"no stage was busy more than {busiest.load:.0%} of the time, "
+            f"and {case.report.cores_busy:.1f} of {self._cores} cores",
+        )
+        return replace(
+            base,
+            kind="latency_bound",
+            title="nothing is busy: the run waits for its input, or each item for the one before it",
+            evidence=evidence,
+            advice="have more items under way at once: longer queues, larger batches, several inputs; a run of a "
+            "few items is mostly start and end",
+            confidence="low",
+        )
+
+    def _idle_gpu(self, case: _Case, pace: Finding) -> list[Finding]:
+        """A GPU that lies idle because something else is slow: a symptom, said beside its cause."""
+        load = case.utilisation
+        if (
+            load is None
+            or load.gpu_percent is None
+            or load.gpu_percent >= self._idle
+            or not case.gpu_computes
+        ):
+            return []
+        if pace.kind in ("low_gpu_use", "gpu_bound"):
+            return []
+        finding = Finding(
+            kind="low_gpu_use",
+            stage=None,
+            title=f"the GPU ran kernels only {load.gpu_percent:.0f} % of the time, because it waits for {pace.stage}",
+            evidence=(f"GPU {load.gpu_percent:.0f} %",),
+            advice="larger batches help once that stage is faster",
+            expected_gain=1.0,
+            confidence="high",
+        )
+        return [finding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is known of a run."""
+
+    report: PipelineReport
+    paces: tuple[StagePace, ...]
+    utilisation: Utilisation | None
+    gpu_seconds: Mapping[str, float]
+    cores: int
+
+    @property
+    def has_gpu(self) -> bool:
+        return self.gpu_computes or (self.utilisation is not None and self.utilisation.limits is not None)
+
+    @property
+    def gpu_computes(self) -> bool:
+        """True where it is known, or likely, that stages use a GPU."""
+        used = None if self.utilisation is None else self.utilisation.gpu_percent
+        return bool(self.gpu_seconds) or (used is not None and used > 1)
+
+    @property
+    def cores_share(self) -> float:
+        return (
+            max(self.report.cores_busy, sum(pace.cpu_share for pace in self.paces) * self.cores) / self.cores
+        )
+
+    def stage(self, name: str) -> StageReport:
+        return next(stage for stage in self.report.stages if stage.name == name)
+
+
+def _confidence(case: _Case) -> Confidence:
+    """How far the best stage is ahead of the next, and whether enough has run."""
+    savings = sorted((pace.saving for pace in case.paces), reverse=True)
+    ahead = savings[0] - (savings[1] if len(savings) > 1 else 0.0)
+    if case.report.items < 20 or ahead < 0.02:
+        return "low"
+    return "high" if ahead > 0.1 else "medium"

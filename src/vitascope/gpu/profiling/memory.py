@@ -1,0 +1,384 @@
+"""Main memory and GPU memory while something runs: timeline, peak, and what keeps growing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tracemalloc
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from vitascope.device import select_device
+from vitascope.gpu.profiling.charts import curve_chart
+from vitascope.gpu.profiling.drawing import Drawing
+from vitascope.gpu.profiling.exports import write_document, write_file
+from vitascope.gpu.profiling.growth import steady_growth
+from vitascope.gpu.profiling.tables import megabytes, text_table
+from vitascope.gpu.profiling.utilisation import resident_bytes
+
+if TYPE_CHECKING:
+    from vitascope.gpu.memory.vram_monitor import VRAMMonitor
+    from vitascope.gpu.memory.vram_stats import VRAMStats
+
+__all__ = ["AllocationRow", "Leak", "MemoryPeak", "MemoryProfiler", "MemorySample"]
+
+_LEAST_GROWTH_BYTES = 4 << 20
+"""Growth over a run below which nothing is said: the interpreter itself drifts by this much."""
+_LEAST_STEPS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySample:
+    """One look."""
+
+    seconds: float
+    """Since the profiler started."""
+    resident_bytes: int | None
+    """Main memory of the process; None where the system does not tell."""
+    gpu: VRAMStats | None
+    """None without a GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeak:
+    """The most of everything that any look saw; None where nothing was seen."""
+
+    resident_bytes: int | None
+    gpu_used_bytes: int | None
+    gpu_allocated_bytes: int | None
+    gpu_reserved_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """Memory that grows and does not stop."""
+
+    what: Literal["host", "gpu"]
+    bytes_per_second: float | None
+    """None where it was counted by step."""
+    bytes_per_step: float | None
+    """None where the run had too few steps."""
+    total_bytes: float
+    """Over the last three quarters of the run."""
+    score: float
+    """Standard deviations from no trend (Mann-Kendall)."""
+
+    def sentence(self) -> str:
+        """For people."""
+        place = "main memory" if self.what == "host" else "GPU memory held by this process"
+        if self.bytes_per_step is not None:
+            rate = f"{self.bytes_per_step / 1e3:.1f} kB a step"
+        else:
+            rate = f"{(self.bytes_per_second or 0) / 1e6:.2f} MB/s"
+        return f"{place} keeps growing: {rate}, {self.total_bytes / 1e6:.1f} MB so far"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRow:
+    """A line of Python, and the memory that it holds more than at the start."""
+
+    place: str
+    """``file.py:12``."""
+    size_bytes: int
+    count: int
+
+
+class MemoryProfiler:
+    """Looks at memory while a block runs: ``with MemoryProfiler() as memory: ...``.
+
+    A thread of its own, ``vitascope-memory``, takes the samples; it is joined on leaving. ``step()`` after each item or
+    batch counts growth by step, which finds smaller leaks than growth over time.
+
+    Args:
+        device: ``auto`` looks at a GPU where one can be used; ``cuda`` insists on it; ``cpu`` looks at none.
+        device_id: Number of the GPU.
+        interval_seconds: Time between two looks, 0.005 or more.
+        trace_python: Also record which lines of Python allocate (``tracemalloc``); several times slower.
+        keep_samples: The newest samples that are kept.
+
+    Raises:
+        DeviceError: ``device="cuda"``, and there is none.
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        interval_seconds: float = 0.05,
+        trace_python: bool = False,
+        keep_samples: int = 100_000,
+    ) -> None:
+        if not 0.005 <= interval_seconds <= 3600:
+            raise ValueError(f"interval_seconds lies between 0.005 and 3600, not {interval_seconds}")
+        if keep_samples < 2:
+            raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
+        if device not in ("auto", "cuda", "cpu"):
+            raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+        self._monitor = _open_monitor(device, device_id)
+        self._interval_seconds = interval_seconds
+        self._samples: deque[MemorySample] = deque(maxlen=keep_samples)
+        self._steps: deque[MemorySample] = deque(maxlen=keep_samples)
+        self._marks: list[tuple[float, str]] = []
+        self._began = 0.0
+        self._trace_python = trace_python
+        self._snapshot: tracemalloc.Snapshot | None = None
+        self._allocations: list[AllocationRow] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="vitascope-memory", daemon=True)
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> MemoryProfiler:
+        """Start looking."""
+        if self._trace_python:
+            self._stop_tracing = not tracemalloc.is_tracing()
+            tracemalloc.start()
+            self._snapshot = tracemalloc.take_snapshot()
+        self._began = perf_counter()
+        self._samples.append(self._look())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look once more, and end the thread.
+
+        Raises:
+            Exception: What the thread failed with, unless the block itself failed.
+        """
+        self._done.set()
+        self._thread.join()
+        if self._snapshot is not None:
+            self._allocations = _grown(self._snapshot, tracemalloc.take_snapshot())
+            if self._stop_tracing:
+                tracemalloc.stop()
+        self._finish()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _finish(self) -> None:
+        """The last look, while the GPU can still be asked."""
+        if self._failure is None:
+            self._samples.append(self._look())
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+
+    def step(self) -> None:
+        """Note the memory after one item or batch."""
+        sample = self._look()
+        self._steps.append(sample)
+        self._samples.append(sample)
+
+    def mark(self, name: str) -> None:
+        """Name this moment, for table and export."""
+        self._marks.append((perf_counter() - self._began, name))
+
+    def timeline(self) -> list[MemorySample]:
+        """The looks so far, in order; callable from any thread."""
+        return sorted(self._samples, key=lambda sample: sample.seconds)
+
+    def peak(self) -> MemoryPeak:
+        """The most of everything. What came and went between two looks was not seen."""
+        samples = list(self._samples)
+        gpu = [sample.gpu for sample in samples if sample.gpu is not None]
+        return MemoryPeak(
+            resident_bytes=_most(sample.resident_bytes for sample in samples),
+            gpu_used_bytes=_most(look.allocated_bytes for look in gpu),
+            gpu_allocated_bytes=_most(look.in_tensors_bytes for look in gpu),
+            gpu_reserved_bytes=_most(look.reserved_bytes for look in gpu),
+        )
+
+    def leaks(self) -> list[Leak]:
+        """What keeps growing; empty where nothing does, or where less than about twelve looks were taken."""
+        by_step = len(self._steps) >= _LEAST_STEPS
+        samples = list(self._steps) if by_step else self.timeline()
+        positions = (
+            [float(n) for n in range(len(samples))] if by_step else [sample.seconds for sample in samples]
+        )
+        series: dict[Literal["host", "gpu"], list[int | None]] = {
+            "host": [sample.resident_bytes for sample in samples],
+            "gpu": [None if sample.gpu is None else sample.gpu.in_tensors_bytes for sample in samples],
+        }
+        found = []
+        for what, values in series.items():
+            known = [
+                (position, value)
+                for position, value in zip(positions, values, strict=True)
+                if value is not None
+            ]
+            growth = steady_growth(
+                [position for position, _ in known],
+                [value for _, value in known],
+                least=_LEAST_GROWTH_BYTES,
+            )
+            if growth is not None:
+                found.append(
+                    Leak(
+                        what=what,
+                        bytes_per_second=None if by_step else growth.slope,
+                        bytes_per_step=growth.slope if by_step else None,
+                        total_bytes=growth.total,
+                        score=growth.score,
+                    )
+                )
+        return found
+
+    def allocations(self, *, top: int = 20) -> list[AllocationRow]:
+        """Lines of Python that hold more than at the start, the largest first; empty without ``trace_python``."""
+        return self._allocations[:top]
+
+    def summary(self) -> str:
+        """First, last and most of everything, and what keeps growing, as text."""
+        samples = self.timeline()
+        if not samples:
+            return "memory: nothing was measured yet"
+        first, last, peak = samples[0], samples[-1], self.peak()
+        rows = [_row("main memory", first.resident_bytes, last.resident_bytes, peak.resident_bytes)]
+        if first.gpu is not None and last.gpu is not None:
+            before, after = first.gpu, last.gpu
+            rows += [
+                _row(
+                    "GPU, all processes", before.allocated_bytes, after.allocated_bytes, peak.gpu_used_bytes
+                ),
+                _row(
+                    "GPU, in use here",
+                    before.in_tensors_bytes,
+                    after.in_tensors_bytes,
+                    peak.gpu_allocated_bytes,
+                ),
+                _row(
+                    "GPU, reserved here", before.reserved_bytes, after.reserved_bytes, peak.gpu_reserved_bytes
+                ),
+            ]
+        lines = [
+            f"memory over {last.seconds:.2f} s, {len(samples)} looks",
+            text_table(["", "first MB", "last MB", "peak MB"], rows),
+            *(leak.sentence() for leak in self.leaks()),
+            *(f"{seconds:.2f} s: {name}" for seconds, name in self._marks),
+        ]
+        if self._allocations:
+            grown = [
+                [row.place, megabytes(row.size_bytes), str(row.count)] for row in self.allocations(top=10)
+            ]
+            lines.append(text_table(["grown in Python", "MB", "blocks"], grown))
+        return "\n".join(lines)
+
+    def print_summary(self, file: TextIO | None = None) -> None:
+        """Print the summary.
+
+        Args:
+            file: Where to; standard output when omitted.
+        """
+        (file or sys.stdout).write(self.summary() + "\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in plain values; times in seconds since the start."""
+        return {
+            "schema": "vitascope.memory",
+            "version": 1,
+            "peak": asdict(self.peak()),
+            "leaks": [asdict(leak) for leak in self.leaks()],
+            "marks": [{"seconds": seconds, "name": name} for seconds, name in self._marks],
+            "allocations": [asdict(row) for row in self._allocations[:100]],
+            "step_seconds": [sample.seconds for sample in self._steps],
+            "timeline": [asdict(sample) for sample in self.timeline()],
+        }
+
+    def chart(self) -> Drawing:
+        """The timeline in MB (10^6)."""
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for sample in self.timeline():
+            values = {"main memory": sample.resident_bytes}
+            if sample.gpu is not None:
+                values |= {
+                    "GPU, all": sample.gpu.allocated_bytes,
+                    "GPU, in use here": sample.gpu.in_tensors_bytes,
+                    "GPU, reserved here": sample.gpu.reserved_bytes,
+                }
+            for name, value in values.items():
+                if value is not None:
+                    curves.setdefault(name, []).append((sample.seconds, value / 1e6))
+        return curve_chart("memory", curves, unit="MB")
+
+    def export_json(self, path: Path | str) -> None:
+        """Write everything as JSON.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        write_document(self.to_dict(), Path(path))
+
+    def export_png(self, path: Path | str) -> None:
+        """Draw the timeline.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        write_file(Path(path), self.chart().to_png())
+
+    def export_html(self, path: Path | str) -> None:
+        """Write summary and timeline as one page that needs no network.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        page = (
+            '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>memory</title></head>\n<body>\n'
+            f"<pre>{escape(self.summary())}</pre>\n{self.chart().to_svg()}\n</body>\n</html>\n"
+        )
+        write_file(Path(path), page.encode())
+
+    def _look(self) -> MemorySample:
+        return MemorySample(
+            seconds=perf_counter() - self._began, resident_bytes=resident_bytes(), gpu=self._gpu_now()
+        )
+
+    def _gpu_now(self) -> VRAMStats | None:
+        return None if self._monitor is None else self._monitor.get_stats()
+
+    def _watch(self) -> None:
+        try:
+            while not self._done.wait(self._interval_seconds):
+                self._samples.append(self._look())
+        except Exception as error:
+            self._failure = error
+
+
+def _open_monitor(device: Literal["auto", "cuda", "cpu"], device_id: int) -> VRAMMonitor | None:
+    chosen = select_device(device, index=device_id)
+    if chosen.kind == "cpu":
+        return None
+    from vitascope.gpu.memory.vram_monitor import VRAMMonitor  # of no use without a GPU
+
+    return VRAMMonitor(device=chosen)
+
+
+def _most(values: Any) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _row(name: str, first: int | None, last: int | None, peak: int | None) -> list[str]:
+    return [name, megabytes(first), megabytes(last), megabytes(peak)]
+
+
+def _grown(before: tracemalloc.Snapshot, after: tracemalloc.Snapshot) -> list[AllocationRow]:
+    own: Sequence[tracemalloc.Filter] = (tracemalloc.Filter(False, tracemalloc.__file__),)
+    differences = after.filter_traces(own).compare_to(before.filter_traces(own), "lineno")
+    return [
+        AllocationRow(
+            place=f"{row.traceback[0].filename}:{row.traceback[0].lineno}",
+            size_bytes=row.size_diff,
+            count=row.count_diff,
+        )
+        for row in differences
+        if row.size_diff > 0
+    ]

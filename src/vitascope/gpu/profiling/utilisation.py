@@ -1,0 +1,333 @@
+"""How busy processor and GPU are while something runs, looked at by a thread of its own."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter, process_time
+from types import TracebackType
+from typing import Literal
+
+from vitascope.device import available_cores
+from vitascope.errors import DeviceError, MissingDependencyError
+from vitascope.gpu.memory.host_memory import host_memory
+from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits, NvmlGpu
+
+__all__ = ["Utilisation", "UtilisationSample", "UtilisationSampler", "resident_bytes", "summarise_samples"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtilisationSample:
+    """One look."""
+
+    seconds: float
+    """On the clock of ``time.perf_counter``."""
+    process_cores: float
+    """Processor cores that this process kept busy since the look before."""
+    machine_cpu_percent: float | None
+    """Load of all processors by all processes since the look before, 0..100; None where the system does not tell."""
+    resident_bytes: int | None
+    """Main memory of this process; None where the system does not tell."""
+    gpu: GpuFigures | None
+    """None without a GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilisation:
+    """Many looks in one: means, and maxima where the most is what matters. None where nothing told."""
+
+    sample_count: int
+    seconds: float
+    """Time that the looks span."""
+    cores: int
+    """Processor cores that the process may use."""
+    process_cores: float
+    machine_cpu_percent: float | None = None
+    resident_bytes_max: int | None = None
+    gpu_percent: float | None = None
+    memory_bus_percent: float | None = None
+    decoder_percent: float | None = None
+    encoder_percent: float | None = None
+    pcie_to_gpu_bytes_per_second: float | None = None
+    pcie_from_gpu_bytes_per_second: float | None = None
+    memory_used_bytes_max: int | None = None
+    power_watts: float | None = None
+    temperature_celsius_max: float | None = None
+    sm_clock_mhz: float | None = None
+    throttled_share: float = 0.0
+    """Share of the looks, 0..1, that found the GPU slowed down by heat; waiting at a power cap is normal."""
+    throttling: tuple[str, ...] = ()
+    """Every reason that was met for clocks below what they could be."""
+    limits: GpuLimits | None = None
+    """None without a GPU."""
+    gc_count: int = 0
+    """Times that Python's garbage collector stopped everything."""
+    gc_seconds: float = 0.0
+    """All of these together."""
+    gc_seconds_max: float = 0.0
+    """The longest."""
+
+    @property
+    def cpu_share(self) -> float:
+        """Share of the process's cores that it kept busy, 0..1."""
+        return min(self.process_cores / self.cores, 1.0)
+
+    @property
+    def memory_share(self) -> float | None:
+        """Most of the GPU's memory that was in use, 0..1."""
+        if self.memory_used_bytes_max is None or self.limits is None or not self.limits.memory_bytes:
+            return None
+        return self.memory_used_bytes_max / self.limits.memory_bytes
+
+    @property
+    def pcie_share(self) -> float | None:
+        """Load of the busier direction of the PCIe link, 0..1."""
+        most = None if self.limits is None else self.limits.pcie_bytes_per_second
+        rates = (self.pcie_to_gpu_bytes_per_second, self.pcie_from_gpu_bytes_per_second)
+        known = [rate for rate in rates if rate is not None]
+        return min(max(known) / most, 1.0) if most and known else None
+
+
+def summarise_samples(
+    samples: Sequence[UtilisationSample], *, limits: GpuLimits | None = None
+) -> Utilisation:
+    """Means and maxima over samples; the first one is where counting began, and counts only as that.
+
+    Raises:
+        ValueError: Fewer than two samples.
+    """
+    if len(samples) < 2:
+        raise ValueError("utilisation is measured between two looks: at least two samples are needed")
+    counted = samples[1:]
+    seconds = samples[-1].seconds - samples[0].seconds
+    lengths = [after.seconds - before.seconds for before, after in zip(samples, counted, strict=False)]
+
+    def mean(value: Callable[[UtilisationSample], float | None]) -> float | None:
+        pairs = [(value(sample), length) for sample, length in zip(counted, lengths, strict=True)]
+        known = [(found, length) for found, length in pairs if found is not None]
+        weight = sum(length for _, length in known)
+        return sum(found * length for found, length in known) / weight if weight else None
+
+    def most(value: Callable[[UtilisationSample], float | None]) -> float | None:
+        return max((found for sample in counted if (found := value(sample)) is not None), default=None)
+
+    def of_gpu(name: str) -> Callable[[UtilisationSample], float | None]:
+        return lambda sample: None if sample.gpu is None else getattr(sample.gpu, name)
+
+    reasons = [sample.gpu.throttling for sample in counted if sample.gpu is not None]
+    hot = [any("thermal" in reason or "hardware" in reason for reason in found) for found in reasons]
+    resident = most(lambda sample: sample.resident_bytes)
+    used = most(of_gpu("memory_used_bytes"))
+    return Utilisation(
+        sample_count=len(samples),
+        seconds=seconds,
+        cores=available_cores(),
+        process_cores=mean(lambda sample: sample.process_cores) or 0.0,
+        machine_cpu_percent=mean(lambda sample: sample.machine_cpu_percent),
+        resident_bytes_max=None if resident is None else int(resident),
+        memory_used_bytes_max=None if used is None else int(used),
+        temperature_celsius_max=most(of_gpu("temperature_celsius")),
+        gpu_percent=mean(of_gpu("gpu_percent")),
+        memory_bus_percent=mean(of_gpu("memory_bus_percent")),
+        decoder_percent=mean(of_gpu("decoder_percent")),
+        encoder_percent=mean(of_gpu("encoder_percent")),
+        pcie_to_gpu_bytes_per_second=mean(of_gpu("pcie_to_gpu_bytes_per_second")),
+        pcie_from_gpu_bytes_per_second=mean(of_gpu("pcie_from_gpu_bytes_per_second")),
+        power_watts=mean(of_gpu("power_watts")),
+        sm_clock_mhz=mean(of_gpu("sm_clock_mhz")),
+        throttled_share=sum(hot) / len(hot) if hot else 0.0,
+        throttling=tuple(sorted({reason for found in reasons for reason in found})),
+        limits=limits,
+    )
+
+
+class UtilisationSampler:
+    """Looks at processor and GPU while a block runs: ``with UtilisationSampler() as sampler: ...``.
+
+    The thread is called ``vitascope-utilisation`` and is joined on leaving. Without a GPU, or without
+    ``nvidia-ml-py``, it reports the processor alone, and ``note`` says why.
+
+    Args:
+        interval_seconds: Time between two looks, 0.02 or more.
+        device: ``auto`` looks at a GPU where one can be seen; ``cuda`` insists on it; ``cpu`` looks at none.
+        device_id: Number of the GPU.
+        keep_samples: The newest samples that are kept; at the default interval 100,000 last 14 hours.
+
+    Raises:
+        MissingDependencyError: ``device="cuda"`` without ``nvidia-ml-py``.
+        DeviceError: ``device="cuda"`` without a GPU.
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        interval_seconds: float = 0.5,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        keep_samples: int = 100_000,
+    ) -> None:
+        if not 0.02 <= interval_seconds <= 3600:
+            raise ValueError(f"interval_seconds lies between 0.02 and 3600, not {interval_seconds}")
+        if keep_samples < 2:
+            raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
+        if device not in ("auto", "cuda", "cpu"):
+            raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+        self.note: str | None = None
+        """Why there are no figures of a GPU."""
+        self._interval_seconds = interval_seconds
+        self._gpu = self._open_gpu(device, device_id)
+        self._limits = None if self._gpu is None else self._gpu.limits()
+        self._samples: deque[UtilisationSample] = deque(maxlen=keep_samples)
+        self._processor = _Processor()
+        self._collections = _Collections()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="vitascope-utilisation", daemon=True)
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> UtilisationSampler:
+        """Start looking."""
+        self._look()
+        gc.callbacks.append(self._collections)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look once more, and end the thread.
+
+        Raises:
+            Exception: What the thread failed with, unless the block itself failed.
+        """
+        self._done.set()
+        self._thread.join()
+        gc.callbacks.remove(self._collections)
+        if self._failure is None:
+            self._look()
+        if self._gpu is not None:
+            self._gpu.close()
+            self._gpu = None
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def samples(self) -> list[UtilisationSample]:
+        """The looks so far; callable from any thread."""
+        return list(self._samples)
+
+    def summary(self) -> Utilisation:
+        """All looks in one.
+
+        Raises:
+            ValueError: Before the second look.
+        """
+        pauses = self._collections
+        return replace(
+            summarise_samples(self.samples(), limits=self._limits),
+            gc_count=pauses.count,
+            gc_seconds=pauses.seconds,
+            gc_seconds_max=pauses.seconds_max,
+        )
+
+    def _open_gpu(self, device: str, device_id: int) -> NvmlGpu | None:
+        if device == "cpu":
+            return None
+        try:
+            return NvmlGpu(device_id)
+        except (MissingDependencyError, DeviceError) as error:
+            if device == "cuda":
+                raise
+            self.note = str(error)
+            return None
+
+    def _watch(self) -> None:
+        try:
+            while not self._done.wait(self._interval_seconds):
+                self._look()
+        except Exception as error:
+            self._failure = error
+
+    def _look(self) -> None:
+        gpu = None if self._gpu is None else self._gpu.figures()
+        now = perf_counter()
+        process_cores, machine_percent = self._processor.since_last(now)
+        self._samples.append(
+            UtilisationSample(
+                seconds=now,
+                process_cores=process_cores,
+                machine_cpu_percent=machine_percent,
+                resident_bytes=resident_bytes(),
+                gpu=gpu,
+            )
+        )
+
+
+class _Collections:
+    """Times the garbage collector; called by it, in whichever thread it runs, one collection at a time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = self.seconds_max = 0.0
+        self._began = 0.0
+
+    def __call__(self, phase: str, _: dict[str, int]) -> None:
+        """A collection starts or stops."""
+        if phase == "start":
+            self._began = perf_counter()
+        elif self._began:
+            seconds = perf_counter() - self._began
+            self.count += 1
+            self.seconds += seconds
+            self.seconds_max = max(self.seconds_max, seconds)
+
+
+class _Processor:
+    """Differences of the system's counters."""
+
+    def __init__(self) -> None:
+        self._at = perf_counter()
+        self._process_seconds = process_time()
+        self._machine = _machine_ticks()
+
+    def since_last(self, now: float) -> tuple[float, float | None]:
+        """Cores that this process kept busy, and the load of the whole machine in percent."""
+        process_seconds, machine = process_time(), _machine_ticks()
+        elapsed = now - self._at
+        cores = (process_seconds - self._process_seconds) / elapsed if elapsed > 0 else 0.0
+        percent = None
+        if machine is not None and self._machine is not None:
+            busy, total = machine[0] - self._machine[0], machine[1] - self._machine[1]
+            percent = 100.0 * busy / total if total > 0 else None  # ticks are 10 ms long
+        self._at, self._process_seconds = now, process_seconds
+        if percent is not None:
+            self._machine = machine
+        return cores, percent
+
+
+def _machine_ticks() -> tuple[float, float] | None:
+    """Busy and all time of all processors: /proc/stat (proc(5)), else psutil, else None."""
+    stat = Path("/proc/stat")
+    if stat.exists():
+        # user nice system idle iowait irq softirq steal; guest time is inside user's.
+        values = [float(value) for value in stat.read_text().split("\n", 1)[0].split()[1:9]]
+        idle = sum(values[3:5])
+        return sum(values) - idle, sum(values)
+    try:
+        import psutil
+    except ImportError:
+        return None
+    times = psutil.cpu_times()
+    total = sum(times)
+    return total - times.idle, total
+
+
+def resident_bytes() -> int | None:
+    """Main memory that this process holds; None where the system does not tell."""
+    try:
+        return host_memory().process_bytes
+    except MissingDependencyError:
+        return None

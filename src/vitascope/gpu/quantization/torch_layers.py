@@ -1,0 +1,233 @@
+"""Convolutions and linear layers with 8-bit weights: integers, or floating point of 8 bits.
+
+The arithmetic is symmetric: ``value = integer * scale``, one scale for each output channel of the weights and one for
+the activation (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference", CVPR 2018, with zero points of 0). Linear layers and 1x1 convolutions are matrix products, which a GPU's
+tensor cores compute in 8 bits (``torch._int_mm``, ``torch._scaled_mm``). PyTorch has no such convolution of larger
+kernels: those compute with the rounded values in floating point, so that they are as exact and as small, not faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn import functional
+
+__all__ = [
+    "LARGEST",
+    "Convolution",
+    "EightBitConv2d",
+    "EightBitLinear",
+    "Number",
+    "is_convolution",
+    "is_matrix_product",
+]
+
+Number = Literal["int8", "fp8"]
+
+_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+LARGEST = {"int8": 127.0, "fp8": 448.0}
+"""Largest magnitudes; e4m3 has no infinity (Micikevicius et al., "FP8 Formats for Deep Learning", 2022)."""
+
+# cuBLASLt's rules for 8-bit products, as torch._int_mm and torch._scaled_mm check them.
+_FEWEST_ROWS, _MULTIPLE = 17, 16
+
+
+class Convolution(Protocol):
+    """``nn.Conv2d``, or a layer that holds the same things under the same names."""
+
+    weight: Tensor
+    bias: Tensor | None
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: int
+
+
+class _EightBitWeights(nn.Module):
+    """What both layers share: weights [out, ...] in 8 bits, and their scales."""
+
+    weight: Tensor
+    weight_scale: Tensor
+    input_scale: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        number: Number,
+        input_scale: float | None,
+        per_channel: bool,
+    ) -> None:
+        super().__init__()
+        self.number: Number = number
+        values = weight.detach().float()
+        rows = values.reshape(len(values), -1).abs()
+        largest = rows.amax(1) if per_channel else rows.amax().expand(len(values))
+        scale = (largest / LARGEST[number]).clamp_min(torch.finfo(torch.float32).tiny)
+        self.register_buffer("weight", _rounded(values / scale.view(-1, *[1] * (values.ndim - 1)), number))
+        self.register_buffer("weight_scale", scale)
+        self.register_buffer("input_scale", None if input_scale is None else torch.tensor(input_scale))
+        self.register_buffer("bias", None if bias is None else bias.detach().clone().float())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves to another device and keeps every type: ``half()`` would turn FP8 weights and scales into FP16."""
+        kept = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        move: Any = super()._apply  # untyped in torch
+        move(fn, recurse)
+        for name, buffer in kept.items():
+            moved = self._buffers[name]
+            assert moved is not None  # _apply keeps what is there
+            self._buffers[name] = buffer.to(moved.device)
+        return self
+
+    def input_scale_of(self, x: Tensor) -> Tensor:
+        """The calibrated one, or the one that fits these values."""
+        if self.input_scale is not None:
+            return self.input_scale.float()
+        return (x.abs().amax().float() / LARGEST[self.number]).clamp_min(torch.finfo(torch.float32).tiny)
+
+    def product(self, x: Tensor) -> Tensor:
+        """X [rows, in] times the weights [out, in], in 8 bits; of x's dtype."""
+        scale = self.input_scale_of(x)
+        integers = _rounded(x.float() / scale, self.number)
+        weights = self.weight.reshape(len(self.weight), -1).t()
+        if self.number == "int8":
+            sums = torch._int_mm(integers, weights).float() * scale
+        else:
+            one = torch.ones((), device=x.device)
+            sums = torch._scaled_mm(
+                integers, weights, scale_a=scale, scale_b=one, out_dtype=torch.bfloat16
+            ).float()
+        sums = sums * self.weight_scale.float()
+        return (sums if self.bias is None else sums + self.bias.float()).to(x.dtype)
+
+    def multiplies_in_8_bits(self, rows: int, x: Tensor) -> bool:
+        """True where the hardware's 8-bit matrix product takes it, whatever batch a program is exported for."""
+        out, inner = len(self.weight), self.weight[0].numel()
+        if not x.is_cuda or out % _MULTIPLE or inner % _MULTIPLE:
+            return False
+        return bool(statically_known_true(rows >= _FEWEST_ROWS))
+
+    def rounded_input(self, x: Tensor) -> Tensor:
+        """X as 8 bits represent it, in x's dtype."""
+        scale = self.input_scale_of(x)
+        return (_rounded(x.float() / scale, self.number).float() * scale).to(x.dtype)
+
+    def rounded_weight(self, dtype: torch.dtype) -> Tensor:
+        """The weights as 8 bits represent them."""
+        scale = self.weight_scale.float().view(-1, *[1] * (self.weight.ndim - 1))
+        return (self.weight.float() * scale).to(dtype)
+
+    def bias_as(self, dtype: torch.dtype) -> Tensor | None:
+        return None if self.bias is None else self.bias.to(dtype)
+
+
+class EightBitLinear(_EightBitWeights):
+    """A linear layer in 8 bits.
+
+    Args:
+        layer: What it takes the place of.
+        number: ``int8`` or ``fp8`` (e4m3).
+        input_scale: From calibration; None scales each input by its own largest value.
+        per_channel: One weight scale for each output, instead of one for all.
+    """
+
+    def __init__(
+        self,
+        layer: nn.Linear,
+        *,
+        number: Number = "int8",
+        input_scale: float | None,
+        per_channel: bool = True,
+    ) -> None:
+        super().__init__(
+            layer.weight, layer.bias, number=number, input_scale=input_scale, per_channel=per_channel
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] to [..., out]."""
+        rows = x.reshape(-1, x.shape[-1])
+        if self.multiplies_in_8_bits(rows.shape[0], x):
+            return self.product(rows).reshape(*x.shape[:-1], -1)
+        return functional.linear(self.rounded_input(x), self.rounded_weight(x.dtype), self.bias_as(x.dtype))
+
+
+class EightBitConv2d(_EightBitWeights):
+    """A convolution in 8 bits; one of 1x1, not strided, without groups and padding, is a matrix product.
+
+    Args:
+        layer: What it takes the place of.
+        number: ``int8`` or ``fp8`` (e4m3).
+        input_scale: From calibration; None scales each input by its own largest value.
+        per_channel: One weight scale for each output channel, instead of one for all.
+    """
+
+    def __init__(
+        self,
+        layer: Convolution,
+        *,
+        number: Number = "int8",
+        input_scale: float | None,
+        per_channel: bool = True,
+    ) -> None:
+        super().__init__(
+            layer.weight, layer.bias, number=number, input_scale=input_scale, per_channel=per_channel
+        )
+        self.stride, self.padding = layer.stride, layer.padding
+        self.dilation, self.groups = layer.dilation, layer.groups
+        self.is_product = is_matrix_product(layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, in, H, W] to [N, out, h, w]."""
+        count, channels, height, width = x.shape
+        if self.is_product and self.multiplies_in_8_bits(count * height * width, x):
+            # Channels-last pictures are these rows already; nothing is copied.
+            rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
+            return self.product(rows).reshape(count, height, width, -1).permute(0, 3, 1, 2)
+        return functional.conv2d(
+            self.rounded_input(x),
+            self.rounded_weight(x.dtype),
+            self.bias_as(x.dtype),
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+        )
+
+
+def is_convolution(layer: nn.Module) -> bool:
+    """True for ``nn.Conv2d``, and for layers that hold a convolution's weights and nothing else."""
+    if isinstance(layer, nn.Conv2d):
+        return layer.padding_mode == "zeros"
+    weight = getattr(layer, "weight", None)
+    return (
+        isinstance(weight, Tensor)
+        and weight.ndim == 4
+        and all(hasattr(layer, name) for name in ("bias", "stride", "padding", "dilation", "groups"))
+        and not hasattr(layer, "output_padding")  # which a transposed one has
+    )
+
+
+def is_matrix_product(layer: Any) -> bool:
+    """True for what 8-bit matrix products can compute: a linear layer, or a plain 1x1 convolution."""
+    if isinstance(layer, nn.Linear):
+        return True
+    return (
+        is_convolution(layer)
+        and tuple(layer.weight.shape[2:]) == (1, 1)
+        and layer.stride in (1, (1, 1))
+        and layer.padding in (0, (0, 0), "valid", "same")
+        and layer.groups == 1
+    )
+
+
+def _rounded(values: Tensor, number: Number) -> Tensor:
+    limited = values.clamp(-LARGEST[number], LARGEST[number])
+    return (limited.round() if number == "int8" else limited).to(_DTYPES[number])

@@ -1,0 +1,169 @@
+"""The cache of mattes as a run uses it: where it lies, which film, which network, which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from vitascope import __version__
+from vitascope.config import Settings, vitascope_home
+from vitascope.device import Device
+from vitascope.errors import ModelError
+from vitascope.frames import StereoLayout
+from vitascope.gpu.memory.disk_cache import CacheManager
+from vitascope.models.catalogue import load_catalogue
+from vitascope.models.fingerprint import Fingerprint
+from vitascope.models.network import MattingNetwork
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.deferred_network import DeferredNetwork
+from vitascope.segmentation.matte_cache import MatteCache, stretch_key
+from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.video_fingerprint import video_fingerprint
+
+__all__ = [
+    "CacheContents",
+    "cache_contents",
+    "cache_folder",
+    "clear_cache",
+    "open_matte_cache",
+    "open_or_defer",
+]
+
+_NO_BOUND_GB = 1e9
+
+
+class CacheContents(NamedTuple):
+    """What is kept."""
+
+    folder: Path
+    entries: int
+    """Files: a film has one for every few dozen frames."""
+    size_bytes: int
+
+
+def cache_folder() -> Path:
+    """Where mattes are kept."""
+    return vitascope_home() / "mattes"
+
+
+def cache_contents() -> CacheContents:
+    """What is kept now; all zero where nothing ever was."""
+    folder = cache_folder()
+    if not folder.is_dir():
+        return CacheContents(folder, 0, 0)
+    # No bound: looking must not make room.
+    with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=folder) as entries:
+        stats = entries.stats()
+    return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
+
+
+def clear_cache() -> CacheContents:
+    """Delete everything that is kept; what it was.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    contents = cache_contents()
+    if contents.folder.is_dir():
+        with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=contents.folder) as entries:
+            entries.clear()
+    return contents
+
+
+def open_or_defer(
+    settings: Settings, store: ModelStore | None, open_network: Callable[[], ChosenNetwork]
+) -> ChosenNetwork:
+    """The run's network; with the cache switched on it is opened when the first matte is missing.
+
+    A network that would have to be fetched is fetched now: without its file nobody knows whether mattes are its.
+
+    Args:
+        settings: Of the run.
+        store: Where networks lie; None for a run that does not use the cache all the same.
+        open_network: Opens it.
+    """
+    name = settings.model.name
+    if store is None or not settings.processing.enable_caching:
+        return open_network()
+    wanted = "rvm" if name == "auto" else name
+    try:
+        if _identity(wanted, store) is None:
+            return open_network()
+    except ModelError:  # it says so itself, and better
+        return open_network()
+    is_file = _is_file(wanted)
+    network = DeferredNetwork(
+        open_network, name=Path(wanted).stem if is_file else wanted, recurrent=wanted.startswith("rvm")
+    )
+    return ChosenNetwork(network, name, None)
+
+
+def open_matte_cache(
+    video: Path,
+    *,
+    settings: Settings,
+    network: MattingNetwork,
+    store: ModelStore,
+    layout: StereoLayout,
+    device: Device,
+    frames_per_call: int,
+) -> MatteCache | None:
+    """The cache of one film under the run's settings; None where it is switched off.
+
+    Args:
+        video: The film.
+        settings: Of the run.
+        network: That would matte it.
+        store: Where networks lie.
+        layout: How two eyes share the frame.
+        device: That computes.
+        frames_per_call: Consecutive frames for each call of the network.
+
+    Raises:
+        InputError: The film cannot be read.
+        OutputError: The cache's folder cannot be made.
+    """
+    if not settings.processing.enable_caching:
+        return None
+    model, wanted, inference = settings.model, settings.video, settings.inference
+    named = settings.model.name if _is_file(settings.model.name) else network.name
+    is_plain = inference == type(inference)()
+    gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
+    key = stretch_key(
+        video_fingerprint(video),
+        version=__version__,
+        network=_identity(named, store) or named,
+        kind=(model.kind, model.person_class),
+        size=(model.longest_side, model.downsample_ratio),
+        warm_up=model.warm_up_frames,
+        device=gpu if device.kind == "cuda" else device.kind,
+        stereo=layout.value,
+        start=wanted.start_seconds,
+        cuts=wanted.scene_cut_threshold,
+        damage=wanted.max_corrupt_frames,
+        inference=sorted(inference.model_dump().items()),
+        # How frames are gathered decides at which of them a lever looks.
+        frames_per_call=None if is_plain else frames_per_call,
+        foreground=settings.edges.decontaminate,
+    )
+    capacity = settings.processing.cache_size_gb
+    return MatteCache(
+        CacheManager(disk_cache_gb=capacity, folder=cache_folder()),
+        key,
+        end_seconds=wanted.end_seconds,
+        capacity_bytes=int(capacity * 1e9),
+        keeps_memory=is_plain and named.startswith("rvm"),
+    )
+
+
+def _identity(name: str, store: ModelStore) -> str | None:
+    """The sha256 of a network's file; None when it is not on this machine."""
+    if _is_file(name):
+        path = Path(name)
+        return Fingerprint.of(path).sha256 if path.is_file() else None
+    return load_catalogue().entry(name).sha256 if store.is_cached(name) else None
+
+
+def _is_file(name: str) -> bool:
+    return name.lower().endswith(".onnx") or "/" in name or "\\" in name

@@ -1,0 +1,92 @@
+"""How many processes share a video, and what each gets of the machine."""
+
+from __future__ import annotations
+
+from math import ceil, log
+from typing import Any
+
+from vitascope.config import LoadedSettings, Settings
+from vitascope.device import available_cores
+from vitascope.segmentation.worker_pool import WorkerPlan
+
+__all__ = ["plan_crew", "settings_for_one", "warm_up_frames", "worth_sharing"]
+
+_CORES_OF_A_WORKER = 4
+"""What a network uses well: see ``benchmarks/results/processes.json``."""
+_MEMORY_OF_RECURRENT_FRAMES = 192
+"""RVM started in the middle of a film against RVM from its start: ``benchmarks/results/seams.json``. Clear pictures
+settle within 16 frames; of people half hidden and out of focus it stays undecided for seconds."""
+_MEMORY_OF_OTHERS_FRAMES = 16
+"""The gate of the selfie networks fades over 4 frames and looks a second time after 3 or more."""
+_SMOOTHING_REST = 0.02
+_MOST_SMOOTHING_FRAMES = 240
+
+
+def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
+    """The workers of a run: one for each GPU of the list, or as many as the processor's cores feed well.
+
+    Cores and the memory of queues are shared out, wherever a setting does not say how many each process gets.
+    """
+    settings = loaded.settings
+    ids = settings.gpu.device_ids
+    cores = available_cores()
+    on_cores = max(cores // (settings.processing.num_threads or _CORES_OF_A_WORKER), 2)
+    count = on_cores if ids is None else len(ids)
+    share = max(cores // count, 1)
+    stages = settings.pipeline.stages
+    values: dict[str, Any] = {
+        "processing.use_multiprocessing": False,
+        "processing.num_threads": settings.processing.num_threads or share,
+        "processing.max_queue_mb": settings.processing.max_queue_mb / (1 if ids is not None else count),
+        "pipeline.stages.decode.threads": stages.decode.threads or share,
+        "pipeline.stages.postprocess.threads": stages.postprocess.threads or share,
+        "pipeline.stages.encode.threads": stages.encode.threads or share,
+        "gpu.device_ids": None,
+        # What is kept of a film belongs to its frames' numbers, which a process in the middle only estimates.
+        "processing.enable_caching": False,
+    }
+    if ids is None:
+        on_processor = loaded.with_values(values | {"gpu.device": "cpu"})
+        return [WorkerPlan(f"worker process {n} of {count}", on_processor) for n in range(1, count + 1)]
+    return [
+        WorkerPlan(
+            f"the process of GPU {number}",
+            loaded.with_values(values | {"gpu.device": "cuda", "gpu.device_id": number}),
+        )
+        for number in ids
+    ]
+
+
+def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
+    """The settings of a run in this process alone."""
+    values: dict[str, Any] = {"processing.use_multiprocessing": False, "gpu.device_ids": None}
+    if (ids := loaded.settings.gpu.device_ids) is not None:
+        values |= {"gpu.device": "cuda", "gpu.device_id": ids[0]}
+    return loaded.with_values(values)
+
+
+def worth_sharing(frame_count: int, *, workers: int, warm_up: int) -> int:
+    """How many of the workers a film is worth: with them all, overlaps shall stay below half of its frames.
+
+    Args:
+        frame_count: Of the film.
+        workers: How many there are.
+        warm_up: Frames of an overlap.
+    """
+    return min(workers, 1 + frame_count // (2 * max(warm_up, 1)))
+
+
+def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
+    """Frames that a network and a smoother must have seen before a stretch, so that its first is as if all had been.
+
+    Args:
+        settings: Of the run.
+        recurrent: The network remembers.
+    """
+    if settings.processing.overlap_frames is not None:
+        return settings.processing.overlap_frames
+    frames = _MEMORY_OF_RECURRENT_FRAMES if recurrent else _MEMORY_OF_OTHERS_FRAMES
+    strength = settings.edges.temporal_smoothing
+    if strength > 0:
+        frames += min(ceil(log(_SMOOTHING_REST) / log(strength)), _MOST_SMOOTHING_FRAMES)
+    return frames

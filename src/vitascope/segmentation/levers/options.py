@@ -1,0 +1,104 @@
+"""What may be asked of the levers, in plain values, and what they did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+__all__ = ["EarlyExitNetwork", "InferenceOptions", "LeverReport", "RegionMode", "Tally"]
+
+RegionMode = Literal["whole", "crop", "zoom"]
+EarlyExitNetwork = Literal["off", "smaller", "selfie"]
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceOptions:
+    """How often, at what part and at which sizes the network looks."""
+
+    skip_static: float = 0.0
+    """Change of the picture, in shares of full scale, below which the last matte serves again; 0 never."""
+    region: RegionMode = "whole"
+    """``crop``: only people's surroundings, at the same resolution; ``zoom``: these, enlarged."""
+    region_margin: float = 0.25
+    """How much is added to each side of people's box, as a share of its size."""
+    recheck_frames: int = 12
+    """Frames after which the whole picture (regions) or the full network (early exit) is looked at again."""
+    early_exit: EarlyExitNetwork = "off"
+    """Which network looks first."""
+    early_exit_confidence: float = 0.8
+    """How sure it must be to be believed, 0 to 1."""
+    scales: tuple[float, ...] = (1.0,)
+    """Sizes of the network's picture relative to the usual one, whose answers are averaged."""
+
+    @property
+    def wants_tiles(self) -> bool:
+        """True when something must be known of what changed from frame to frame."""
+        return self.skip_static > 0 or self.region != "whole"
+
+    @property
+    def is_plain(self) -> bool:
+        """True when every frame is shown to the network, whole and once."""
+        return (
+            self.skip_static == 0
+            and self.region == "whole"
+            and self.early_exit == "off"
+            and self.scales == (1.0,)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeverReport:
+    """What became of the frames of one video."""
+
+    cached_frames: int
+    """Mattes that came from the cache."""
+    reused_frames: int
+    """Frames that changed so little that the last matte served again."""
+    early_frames: int
+    """Frames whose matte is the first network's."""
+    cropped_frames: int
+    """Frames of which the network saw people's surroundings alone."""
+    empty_frames: int
+    """Frames without anybody in the last look, and without motion since: not shown to the network."""
+    network_share: float
+    """Samples that the main network saw, over those of every frame once and whole; repeats at the start of a shot
+    aside. Above 1 where it sees more than that."""
+
+    def lines(self, frame_count: int) -> list[str]:
+        """For people: what is worth a line."""
+        told = (
+            (self.cached_frames, "came from the cache"),
+            (self.reused_frames, "were like the one before and kept its matte"),
+            (self.early_frames, "were left to the first network"),
+            (self.cropped_frames, "were looked at around people alone"),
+            (self.empty_frames, "had nobody in them and were not looked at"),
+        )
+        lines = [f"{count} of {frame_count} frames {what}" for count, what in told if count]
+        if lines or self.network_share not in (0.0, 1.0):
+            lines.append(f"the network saw {self.network_share:.0%} of the samples of every frame whole")
+        return lines
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts while a job runs; written by the thread that matters are estimated on."""
+
+    cached_frames: int = 0
+    reused_frames: int = 0
+    early_frames: int = 0
+    cropped_frames: int = 0
+    empty_frames: int = 0
+    samples: int = 0
+    """Of all pictures that the main network saw."""
+    frames: int = 0
+    """All frames, however they got their matte."""
+
+    def report(self, samples_of_frame: int) -> LeverReport:
+        """The counts so far.
+
+        Args:
+            samples_of_frame: Of the whole pictures of one frame, all eyes.
+        """
+        counts = asdict(self)
+        seen, usual = counts.pop("samples"), counts.pop("frames") * samples_of_frame
+        return LeverReport(**counts, network_share=round(seen / usual, 4) if usual else 0.0)

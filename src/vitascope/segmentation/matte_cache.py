@@ -1,0 +1,245 @@
+"""Mattes that outlive a run: what the network answered for a film, kept for the next run over it.
+
+One stretch of one film, under one set of settings that change mattes, is a list of entries of ``CacheManager``:
+records of a few dozen frames each (``matte_records``), the network's memory at the last of them from which a run can
+go on, and a manifest that is written after what it names. Whatever is missing, damaged or was evicted is inferred
+again; a run that was interrupted, however, leaves what it had.
+
+Entries are read once, in order, and verified as a whole by their checksum, so they are read and not mapped into memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vitascope.errors import OutputError
+from vitascope.gpu.memory.disk_cache import CacheManager
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
+from vitascope.segmentation.matte_records import DamagedRecordError, pack_estimates, unpack_estimates
+
+__all__ = ["MatteCache", "stretch_key"]
+
+_FORMAT = 1
+_RECORD_FRAMES = 32
+_OWN_SHARE = 0.9
+"""Of the whole cache that one stretch may fill: more would push out its own beginning."""
+
+
+@dataclass(slots=True)
+class _Manifest:
+    """What there is of a stretch."""
+
+    network: dict[str, Any]
+    """``NetworkInput`` of its pictures."""
+    records: list[int] = field(default_factory=list)
+    """First frame of each record."""
+    cuts: list[int] = field(default_factory=list)
+    """Frames that start a shot."""
+    frames: int = 0
+    """In all records."""
+    is_complete: bool = False
+    """True when the stretch ends there."""
+    end_seconds: float | None = None
+    """Where the run ended that completed it; None is the film's end."""
+    resume_at: int = 0
+    """Frame that another run can go on with."""
+    memory_slot: int | None = None
+    """Which entry holds the network's memory there; None when it begins anew."""
+
+
+class MatteCache:
+    """One stretch of a film: first what an earlier run kept, then what this one adds.
+
+    ``covers`` and ``starts_shot`` may be asked by any thread; ``take`` by one, ``keep`` and ``finish`` by one.
+
+    Args:
+        entries: Where everything lies.
+        key: Of the stretch, see ``stretch_key``.
+        end_seconds: Where this run ends; None is the film's end.
+        capacity_bytes: Of ``entries``.
+        keeps_memory: True when a run can only go on exactly from the network's memory.
+    """
+
+    def __init__(
+        self,
+        entries: CacheManager,
+        key: str,
+        *,
+        end_seconds: float | None,
+        capacity_bytes: int,
+        keeps_memory: bool,
+    ) -> None:
+        self._entries, self._key = entries, key
+        self._end_seconds = end_seconds
+        self._keeps_memory = keeps_memory
+        self.notes: list[str] = []
+        self.known_frames = 0
+        """Frames, from the first on, whose mattes are here."""
+        self.is_complete = False
+        """True when that is all of the stretch."""
+        self._manifest: _Manifest | None = None
+        self._loaded: tuple[int, list[MatteEstimate]] = (0, [])
+        self._open()
+        self._cuts: frozenset[int] = frozenset(self._manifest.cuts if self._manifest is not None else ())
+        self._room = int(capacity_bytes * _OWN_SHARE)
+        self._waiting: list[MatteEstimate] = []
+        self._is_stopped = self.is_complete
+
+    @property
+    def network_input(self) -> NetworkInput | None:
+        """What the network saw of a whole eye; None where nothing is known."""
+        if self._manifest is None:
+            return None
+        fields = dict(self._manifest.network)
+        for name in ("size", "mean", "std"):
+            fields[name] = tuple(fields[name])
+        return NetworkInput(**fields)
+
+    def covers(self, index: int) -> bool:
+        """True for frames whose mattes are here."""
+        return index < self.known_frames
+
+    def starts_shot(self, index: int) -> bool:
+        """True where a covered frame starts a shot."""
+        return index in self._cuts
+
+    def take(self, index: int) -> MatteEstimate | None:
+        """The matte of a covered frame, in the host's memory; None when it is gone meanwhile. Asked in order."""
+        assert self._manifest is not None  # covered frames have one
+        first, estimates = self._loaded
+        if not first <= index < first + len(estimates):
+            first = max(begin for begin in self._manifest.records if begin <= index)
+            estimates = self._read(first)
+            self._loaded = first, estimates
+        return estimates[index - first] if index < first + len(estimates) else None
+
+    def memory(self) -> list[FloatArray]:
+        """What the network remembered after the last covered frame; empty where that is not known."""
+        slot = None if self._manifest is None else self._manifest.memory_slot
+        if slot is None or self.is_complete:
+            return []
+        arrays: list[FloatArray] = []
+        while (array := self._entries.get(f"{self._key}/memory/{slot}/{len(arrays)}")) is not None:
+            arrays.append(array)
+        return arrays
+
+    def keep(
+        self,
+        estimate: MatteEstimate,
+        *,
+        starts_shot: bool,
+        wanted: NetworkInput,
+        memory: Sequence[FloatArray] | None = None,
+    ) -> None:
+        """Add the next frame's matte, from ``known_frames`` on.
+
+        Args:
+            estimate: Coefficients in the host's memory.
+            starts_shot: True where nothing before it counts.
+            wanted: What the network saw.
+            memory: What it remembers after this frame, now and then.
+        """
+        if self._is_stopped:
+            return
+        if self._manifest is None:
+            self._manifest = _Manifest(network=asdict(wanted))
+        if starts_shot:
+            self._manifest.cuts.append(self._manifest.frames + len(self._waiting))
+        self._waiting.append(estimate)
+        if memory or len(self._waiting) >= _RECORD_FRAMES:
+            self._store(memory or ())
+
+    def finish(self, *, is_whole: bool, memory: Sequence[FloatArray] | None = None) -> None:
+        """Write what waits.
+
+        Args:
+            is_whole: True when the stretch ended, and was not broken off.
+            memory: What the network remembers after it, so that a longer stretch can go on from there.
+        """
+        if self._is_stopped or self._manifest is None:
+            return
+        self._store(memory or (), is_whole=is_whole)
+        self._is_stopped = True
+
+    def _open(self) -> None:
+        content = self._entries.get(f"{self._key}/manifest")
+        if content is None:
+            return
+        try:
+            manifest = _Manifest(**json.loads(content.tobytes()))
+        except (ValueError, TypeError):  # of another version
+            return
+        ends_later = manifest.end_seconds is None or (
+            self._end_seconds is not None and self._end_seconds <= manifest.end_seconds
+        )
+        known = manifest.frames if manifest.is_complete and ends_later else manifest.resume_at
+        if not known or not manifest.records:
+            return
+        self._manifest = manifest
+        self._loaded = (0, self._read(0))
+        if not self._loaded[1]:  # evicted: the oldest entries of a stretch go first
+            self._manifest = None
+            return
+        self.known_frames = known
+        self.is_complete = manifest.is_complete and ends_later
+        if not self.is_complete:
+            manifest.is_complete = False
+            manifest.frames = known
+            manifest.records = [first for first in manifest.records if first < known]
+            manifest.cuts = [cut for cut in manifest.cuts if cut < known]
+
+    def _read(self, first: int) -> list[MatteEstimate]:
+        record = self._entries.get(f"{self._key}/record/{first}")
+        if record is None:
+            return []
+        try:
+            return unpack_estimates(record)
+        except DamagedRecordError:
+            return []
+
+    def _store(self, memory: Sequence[FloatArray], *, is_whole: bool = False) -> None:
+        manifest = self._manifest
+        assert manifest is not None  # there is something to store
+        try:
+            if self._waiting:
+                record = pack_estimates(self._waiting)
+                self._room -= record.nbytes
+                first = manifest.frames
+                if self._room < 0 or not self._entries.put(f"{self._key}/record/{first}", record):
+                    self._stop(f"the cache is full after {first} frames; processing.cache_size_gb makes it larger")
+                    return
+                manifest.records.append(first)
+                manifest.frames += len(self._waiting)
+                self._waiting = []
+            if memory:
+                slot = 1 - (manifest.memory_slot or 0)
+                for number, array in enumerate(memory):
+                    self._entries.put(f"{self._key}/memory/{slot}/{number}", array)
+                manifest.resume_at, manifest.memory_slot = manifest.frames, slot
+            elif not self._keeps_memory:
+                manifest.resume_at, manifest.memory_slot = manifest.frames, None
+            manifest.is_complete, manifest.end_seconds = is_whole, self._end_seconds
+            self._entries.put(f"{self._key}/manifest", json.dumps(asdict(manifest)).encode())
+        except OutputError as error:  # mattes matter more than their copies
+            self._stop(f"{error}; went on without")
+
+    def _stop(self, note: str) -> None:
+        self._is_stopped, self._waiting = True, []
+        self.notes.append(note)
+
+
+def stretch_key(video: str, **what: object) -> str:
+    """The key of a stretch.
+
+    Args:
+        video: Its file's fingerprint.
+        **what: Everything that changes mattes, by name; values with a stable ``repr``.
+    """
+    text = repr((_FORMAT, np.little_endian, video, sorted(what.items())))
+    return f"matte/{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}"

@@ -1,0 +1,185 @@
+"""Single pictures of many threads: what they hand in at the same time shares one call of the network.
+
+Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
+``DynamicBatcher``. The pictures of one call lie where a stereo film's eyes lie, each with a memory of its own that
+begins empty, so a picture's matte does not depend on its company.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, Final
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config import LoadedSettings, load_settings, vitascope_home
+from vitascope.device import select_device
+from vitascope.frames import PIXEL_FORMATS, Frame, Plane
+from vitascope.gpu.batching.dynamic import DynamicBatcher
+from vitascope.gpu.batching.requests import BatchConfig, InferenceRequest
+from vitascope.gpu.batching.tally import BatcherStats
+from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
+from vitascope.gpu.kernels.guided import refine_alpha
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.media.planes import RGB_COLOR, PlaneReader
+from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
+from vitascope.segmentation.plain_matte import fit_plain_matte
+
+__all__ = ["StillSegmenter"]
+
+_FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # as image files come
+
+
+class StillSegmenter:
+    """Mattes single pictures, for any number of threads at a time; opens its network once.
+
+    ``batching.dynamic`` says how many pictures share a call, and how long one waits for others while some thread is
+    still preparing its own; when every thread inside ``mask`` waits, the batch is sent at once. Stateless networks and
+    RVM compute a call's pictures together. The selfie networks' gate looks at each picture alone, so with it a shared
+    call saves nothing; it is as safe to use from several threads.
+
+    Args:
+        profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.
+        settings: Values by dotted key, for example ``{"batching.dynamic.max_batch_size": 16}``.
+        loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
+        store: Where networks lie; the user's own store when omitted.
+        fetch_progress: Told how far the download of a network is.
+
+    Raises:
+        ConfigError: A setting is unknown or out of range.
+        DeviceError: A GPU was asked for and cannot be had.
+        ModelError: The network cannot be had.
+        EngineError: The engine cannot load it.
+    """
+
+    def __init__(
+        self,
+        *,
+        profile: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        loaded: LoadedSettings | None = None,
+        store: ModelStore | None = None,
+        fetch_progress: FetchProgress | None = None,
+    ) -> None:
+        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.settings = self.loaded.settings
+        self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
+        self.chosen: ChosenNetwork = open_network(
+            self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
+        )
+        network = self.chosen.network
+        self._together = isinstance(network.new_state(), StatelessState | SpatialState)
+        edges, wanted = self.settings.edges, self.settings.batching.dynamic
+        self._edges = EdgeOptions(
+            threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px
+        )
+        self._numbers = itertools.count()
+        config = BatchConfig(
+            min_batch_size=wanted.min_batch_size,
+            max_batch_size=wanted.max_batch_size,
+            timeout_ms=wanted.timeout_ms,
+            # On a GPU each number of pictures is a CUDA graph.
+            bucket_sizes=_buckets(wanted.max_batch_size) if self.device.kind == "cuda" else (),
+        )
+        self._batcher = DynamicBatcher(
+            config, self._infer, device=self.device.kind, device_id=self.device.index
+        ).start()
+
+    def __enter__(self) -> StillSegmenter:
+        """Use as a context manager that frees the network."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish, and free the network."""
+        self.close()
+
+    def close(self) -> None:
+        """Finish the pictures that were handed in, and free the network; idempotent."""
+        self._batcher.stop()
+        self.chosen.network.close()
+
+    def mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
+        """Where people are in one picture. Thread-safe: call it from as many threads as there are pictures at a time.
+
+        Args:
+            picture: uint8 [H, W, 3], RGB, upright.
+
+        Returns:
+            uint8 [H, W]: 0 is background, 255 is person.
+
+        Raises:
+            ValueError: It is no such picture.
+            BatcherStoppedError: ``close`` was called.
+            EngineError: The network failed.
+        """
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+            raise ValueError(f"a picture is uint8 [H, W, 3], not {picture.dtype} {list(picture.shape)}")
+        with self._batcher.client():
+            return self._mask(picture)
+
+    def stats(self) -> BatcherStats:
+        """How many pictures shared calls, and how long they waited."""
+        return self._batcher.stats()
+
+    def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
+        height, width = picture.shape[:2]
+        decoded = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), "rgb24")
+        planes = PlaneReader().read(decoded, target=_FORMAT)
+        frame = Frame(planes, _FORMAT, RGB_COLOR, 0, 0, Fraction(1, 1))
+        regions = [Region(0, 0, width, height)]
+        wanted = self.chosen.network.input_for((height, width))
+        images = preprocess(
+            frame,
+            regions=regions,
+            size=wanted.size,
+            mean=wanted.mean,
+            std=wanted.std,
+            layout=wanted.layout,
+            dtype=wanted.dtype,
+        )
+        answer = self._batcher.submit(InferenceRequest(images[0], next(self._numbers))).data
+        if "alpha" in answer:
+            gain, offset = fit_plain_matte(images, answer["alpha"][None], wanted)
+        else:
+            gain, offset = answer["gain"][-1:], answer["offset"][-1:]
+        alpha = refine_alpha(frame, regions=regions, gain=gain, offset=offset)
+        return adjust_edges(alpha, self._edges, regions=regions)
+
+    def _infer(self, pictures: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float32]]:
+        """Network answers of B pictures, [B, ...] each."""
+        if self._together:
+            return self._estimate(pictures)
+        alone = [self._estimate(pictures[n : n + 1]) for n in range(len(pictures))]
+        return {name: np.concatenate([answer[name] for answer in alone]) for name in alone[0]}
+
+    def _estimate(self, pictures: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float32]]:
+        network = self.chosen.network
+        state, eyes = network.new_state(), pictures[None]
+        if network.recurrent:  # as at the first frame of a shot, see ShotInference
+            for _ in range(self.settings.model.warm_up_frames):
+                network.infer(eyes, state)
+        (estimate,) = network.infer(eyes, state)
+        return _arrays(estimate)
+
+
+def _arrays(estimate: MatteEstimate) -> dict[str, npt.NDArray[np.float32]]:
+    if estimate.alpha is not None:
+        return {"alpha": estimate.alpha}
+    assert estimate.gain is not None  # MatteEstimate holds either form
+    assert estimate.offset is not None
+    return {"gain": estimate.gain, "offset": estimate.offset}
+
+
+def _buckets(most: int) -> tuple[int, ...]:
+    """Powers of two, and the largest size."""
+    return (*(1 << bit for bit in range(most.bit_length()) if 1 << bit < most), most)

@@ -1,0 +1,1 @@
+"""Measuring, explaining and tuning: what turns "it is slow" into "do this"."""

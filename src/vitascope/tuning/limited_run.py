@@ -1,0 +1,117 @@
+"""A run of ``segment`` whose result nobody wants: for so many seconds, into a folder that goes away.
+
+Also a program, so that a tool can watch it from outside: ``python -m vitascope.tuning.limited_run VIDEO --seconds 30``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+
+from vitascope.config import OutputKind, load_settings
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.segmentation.report import SegmentReport
+from vitascope.segmentation.run_profile import profile_paths
+from vitascope.segmentation.segmenter import Segmenter, Started
+
+__all__ = ["LimitedRun", "run_for"]
+
+_KIND: OutputKind = "mask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedRun:
+    """What to run."""
+
+    video: Path
+    seconds: float
+    """Most seconds of work, once everything is open; a shorter video ends earlier."""
+    profile: str | None = None
+    """Of the settings: ``fast``, ``balanced`` …"""
+    files: tuple[Path, ...] = ()
+    """Settings files."""
+    assignments: tuple[str, ...] = ()
+    """``key=value``."""
+
+    def arguments(self) -> list[str]:
+        """The same as the program takes it."""
+        words = [str(self.video), "--seconds", f"{self.seconds:g}"]
+        words += [] if self.profile is None else ["--profile", self.profile]
+        words += [word for file in self.files for word in ("--config", str(file))]
+        return words + [word for assignment in self.assignments for word in ("--set", assignment)]
+
+
+def run_for(
+    run: LimitedRun,
+    *,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    keep_in: Path | None = None,
+) -> SegmentReport:
+    """Segment a video, at most for so long; its pictures are thrown away.
+
+    Args:
+        run: What to run. Settings that share the work among processes are switched off: tools watch one.
+        around: Makes what is entered around the work, once the network is there.
+        keep_in: Where the profile of ``debug.profile_performance`` is kept; not written when omitted.
+
+    Raises:
+        VitascopeError: As ``Segmenter``.
+    """
+    wanted = [
+        *run.assignments,
+        "processing.use_multiprocessing=false",
+        f"debug.profile_performance={str(keep_in is not None).lower()}",
+    ]
+    loaded = load_settings(profile=run.profile, files=run.files, assignments=wanted)
+    timers: list[threading.Timer] = []
+
+    def start_clock(started: Started) -> None:
+        assert isinstance(started.pipeline, Pipeline)  # the work is not shared among processes
+        timer = threading.Timer(run.seconds, started.pipeline.stop)
+        timer.name = "vitascope-limit"
+        timers.append(timer)
+        timer.start()
+
+    with tempfile.TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=loaded) as segmenter:
+        out = Path(folder) / "discarded.mp4"
+        try:
+            with around():
+                report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
+        finally:
+            for timer in timers:
+                timer.cancel()
+                timer.join()
+        if keep_in is not None:
+            keep_in.mkdir(parents=True, exist_ok=True)
+            for path, name in zip(profile_paths(out), ("stages.json", "stages.trace.json"), strict=True):
+                copyfile(path, keep_in / name)
+    return report
+
+
+def _main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m vitascope.tuning.limited_run")
+    parser.add_argument("video", type=Path)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--profile")
+    parser.add_argument("--config", type=Path, action="append", default=[])
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--keep-in", type=Path)
+    given = parser.parse_args(words)
+    run = LimitedRun(
+        video=given.video,
+        seconds=given.seconds,
+        profile=given.profile,
+        files=tuple(given.config),
+        assignments=tuple(given.set),
+    )
+    run_for(run, keep_in=given.keep_in)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,39 @@
+"""``vitascope profile`` as it is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from clips import write_clip
+from vitascope.cli import main
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    return end.value.code
+
+
+def test_memory_of_a_real_run(tmp_path, capsys):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=12)
+    assert run("profile", "-t", "memory", "-d", 20, clip, "--profile", "fast", "-o", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    for number in "123":
+        assert f"\n{number}. " in printed
+    assert f"written: {tmp_path / 'out' / 'memory.html'}" in printed
+    assert (tmp_path / "out" / "memory.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["nsight", "nsight-systems"])
+def test_nsight_has_two_names(name, tmp_path, capsys, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run("profile", "-t", name, clip) == 5
+    assert capsys.readouterr().err.startswith("vitascope: nsys is not installed")
+
+
+def test_what_does_not_exist(tmp_path, capsys):
+    assert run("profile", "-t", "vtune", "in.mp4") == 2
+    assert run("profile", "-t", "memory", tmp_path / "missing.mp4") == 3
+    assert run("profile", "-t", "memory", "-d", "-1", tmp_path / "missing.mp4") == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 3

@@ -1,0 +1,39 @@
+"""A clock that stands still until a test moves it, and tells when a worker has gone to sleep."""
+
+from __future__ import annotations
+
+import time
+
+
+class FakeClock:
+    """``Clock`` whose seconds pass only in ``advance``; for batchers of which one condition is waited on."""
+
+    def __init__(self):
+        self._now = 100.0
+        self._condition = None
+        self.alarms = []
+
+    def now(self):
+        return self._now
+
+    def wait(self, condition, seconds):
+        self._condition = condition
+        self.alarms.append(seconds)
+        condition.wait()  # only ``advance`` and the batcher itself end it
+
+    def until_asleep(self, count=1):
+        """Return when so many threads sleep and none of them has been woken."""
+        patience = time.monotonic() + 10
+        while time.monotonic() < patience:
+            if self._condition is not None:
+                with self._condition:
+                    if len(self._condition._waiters) >= count:  # who was notified is out of it at once
+                        return
+            time.sleep(0.001)
+        raise AssertionError("nobody goes to sleep")
+
+    def advance(self, seconds):
+        """Let time pass, and wake who sleeps, as an alarm would."""
+        with self._condition:
+            self._now += seconds
+            self._condition.notify_all()

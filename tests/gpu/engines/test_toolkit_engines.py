@@ -1,0 +1,266 @@
+"""Build, load, infer and benchmark, the same on every engine that a processor runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from tiny_modules import SHAPES, TwoHeads, expected, pictures, tiny_network
+from vitascope.errors import EngineError, MissingDependencyError, UsageError
+from vitascope.gpu import InductorEngine, ModelQuantizer, OnnxEngine
+
+ENGINES = {"onnx": OnnxEngine, "inductor": InductorEngine}
+SUFFIX = {"onnx": ".onnx", "inductor": ".pt2"}
+
+
+def needs_onnxscript(needed=True):
+    if needed:
+        pytest.importorskip("onnxscript", reason="PyTorch writes ONNX networks with onnxscript")
+
+
+@pytest.fixture(scope="module")
+def network():
+    return tiny_network()
+
+
+@pytest.fixture(scope="module", params=list(ENGINES))
+def kept(request, network, tmp_path_factory):
+    """An engine's class and the file that it wrote; building takes seconds, loading does not."""
+    needs_onnxscript(request.param == "onnx")
+    path = tmp_path_factory.mktemp("engines") / f"tiny{SUFFIX[request.param]}"
+    with ENGINES[request.param](device="cpu") as engine:
+        assert engine.build_engine_from_pytorch(network, SHAPES, output_path=path) == path
+        given = pictures(2)
+        np.testing.assert_allclose(engine.infer(given), expected(network, given), atol=1e-5)
+    return ENGINES[request.param], path
+
+
+@pytest.fixture
+def engine(kept):
+    cls, path = kept
+    with cls(device="cpu") as opened:
+        opened.load_engine(path)
+        yield opened
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16])
+def test_every_batch_in_range_is_right(engine, network, count):
+    given = pictures(count, seed=count)
+    np.testing.assert_allclose(engine.infer(given), expected(network, given), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(17, 3, 16, 16), (1, 3, 16, 20), (3, 16, 16)])
+def test_other_sizes_are_refused_with_what_was_expected(engine, shape):
+    with pytest.raises(EngineError, match=r"was built for \[1, 3, 16, 16\] to \[16, 3, 16, 16\]"):
+        engine.infer(np.zeros(shape, np.float32))
+
+
+def test_the_same_kind_of_array_comes_back(engine, network):
+    given = pictures(2)
+    wanted = expected(network, given)
+    tensor = engine.infer(torch.from_numpy(given))
+    assert isinstance(tensor, torch.Tensor)
+    np.testing.assert_allclose(tensor.numpy(), wanted, atol=1e-5)
+    strided = engine.infer(np.asfortranarray(given))
+    assert isinstance(strided, np.ndarray)
+    np.testing.assert_allclose(strided, wanted, atol=1e-5)
+    with pytest.raises(EngineError, match="list"):
+        engine.infer(given.tolist())
+
+
+def test_run_takes_and_gives_names(engine):
+    results = engine.run({"input": pictures(2)})
+    assert list(results) == ["output"]
+    assert engine.run({"input": pictures(2)}, ["output"])["output"].shape == (2, 16)
+    with pytest.raises(EngineError, match="'other'"):
+        engine.run({"input": pictures(2)}, ["other"])
+    with pytest.raises(EngineError):
+        engine.run({"wrong": pictures(2)})
+    with pytest.raises(EngineError, match="no inputs"):
+        engine.run({})
+
+
+def test_benchmark_says_what_it_measured(engine):
+    results = engine.benchmark(num_iterations=5, warmup=1)
+    assert results["batch_size"] == 4  # the usual size of SHAPES, which the file remembers
+    assert results["input_shapes"] == {"input": (4, 3, 16, 16)}
+    assert 0 < results["min_ms"] <= results["p50_ms"] <= results["p95_ms"] <= results["p99_ms"]
+    assert results["p99_ms"] <= results["max_ms"]
+    assert results["min_ms"] <= results["avg_latency_ms"] <= results["max_ms"]
+    assert results["throughput_fps"] > 0
+    assert results["device"].startswith("CPU")
+    assert results["engine"] == engine.name
+    assert engine.benchmark(2, warmup=0, batch_size=16)["batch_size"] == 16
+    with pytest.raises(EngineError, match="built for"):
+        engine.benchmark(2, batch_size=17)
+    with pytest.raises(UsageError, match="iterations"):
+        engine.benchmark(0)
+
+
+def test_the_module_stays_as_it_was(kept, network):
+    cls, _ = kept
+    network.train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    with cls(device="cpu") as engine:
+        engine.build_engine_from_pytorch(network, SHAPES)
+        assert network.training
+        network.eval()
+        np.testing.assert_allclose(engine.infer(pictures(2)), expected(network, pictures(2)), atol=1e-5)
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_int8_is_calibrated_near_and_smaller(kept, network, tmp_path):
+    cls, exact = kept
+    path = tmp_path / "int8.engine"
+    with cls(device="cpu", int8_mode=True) as engine:
+        engine.build_engine_from_pytorch(network, SHAPES, path, calibration={"input": pictures(8)})
+        got, wanted = engine.infer(pictures(4, seed=5)), expected(network, pictures(4, seed=5))
+        assert 0 < np.abs(got - wanted).mean() < 0.03 * np.abs(wanted).mean()
+        assert engine.precision == "int8"
+        assert "int8" in engine.name
+    if cls is OnnxEngine:
+        assert ModelQuantizer.measure_model_size(path) < ModelQuantizer.measure_model_size(exact)
+
+
+def test_fp16_on_a_processor_computes_in_fp32_and_says_so(kept, network):
+    cls, path = kept
+    with cls(device="cpu", fp16_mode=True) as engine:
+        engine.load_engine(path)
+        assert engine.precision == "fp32"
+        assert any("fp16_mode has no effect on a CPU" in note for note in engine.notes)
+        np.testing.assert_allclose(engine.infer(pictures(1)), expected(network, pictures(1)), atol=1e-5)
+
+
+def test_several_inputs_and_named_outputs(kept):
+    cls, _ = kept
+    shapes = {name: {"min": (1, 2), "opt": (2, 2), "max": (8, 2)} for name in ("a", "b")}
+    a, b = np.float32([[1, 2], [3, 4], [5, 6]]), np.float32([[1, 1], [2, 2], [3, 3]])
+    with cls(device="cpu") as engine:
+        engine.build_engine_from_pytorch(TwoHeads(), shapes)
+        results = engine.run({"b": b, "a": a})
+        np.testing.assert_array_equal(results["sum"], a + b)
+        np.testing.assert_array_equal(results["difference"], a - b)
+        with pytest.raises(EngineError, match="2 inputs"):
+            engine.infer(a)
+
+
+def test_an_engine_that_holds_nothing_says_what_to_call(kept):
+    cls, path = kept
+    engine = cls(device="cpu")
+    for call in (lambda: engine.infer(pictures()), lambda: engine.benchmark(), lambda: engine.name):
+        with pytest.raises(EngineError, match="nothing is built or loaded"):
+            call()
+    engine.load_engine(path)
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineError, match="nothing is built or loaded"):
+        engine.infer(pictures())
+
+
+def test_files_that_are_no_engines_are_refused(kept, tmp_path):
+    cls, _ = kept
+    engine = cls(device="cpu")
+    with pytest.raises(EngineError, match="no such file"):
+        engine.load_engine(tmp_path / "missing.engine")
+    other = tmp_path / "notes.engine"
+    other.write_text("not an engine")
+    with pytest.raises(EngineError, match=r"notes\.engine"):
+        engine.load_engine(other)
+
+
+def test_a_folder_that_cannot_be_written_is_named(kept, network, tmp_path):
+    cls, _ = kept
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(EngineError, match="cannot be written"), cls(device="cpu") as engine:
+        engine.build_engine_from_pytorch(network, SHAPES, tmp_path / "file" / "tiny.engine")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ({}, "names no input"),
+        ({"input": {"min": (1, 3, 16, 16), "opt": (1, 3, 16, 16)}}, "expected min, opt, max"),
+        ({"input": {"min": (4, 3), "opt": (1, 3), "max": (8, 3)}}, "not in rising order"),
+        ({"input": {"min": (0, 3), "opt": (1, 3), "max": (8, 3)}}, "not in rising order"),
+        ({"input": {"min": "one", "opt": (1, 3), "max": (8, 3)}}, "input_shapes"),
+    ],
+)
+def test_shapes_are_checked_before_anything_is_built(kept, network, shapes, reason):
+    with pytest.raises(UsageError, match=reason):
+        kept[0](device="cpu").build_engine_from_pytorch(network, shapes)
+
+
+def test_a_module_that_does_not_take_the_shapes_says_why(kept, network):
+    shapes = {"input": (2, 5, 16, 16)}
+    with pytest.raises(EngineError, match=r"does not take \[2, 5, 16, 16\]"):
+        kept[0](device="cpu").build_engine_from_pytorch(network, shapes)
+
+
+def test_calibration_and_int8_belong_together(kept, network):
+    cls, _ = kept
+    with pytest.raises(UsageError, match="int8_mode needs calibration"):
+        cls(device="cpu", int8_mode=True).build_engine_from_pytorch(network, SHAPES)
+    with pytest.raises(UsageError, match="is for other; the network takes input"):
+        cls(device="cpu", int8_mode=True).build_engine_from_pytorch(
+            network, SHAPES, calibration={"other": pictures()}
+        )
+    with pytest.raises(UsageError, match="calibration is for int8_mode"):
+        cls(device="cpu").build_engine_from_pytorch(network, SHAPES, calibration={"input": pictures()})
+
+
+@pytest.mark.parametrize("workspace_gb", [0, -1, float("nan")])
+def test_a_workspace_is_a_positive_number(kept, workspace_gb):
+    with pytest.raises(UsageError, match="workspace_gb"):
+        kept[0](device="cpu", workspace_gb=workspace_gb)
+
+
+def test_onnx_networks_run_where_onnx_runs(doubling, tmp_path):
+    path = tmp_path / "doubling.onnx"
+    path.write_bytes(doubling)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for source in (path, str(path), doubling):
+        with OnnxEngine(device="cpu") as engine:
+            assert engine.build_engine_from_onnx(source, output_path=tmp_path / "kept.onnx") is not None
+            np.testing.assert_array_equal(engine.run({"x": x})["twice"], 2 * x)
+            assert engine.benchmark(2, warmup=0)["batch_size"] == 1
+    with pytest.raises(UsageError, match="'y'; the network takes x"):
+        OnnxEngine(device="cpu").build_engine_from_onnx(doubling, {"y": (1, 3)})
+    with pytest.raises(UsageError, match="OnnxEngine and TensorRTEngine"):
+        InductorEngine(device="cpu").build_engine_from_onnx(path)
+
+
+def test_a_quantised_network_is_found_again(network, tmp_path, monkeypatch):
+    needs_onnxscript()
+    calls = []
+    quantize = ModelQuantizer.quantize_int8
+    monkeypatch.setattr(
+        ModelQuantizer, "quantize_int8", staticmethod(lambda *a, **k: calls.append(1) or quantize(*a, **k))
+    )
+    results = []
+    for seed in (0, 0, 1):
+        with OnnxEngine(device="cpu", int8_mode=True, cache_dir=tmp_path) as engine:
+            engine.build_engine_from_pytorch(network, SHAPES, calibration={"input": pictures(seed=seed)})
+            results.append(engine.infer(pictures(1)))
+    assert len(calls) == 2  # other calibration, other network
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_without_onnxscript_its_package_is_named(network, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingDependencyError, match=r"vitascope\[torch\]"):
+        OnnxEngine(device="cpu").build_engine_from_pytorch(network, SHAPES)
+
+
+def test_without_onnx_runtime_for_gpus_auto_takes_the_processor_and_cuda_says_what_to_install(monkeypatch):
+    assert OnnxEngine().device.kind == "cpu"
+
+
+def test_packages_need_a_folder():
+    with pytest.raises(UsageError, match="cache_dir"):
+        InductorEngine(device="cpu", mode="aot")

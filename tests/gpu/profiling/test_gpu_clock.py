@@ -1,0 +1,192 @@
+"""The GPU half of the profiler, on a library whose GPU lags behind the host as told."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+
+import pytest
+
+from vitascope.errors import DeviceError
+from vitascope.gpu import clock as clock_module
+from vitascope.gpu.clock import GpuClock
+from vitascope.gpu.profiling.profiler import Profiler
+
+
+class ScriptedEvents:
+    """Events whose times the test sets; remembers whether the host ever waited."""
+
+    def __init__(self):
+        self.now_ms = 0.0
+        self.through_ms = float("inf")
+        """Up to here the GPU has come."""
+        self.stream = 5
+        self.in_capture = False
+        self.host_waits = 0
+        self.created = 0
+        self.ranges = []
+        self.open_ranges = 0
+
+    def place(self):
+        return 0, self.stream
+
+    def capturing(self):
+        return self.in_capture
+
+    def create(self):
+        self.created += 1
+        return types.SimpleNamespace(at=None)
+
+    def record(self, event):
+        event.at = self.now_ms
+
+    record_idle = record
+
+    def done(self, event):
+        return event.at <= self.through_ms
+
+    def synchronize(self, event):
+        self.host_waits += 1
+
+    def elapsed_ms(self, start, stop):
+        return stop.at - start.at
+
+    def push_range(self, name):
+        self.ranges.append(name)
+        self.open_ranges += 1
+
+    def pop_range(self):
+        self.open_ranges -= 1
+
+
+@pytest.fixture
+def events(monkeypatch):
+    events = ScriptedEvents()
+    monkeypatch.setattr(clock_module, "cupy_events", lambda *, load: events)
+    monkeypatch.setattr(clock_module, "torch_events", lambda *, load: None)
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    return events
+
+
+def work(profiler, events, name, milliseconds):
+    with profiler.profile(name):
+        events.now_ms += milliseconds
+
+
+def test_gpu_time_stands_beside_host_time(events):
+    profiler = Profiler()
+    for milliseconds in (4.0, 2.0, 6.0):
+        work(profiler, events, "network", milliseconds)
+    (row,) = profiler.stats()
+    assert row.gpu.count == row.count == 3
+    assert row.gpu.total_seconds == pytest.approx(12e-3)
+    assert row.gpu.mean_seconds == pytest.approx(4e-3)
+    assert row.gpu.max_seconds == pytest.approx(6e-3)
+    assert row.total_seconds < 4e-3  # the host did not wait for any of it
+    assert profiler.gpu_seconds() == {"network": pytest.approx(12e-3)}
+    assert "gpu ms" in profiler.summary()
+    assert events.ranges == ["network"] * 3
+    assert events.open_ranges == 0
+
+
+def test_the_host_never_waits_while_work_goes_on(events):
+    events.through_ms = -1.0  # the GPU has done nothing yet
+    profiler = Profiler()
+    for _ in range(1000):
+        work(profiler, events, "network", 1.0)
+    assert events.host_waits == 0
+    assert profiler.gpu_seconds() == {"network": pytest.approx(1.0)}
+    assert events.host_waits == 1000  # it was asked for the result
+
+
+def test_events_are_used_again(events):
+    profiler = Profiler()
+    for _ in range(1000):
+        work(profiler, events, "network", 1.0)
+    assert events.created < 200
+
+
+def test_times_lie_on_the_hosts_clock_and_stay_exact_over_hours(events):
+    profiler = Profiler()
+    for _ in range(400):
+        work(profiler, events, "network", 1.0)
+        events.now_ms += 60_000.0  # in float32 an hour has steps of 0.25 ms
+    spans = profiler.spans()
+    starts = [span.gpu.start_seconds for span in spans]
+    for earlier, later in itertools.pairwise(starts):
+        assert later - earlier == pytest.approx(60.001)
+    assert abs(starts[0] - spans[0].began_ns * 1e-9) < 0.5
+    assert {(span.gpu.device, span.gpu.stream) for span in spans} == {(0, 5)}
+
+
+def test_what_waits_for_the_gpu_is_not_timed_on_it(events):
+    profiler = Profiler()
+    with profiler.profile("download", host_only=True):
+        events.now_ms += 5.0
+    assert profiler.gpu_seconds() == {}
+    assert events.ranges == ["download"]
+
+
+def test_inside_a_capture_nothing_is_recorded(events):
+    profiler = Profiler()
+    events.in_capture = True
+    work(profiler, events, "network", 1.0)
+    assert events.created == 0
+    events.in_capture = False
+    work(profiler, events, "network", 1.0)
+    (row,) = profiler.stats()
+    assert (row.count, row.gpu.count) == (2, 1)
+
+
+def test_what_fails_is_not_asked_for_its_time(events):
+    profiler = Profiler()
+    with pytest.raises(MemoryError), profiler.profile("network"):
+        raise MemoryError
+    assert profiler.gpu_seconds() == {}
+    assert events.open_ranges == 0
+    created = events.created
+    work(profiler, events, "network", 1.0)
+    assert events.created == created + 1  # its start serves again
+    assert profiler.gpu_seconds() == {"network": pytest.approx(1e-3)}
+
+
+def test_the_processor_alone_where_that_is_asked_for(events):
+    profiler = Profiler(device="cpu")
+    work(profiler, events, "network", 1.0)
+    assert events.created == 0
+    assert profiler.gpu_seconds() == {}
+
+
+def test_asking_for_a_gpu_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(clock_module, "cupy_events", lambda *, load: None)
+    monkeypatch.setattr(clock_module, "torch_events", lambda *, load: None)
+    with pytest.raises(DeviceError, match="device='cpu'"):
+        Profiler(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("cupy_stream", "torch_stream", "expected"),
+    [(0, 0, "cupy"), (7, 0, "cupy"), (0, 9, "torch"), (7, 9, "cupy")],
+)
+def test_of_two_libraries_that_one_is_timed_whose_stream_is_set(
+    monkeypatch, cupy_stream, torch_stream, expected
+):
+    both = {"cupy": ScriptedEvents(), "torch": ScriptedEvents()}
+    both["cupy"].stream, both["torch"].stream = cupy_stream, torch_stream
+    monkeypatch.setattr(clock_module, "cupy_events", lambda *, load: both["cupy"])
+    monkeypatch.setattr(clock_module, "torch_events", lambda *, load: both["torch"])
+    for name in both:
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    assert GpuClock().library() is both[expected]
+
+
+def test_a_library_that_starts_later_is_noticed(monkeypatch):
+    late = ScriptedEvents()
+    answers = iter([None, late])
+    monkeypatch.setattr(clock_module, "torch_events", lambda *, load: next(answers))
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    clock = GpuClock()
+    assert clock.library() is None
+    assert clock.library() is late

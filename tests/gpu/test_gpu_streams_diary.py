@@ -1,0 +1,160 @@
+"""Which CUDA stream waits for which, told by a stand-in for CuPy that keeps a diary; the kernels are the references."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from watched_runs import watched
+
+from fake_cupy import FakeArray, fake_cupy
+from vitascope import device as device_module
+from vitascope.device import Device
+from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor, PrefetchDataLoader
+from vitascope.gpu.kernels import resize_normalize_cuda
+from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.memory import pinned_pool
+
+RGB = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+
+
+class OnFakeGpu(FakeArray):
+    """Also says on which GPU it is."""
+
+    device = SimpleNamespace(id=0)
+
+
+OnFakeGpu.__module__ = "cupy"
+
+
+class StackOfThread(threading.local):
+    """The current stream belongs to a thread."""
+
+    def __init__(self, default):
+        self.streams = [default]
+
+    def append(self, stream):
+        self.streams.append(stream)
+
+    def pop(self):
+        return self.streams.pop()
+
+    def __getitem__(self, index):
+        return self.streams[index]
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    fake = fake_cupy()
+    fake.asarray = lambda array, *_: (
+        array if isinstance(array, FakeArray) else np.array(array).view(OnFakeGpu)
+    )
+    fake.empty = lambda shape, dtype=np.float32: np.full(shape, 77, dtype).view(OnFakeGpu)
+    fake.stack = lambda arrays: np.stack(arrays).view(OnFakeGpu)
+    fake.cuda.runtime.deviceSynchronize = lambda: None
+    fake.cuda.get_elapsed_time = lambda start, stop: 1.0
+    stream = fake.cuda.Stream
+    stream.current = StackOfThread(stream.current[0])
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(pinned_pool, "_SHARED", {})  # no other test is to be lent memory of this one
+    monkeypatch.setattr(device_module, "_gpu_device", lambda index: Device("cuda", "Fake GPU", index))
+
+    def reference(images, gain, offset, *, shape, out, **options):
+        made = resize_normalize(
+            images.view(np.ndarray), mean=-offset / gain, std=1 / gain, scale=1.0, **options
+        )
+        fake.diary.append(("kernel", stream.current[-1].ptr))
+        if out is None:
+            return made.view(OnFakeGpu)
+        out[...] = made
+        return out
+
+    monkeypatch.setattr(resize_normalize_cuda, "launch_resize_normalize", reference)
+    return fake
+
+
+def place(diary, entry):
+    assert entry in diary, diary
+    return diary.index(entry)
+
+
+def test_an_asynchronous_call_runs_behind_the_callers_stream_and_the_caller_behind_it(cupy):
+    with CUDAKernelProcessor(device="cuda", stream_count=2) as gpu, cupy.cuda.Stream() as mine:
+        frame = cupy.asarray(RGB)
+        pending = [gpu.fused_preprocess(frame, (8, 8), async_exec=True) for _ in range(3)]
+        results = [result.wait() for result in pending]
+    diary = cupy.diary
+    lanes = [entry[1] for entry in diary if entry[0] == "kernel"]
+    assert lanes[0] == lanes[2] != lanes[1]  # two streams, in turn
+    assert mine.ptr not in lanes
+    # The caller's stream records, the lane waits for that, computes and records; then the caller waits.
+    recorded = next(entry for entry in diary if entry[:2] == ("record", mine.ptr))
+    waited = place(diary, ("wait", lanes[0], recorded[2]))
+    computed = diary.index(("kernel", lanes[0]))
+    assert waited < computed
+    behind = next(entry for entry in diary[computed:] if entry[:2] == ("record", lanes[0]))
+    assert place(diary, ("wait", mine.ptr, behind[2])) > diary.index(behind)
+    assert not any(entry[0] == "host waits" and entry[1] == recorded[2] for entry in diary)
+    for result in results:
+        assert isinstance(result, FakeArray)
+
+
+def test_a_call_on_the_gpu_stays_on_the_callers_stream_and_does_not_wait(cupy):
+    with CUDAKernelProcessor(device="cuda") as gpu, cupy.cuda.Stream() as mine:
+        gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))
+        assert cupy.diary == [("kernel", mine.ptr)]
+
+
+@pytest.mark.parametrize("async_exec", [False, True])
+def test_a_picture_of_the_host_goes_up_and_its_result_comes_down(cupy, async_exec):
+    out = np.full((1, 3, 8, 8), np.nan, np.float32)
+    with CUDAKernelProcessor(device="cuda") as gpu, CUDAKernelProcessor(device="cpu") as host:
+        for target in (None, out):
+            result = gpu.fused_preprocess(RGB, (8, 8), out=target, async_exec=async_exec)
+            result = result.wait() if async_exec else result
+            assert type(result) is np.ndarray
+            np.testing.assert_allclose(result, host.fused_preprocess(RGB, (8, 8)), atol=1e-5)
+        assert result is out
+
+
+def test_the_network_waits_for_every_picture_of_its_batch(cupy):
+    """A batch is read behind the events of the pictures in it, on another stream than they were made on."""
+
+    def model(batch):
+        cupy.diary.append(("network", cupy.cuda.get_current_stream().ptr))
+        return batch * 2
+
+    config = {"batch_size": 3, "timeout_ms": 60_000, "preprocess_streams": 2}
+
+    def run():
+        with AsyncPipeline(model, config, device="cuda", target_size=(8, 8)) as pipeline:
+            for n in range(6):
+                pipeline.submit_frame(RGB, n)
+            return [pipeline.get_result(timeout_s=20) for _ in range(6)]
+
+    results = watched(run)
+    assert [result.frame_id for result in results] == list(range(6))
+    assert all(type(result.data) is np.ndarray for result in results)
+    diary = cupy.diary
+    (network,) = {entry[1] for entry in diary if entry[0] == "network"}
+    makers = {entry[1] for entry in diary if entry[0] == "kernel"}
+    assert network not in makers
+    made = {entry[2] for entry in diary if entry[0] == "record" and entry[1] in makers}
+    first, second = (n for n, entry in enumerate(diary) if entry[0] == "network")
+    waits = [
+        n for n, entry in enumerate(diary) if entry[0] == "wait" and entry[1] == network and entry[2] in made
+    ]
+    assert sum(n < first for n in waits) == 3
+    assert sum(first < n < second for n in waits) == 3
+
+
+def test_a_prefetched_batch_is_read_behind_its_copy(cupy):
+    with cupy.cuda.Stream() as mine:
+        for sample, name in PrefetchDataLoader([(RGB, "a"), (RGB, "b")], "cuda"):
+            assert isinstance(sample, FakeArray)
+            copied = [entry for entry in cupy.diary if entry[0] == "record" and entry[1] != mine.ptr]
+            waited = {entry[2] for entry in cupy.diary if entry[0] == "wait" and entry[1] == mine.ptr}
+            assert {entry[2] for entry in copied[: 1 + (name == "b")]} <= waited

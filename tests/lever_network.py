@@ -1,0 +1,104 @@
+"""A network of any size with a memory in the plane, and frames to show it: what the levers are tested with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pictures import solid_frame
+from vitascope.frames import PIXEL_FORMATS
+from vitascope.gpu.interchange import to_cupy, to_numpy
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.models.state_windows import each_part
+
+FMT = PIXEL_FORMATS["yuv420p"]
+EYE = (128, 192)
+
+
+class TrailState:
+    """What was bright one frame ago, at half size: [E, h / 2, w / 2]."""
+
+    def __init__(self):
+        self.seen = None
+
+    def reset(self):
+        self.seen = None
+
+    def window(self, parts):
+        state = TrailState()
+        if self.seen is not None:
+            ((seen, places),) = each_part([self.seen], parts)
+            state.seen = np.stack([seen[eye, at.rows, at.columns] for eye, at in enumerate(places)])
+        return state
+
+    def put(self, parts, state):
+        ((seen, places),) = each_part([self.seen.copy()], parts)
+        for eye, at in enumerate(places):
+            seen[eye, at.rows, at.columns] = state.seen[eye]
+        self.seen = seen
+
+    def arrays(self):
+        return [] if self.seen is None else [to_numpy(self.seen)]
+
+    def restore(self, arrays):
+        self.seen = arrays[0].copy()
+
+
+class TrailNetwork:
+    """Sees people where the picture is bright, and half of them where it was a frame ago.
+
+    Takes NumPy or CuPy pictures, and gives what it takes: NumPy's functions leave CuPy's arrays to CuPy. Every sample
+    is judged by itself and its own memory: a part gives what the whole gives there.
+    """
+
+    name = "trail"
+    engine_name = "trail"
+    side_multiple = 16
+
+    def __init__(self, *, recurrent=True, size=EYE):
+        self.recurrent = recurrent
+        self.size = size
+        self.calls = []
+
+    def input_for(self, region_size):
+        return NetworkInput(self.size, "NCHW")
+
+    def new_state(self):
+        return TrailState()
+
+    def infer(self, images, state):
+        self.calls.append(tuple(images.shape))
+        answers = []
+        for picture in images:
+            bright = np.clip((picture.mean(axis=1) - 0.4) * 5, 0, 1)
+            small = bright[:, ::2, ::2]
+            before = np.zeros_like(small)
+            if state.seen is not None and self.recurrent:
+                before = to_cupy(state.seen) if is_on_gpu(small) else state.seen
+            trail = before.repeat(2, axis=1).repeat(2, axis=2)[:, : bright.shape[1], : bright.shape[2]]
+            offset = np.maximum(bright, trail / 2).astype(np.float32)
+            state.seen = small.astype(np.float32)
+            answers.append(MatteEstimate(gain=np.zeros_like(offset)[:, None], offset=offset[:, None]))
+        return answers
+
+    def close(self):
+        pass
+
+
+def frame_of(spots, *, index=0, eyes=1, size=EYE, noise=0.0, seed=0):
+    """Dark, with bright squares; two eyes side by side see the same rows.
+
+    Args:
+        spots: (eye, x, y, side) each, in luma samples of an eye.
+    """
+    height, width = size
+    frame = solid_frame(FMT, (height, width * eyes), (0.1, 0.1, 0.1))
+    luma = frame.planes[0].astype(np.float64)
+    for eye, x, y, side in spots:
+        luma[max(y, 0) : y + side, eye * width + max(x, 0) : eye * width + min(x + side, width)] = 220
+    if noise:
+        luma += np.random.default_rng(seed + index).normal(0, noise, luma.shape)
+    planes = (np.clip(luma, 16, 235).astype(np.uint8), *frame.planes[1:])
+    return replace(frame.with_planes(planes), index=index)

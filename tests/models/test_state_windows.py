@@ -1,0 +1,139 @@
+"""A memory that lies in the plane: parts of it, copies of it, and going on from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skimage import data
+
+from vitascope.gpu.kernels.region import Region
+from vitascope.models.network import SpatialState, StatelessState
+from vitascope.models.rvm import RvmNetwork, RvmState
+from vitascope.models.state_windows import at_level
+
+SIZE = (80, 112)
+
+
+def rvm_state(eyes=2, size=SIZE):
+    state, (height, width) = RvmState(), size
+    state.tensors = []
+    for level, channels in enumerate((3, 2, 2, 1), start=1):
+        shape = (eyes, channels, -(-height // 2**level), -(-width // 2**level))
+        state.tensors.append(np.random.default_rng(level).random(shape, np.float32))
+    return state
+
+
+def torch_state():
+    torch = pytest.importorskip("torch")
+    from vitascope.models.rvm_torch import RvmTorchState
+
+    state = RvmTorchState()
+    state.tensors = tuple(torch.from_numpy(a.transpose(0, 2, 3, 1).copy()) for a in rvm_state().tensors)
+    return state
+
+
+STATES = {"onnx": rvm_state, "torch": torch_state}
+
+
+@given(
+    y=st.integers(0, 20), x=st.integers(0, 20),
+    height=st.integers(1, 100), width=st.integers(1, 100), level=st.integers(1, 4),
+)  # fmt: skip
+def test_a_part_has_a_share_of_every_level(y, x, height, width, level):
+    at = at_level(Region(16 * x, 16 * y, width, height), level)
+    step = 2**level
+    assert (at.x * step, at.y * step) == (16 * x, 16 * y)
+    assert (at.width - 1) * step < width <= at.width * step
+    assert (at.height - 1) * step < height <= at.height * step
+
+
+def test_a_part_begins_with_a_sample_of_every_level():
+    with pytest.raises(ValueError, match="multiple of 16"):
+        at_level(Region(8, 0, 16, 16), 4)
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_parts_are_cut_out_and_put_back(kind):
+    state = STATES[kind]()
+    before = [array.copy() for array in state.arrays()]
+    parts = [Region(16, 32, 48, 48), Region(64, 32, 48, 48)]
+    part = state.window(parts)
+    assert isinstance(state, SpatialState)
+    axis = 2 if kind == "onnx" else 1
+    assert [array.shape[axis] for array in part.arrays()] == [24, 12, 6, 3]
+    part.restore([array + 1 for array in part.arrays()])
+    state.put(parts, part)
+    for now, old in zip(state.arrays(), before, strict=True):
+        changed = now - old
+        assert set(np.unique(changed.round(4))) == {0.0, 1.0}
+        assert changed.mean() == pytest.approx(48 * 48 / (SIZE[0] * SIZE[1]), abs=1e-6)
+    state.put(parts, STATES[kind]().window(parts))
+    assert all(np.array_equal(now, old) for now, old in zip(state.arrays(), before, strict=True))
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_an_empty_memory_has_empty_parts(kind):
+    state = STATES[kind]()
+    part = state.window([Region(0, 0, 16, 16)] * 2)
+    state.reset()
+    assert state.arrays() == []
+    assert state.window([Region(0, 0, 16, 16)] * 2).arrays() == []
+    with pytest.raises(ValueError, match="empty"):
+        state.put([Region(0, 0, 16, 16)] * 2, part)
+    assert not isinstance(StatelessState(), SpatialState)
+
+
+def pictures(steps, size=(64, 96)):
+    rng = np.random.default_rng(0)
+    small = rng.random((steps, 1, 3, size[0] // 8, size[1] // 8), np.float32)
+    return np.ascontiguousarray(small.repeat(8, axis=3).repeat(8, axis=4))
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def network(request, rvm_model_path):
+    if request.param == "onnx":
+        made = RvmNetwork(rvm_model_path)
+    else:
+        pytest.importorskip("torch")
+        from vitascope.models.rvm_torch import RvmTorchNetwork
+
+        made = RvmTorchNetwork(rvm_model_path, device="cpu", precision="fp32")
+    yield made
+    made.close()
+
+
+def test_a_copied_memory_goes_on_as_the_first_would(network):
+    images = pictures(5)
+    state = network.new_state()
+    network.infer(images[:3], state)
+    copy = network.new_state()
+    copy.restore(state.arrays())
+    straight, resumed = network.infer(images[3:], state), network.infer(images[3:], copy)
+    for one, other in zip(straight, resumed, strict=True):
+        assert np.array_equal(one.gain, other.gain)
+        assert np.array_equal(one.offset, other.offset)
+
+
+def test_a_part_of_the_memory_fits_the_part_of_the_picture(network):
+    """The network's own global pooling sees less of a part, so answers are close and not equal."""
+    picture = data.astronaut()[:352:2, ::2].transpose(2, 0, 1).astype(np.float32) / 255
+    images = np.ascontiguousarray(np.broadcast_to(picture, (6, 1, *picture.shape)))
+    parts = [Region(32, 0, 192, 176)]
+    cut = np.ascontiguousarray(images[5:, ..., 32:224])
+
+    def alpha(estimate, rgb):
+        grey = rgb.mean(axis=1)
+        return np.clip(estimate.gain[:, 3] * grey + estimate.offset[:, 3], 0, 1)
+
+    state = network.new_state()
+    network.infer(images[:5], state)
+    part = state.window(parts)
+    with_memory = alpha(network.infer(cut, part)[0], cut[0])
+    without = alpha(network.infer(cut, network.new_state())[0], cut[0])
+    state.put(parts, part)
+    network.infer(images[5:], state)
+    whole = alpha(network.infer(images[5:], state)[0], images[5])[..., 32:224]
+    assert np.abs(with_memory - whole).mean() < 0.03
+    assert np.abs(with_memory - whole).mean() < np.abs(without - whole).mean() / 2

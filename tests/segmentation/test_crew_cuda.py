@@ -1,0 +1,107 @@
+"""Several GPUs that share a film, and two processes on one GPU, which no user can ask for but one machine can test."""
+
+from __future__ import annotations
+
+import av
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from vitascope.config import load_settings
+from vitascope.errors import DeviceError
+from vitascope.segmentation import crew as crew_module
+from vitascope.segmentation.crew_plan import plan_crew
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.segmentation.worker_pool import WorkerPlan
+
+pytestmark = pytest.mark.cuda
+
+FRAMES = 240
+FLAGS = {"model.name": "rvm", "output.codec": "ffv1", "gpu.device": "cuda"}
+
+
+def swaying(n: int):
+    rgb = np.roll(data.astronaut()[:384, 40:424], round(24 * np.sin(n / 9)), axis=1)
+    return np.ascontiguousarray(rgb)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(
+        tmp_path_factory.mktemp("crew") / "in.mp4",
+        width=384,
+        height=384,
+        frame_count=FRAMES,
+        paint=swaying,
+        audio="aac",
+        codec="libx265",
+        codec_options={"x265-params": "keyint=24:log-level=none"},
+    )
+
+
+def mattes(path):
+    with av.open(str(path)) as container:
+        return [(f.pts, f.to_ndarray(format="gray").astype(int)) for f in container.decode(video=0)]
+
+
+def write(clip, out, **flags):
+    with Segmenter(settings=FLAGS | {key.replace("__", "."): v for key, v in flags.items()}) as segmenter:
+        return segmenter.write(clip, [("mask", out)])
+
+
+def worst_difference(ours, theirs):
+    ours, theirs = mattes(ours), mattes(theirs)
+    assert [pts for pts, _ in ours] == [pts for pts, _ in theirs]
+    assert len(ours) == FRAMES
+    return max(np.abs(a - b).mean() for (_, a), (_, b) in zip(ours, theirs, strict=True))
+
+
+@pytest.fixture(scope="module")
+def alone(clip, tmp_path_factory, rvm_model_path):
+    """The mask that one GPU in this process writes."""
+    out = tmp_path_factory.mktemp("alone") / "mask.mkv"
+    write(clip, out)
+    return out
+
+
+def test_a_list_of_one_is_that_gpu(clip, alone, tmp_path):
+    report = write(clip, tmp_path / "mask.mkv", gpu__device_ids="0")
+    assert "GPU 0" in report.device
+    assert "process" not in report.device
+    assert worst_difference(tmp_path / "mask.mkv", alone) <= 0.5
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(clip, tmp_path):
+    with pytest.raises(DeviceError, match="there is no GPU 200"):
+        write(clip, tmp_path / "mask.mkv", gpu__device_ids="0,200")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_processes_on_one_gpu(clip, alone, tmp_path, monkeypatch, count):
+    def plan(_):
+        loaded = load_settings(flags=FLAGS | {"gpu.device_ids": "0,1"})
+        only = plan_crew(loaded)[0].loaded
+        return [WorkerPlan(f"process {n} of GPU 0", only) for n in range(count)]
+
+    monkeypatch.setattr(crew_module, "plan_crew", plan)
+    monkeypatch.setattr("vitascope.segmentation.segmenter.works_in_processes", lambda _: True)
+    report = write(clip, tmp_path / "mask.mkv", processing__overlap_frames=48)
+    assert f"{count} of {count} processes" in report.device
+    assert report.frame_count == FRAMES
+    assert report.gpu.span_seconds["network"] > 0
+    assert "nvdec" in report.decoder
+    assert worst_difference(tmp_path / "mask.mkv", alone) <= 2.0
+
+
+def test_two_gpus(clip, alone, tmp_path):
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two GPUs; this machine has one")
+    report = write(clip, tmp_path / "mask.mkv", gpu__device_ids="0,1", processing__overlap_frames=48)
+    assert "2 of 2 processes" in report.device
+    assert "GPU 0" in report.device
+    assert "GPU 1" in report.device
+    assert worst_difference(tmp_path / "mask.mkv", alone) <= 2.0

@@ -1,0 +1,100 @@
+"""The examples of the GPU toolkit do what they show, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch):
+    """Load one by name, as ``python examples/NAME.py`` finds it and its neighbours."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def test_basic_usage(example, capsys):
+    output = example("gpu_basic_usage").main(device="cpu", engine="inductor")
+    assert output.shape == (1, 2, 256, 256)
+    assert "inference" in capsys.readouterr().out
+
+
+def test_a_model_becomes_an_engine(example, capsys):
+    results = example("engine_conversion").main(device="cpu", engine="inductor", iterations=2)
+    assert results["avg_latency_ms"] > 0
+    assert results["throughput_fps"] > 0
+    assert "Average latency: " in capsys.readouterr().out
+
+
+def test_dynamic_batching(example, capsys):
+    responses = example("dynamic_batching").main(device="cpu", frames=8)
+    assert all(response.latency_ms > 0 and response.batch_size >= 1 for response in responses)
+    assert "Batch size: 1" in capsys.readouterr().out
+
+
+def test_a_video_through_the_pipeline(example, capsys):
+    results, stats = example("async_video").main(device="cpu", frames=10)
+    assert [result.frame_id for result in results] == list(range(10))
+    assert all(result.data.shape == (128, 256) and result.data.dtype == np.uint8 for result in results)
+    assert stats.fps > 0
+    assert f"Bottleneck: {stats.bottleneck_stage}" in capsys.readouterr().out
+
+
+def test_memory(example, capsys):
+    ratio, sizes = example("memory_optimization").main(device="cpu", epochs=3)
+    assert ratio == pytest.approx(2, abs=0.1)
+    assert len(sizes) == 3
+    assert "VRAM: " in capsys.readouterr().out
+
+
+def test_memory_that_is_used_again(example, capsys):
+    found = example("gpu_memory").main(device="cpu", frames=10)
+    assert found.mean_levels == [number + 16.0 for number in range(10)]
+    assert found.pinned_allocations <= 4
+    assert found.device_allocations == 3
+    assert found.peak_bytes > 0
+    assert found.hit_rate == 1
+    assert "threads left: 0" in capsys.readouterr().out
+
+
+def test_the_demo_runs_the_whole_toolkit(example, capsys):
+    demo = example("gpu_optimization_demo")
+    found = demo.main(device="cpu", engine="inductor", frames=12)
+    assert "in flight the same: True" in found["kernels"]
+    assert "the same buffer again: True; from disk: True" in found["memory"]
+    assert "in order: True" in found["pipeline"]
+    assert "12 prepared, 12 brought" in found["pieces"]
+    from vitascope import gpu
+
+    text = (EXAMPLES / "gpu_optimization_demo.py").read_text(encoding="utf-8")
+    left_out = {name for name in gpu.__all__ if name not in text}
+    # Opened by the engines' own names, and what comes back from a batcher.
+    assert left_out <= {"TensorRTEngine", "InductorEngine", "OnnxEngine", "open_engine", "InferenceResponse"}
+    assert "toolkit: " in capsys.readouterr().out
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gpu_basic_usage", {"engine": "inductor"}),
+        ("engine_conversion", {"engine": "inductor", "iterations": 5}),
+        ("dynamic_batching", {}),
+        ("async_video", {"frames": 30}),
+        ("memory_optimization", {}),
+        ("gpu_memory", {}),
+        ("gpu_optimization_demo", {}),
+    ],
+)
+def test_on_a_gpu(example, name, options):
+    example(name).main(device="cuda", **options)
