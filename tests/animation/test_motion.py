@@ -111,3 +111,20 @@ def test_smoothing_calms_pose_and_expression_apart(mesh):
 def test_windows_have_a_least(mesh):
     with pytest.raises(UsageError, match="at least 1"):
         estimator(mesh, pose_window=0)
+
+
+def test_motion_names_the_neutral_and_its_picture(mesh):
+    following = estimator(mesh)
+    pictures = [np.full((4, 4, 3), level, np.uint8) for level in range(4)]
+    first, second, third = (made_face(mesh, seconds=at) for at in (0.0, 0.1, 0.2))
+    motion = following.update(first, pts_seconds=0.0, driver_rgb=pictures[0])
+    assert motion.neutral_face is first
+    assert motion.neutral_rgb is pictures[0]
+    motion = following.update(second, pts_seconds=0.1, driver_rgb=pictures[1])
+    assert motion.neutral_rgb is pictures[0]
+    assert following.set_neutral()
+    motion = following.update(third, pts_seconds=0.2, driver_rgb=pictures[2])
+    assert motion.neutral_face is second
+    assert motion.neutral_rgb is pictures[1]
+    assert following.set_neutral(third, rgb=pictures[3])
+    assert following.update(third, pts_seconds=0.3, driver_rgb=pictures[2]).neutral_rgb is pictures[3]

@@ -136,3 +136,23 @@ def test_opencv_opens_a_film_as_it_would_a_camera(tmp_path: object) -> None:
     assert np.abs(rgb[8, 16].astype(int) - [200, 60, 30]).max() < 12
     assert capture.read() is None
     capture.close()
+
+
+def test_without_reading_ahead_pictures_come_one_by_one_and_the_camera_is_found_again() -> None:
+    captures = [ScriptedCapture(), ScriptedCapture()]
+    opened: list[ScriptedCapture] = []
+
+    def open_one() -> Capture:
+        opened.append(captures[len(opened)])
+        return opened[-1]
+
+    with Camera(open_one, retry_seconds=0.001, reads_ahead=False) as camera:
+        captures[0].give(1, 2, None)
+        pictures = [camera.take(timeout_seconds=0.1) for _ in range(3)]
+        assert [None if one is None else int(one.rgb[0, 0, 0]) for one in pictures] == [1, 2, None]
+        assert [one.is_first for one in pictures if one is not None] == [True, False]
+        captures[1].give(3)
+        again = camera.take(timeout_seconds=0.1)
+        assert again is not None and again.is_first and again.index == 2
+    assert camera.take() is None
+    assert captures[0].is_closed and captures[1].is_closed

@@ -102,6 +102,7 @@ def open_driver(
     end_seconds: float | None = None,
     max_corrupt_frames: int = 25,
     keep_pictures: bool = False,
+    prefetch_frames: int = 3,
 ) -> VideoDriver | RecordedDriver:
     """Open a driver by what the file is.
 
@@ -114,6 +115,7 @@ def open_driver(
         end_seconds: Leave out what comes from here on.
         max_corrupt_frames: Damaged pictures that are skipped.
         keep_pictures: Hand the driver's pictures on, for animators that read them.
+        prefetch_frames: Pictures that are decoded ahead of the tracker.
 
     Raises:
         InputError: The file cannot be read.
@@ -130,6 +132,7 @@ def open_driver(
         end_seconds=end_seconds,
         max_corrupt_frames=max_corrupt_frames,
         keep_pictures=keep_pictures,
+        prefetch_frames=prefetch_frames,
     )
 
 
@@ -199,6 +202,7 @@ class VideoDriver:
         end_seconds: Leave out what comes from here on.
         max_corrupt_frames: Damaged pictures that are skipped.
         keep_pictures: Hand the pictures on.
+        prefetch_frames: Pictures that are decoded ahead of the tracker.
 
     Raises:
         InputError: The file cannot be read.
@@ -216,7 +220,9 @@ class VideoDriver:
         end_seconds: float | None = None,
         max_corrupt_frames: int = 25,
         keep_pictures: bool = False,
+        prefetch_frames: int = 3,
     ) -> None:
+        self._prefetch = QueueLimits(items=max(prefetch_frames, 1))
         self.path = path
         self._reader: VideoReader = open_video(
             path,
@@ -275,7 +281,7 @@ class VideoDriver:
         """Decode, track, and make motion of it."""
         rotation = self._reader.info.rotation_degrees
         return [
-            Source("decode", iter(self._reader), output=_QUEUE),
+            Source("decode", iter(self._reader), output=self._prefetch),
             Map("track", lambda frame: self._track(frame, rotation), output=_QUEUE),
             Group("motion", _MotionMaker(self._estimator, self._options.neutral), output=_QUEUE),
         ]
@@ -327,9 +333,11 @@ class _MotionMaker:
         return [seen.face for seen in self._held or () if seen.face is not None]
 
     def _let_out(self, *, keep_waiting: bool) -> list[Driven]:
-        held, faces = self._held or [], self._faces()
-        if faces:
-            self._estimator.set_neutral(min(faces, key=neutral_score))
+        held = self._held or []
+        scored = [(neutral_score(seen.face), seen) for seen in held if seen.face is not None]
+        if scored:
+            _, best = min(scored, key=lambda pair: pair[0])
+            self._estimator.set_neutral(best.face, rgb=best.rgb)
         self._held = [] if keep_waiting else None
         return [self._made(seen) for seen in held]
 

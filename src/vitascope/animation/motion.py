@@ -36,8 +36,8 @@ AUTO_SECONDS = 2.0
 
 # Smoothing of a still head and face; beta lets motion through. Units a second: radians and head widths, centimetres.
 _POSE_BETA = 6.0
-_EXPRESSION_BETA = 1.5
-_WEIGHT_BETA = 6.0
+_EXPRESSION_BETA = 5.0
+_WEIGHT_BETA = 12.0
 _FAST_HZ = 6.0
 """Cutoff of the speed that opens the filters of a face: in the 0.15 seconds of a blink 1 Hz would notice nothing."""
 
@@ -82,9 +82,12 @@ class MotionEstimator:
         self._mode: Neutral = neutral
         self._frame_rate = frame_rate
         self._neutral: FaceReading | None = None
-        self._best: tuple[float, TrackedFace] | None = None
+        self._neutral_face: TrackedFace | None = None
+        self._neutral_rgb: RgbPicture | None = None
+        self._best: tuple[float, TrackedFace, RgbPicture | None] | None = None
         self._auto_until = -math.inf
         self._current: TrackedFace | None = None
+        self._current_rgb: RgbPicture | None = None
         self._shown = FaceMotion()
         self._fade_from: FaceMotion | None = None
         self._fade_start = 0.0
@@ -116,20 +119,22 @@ class MotionEstimator:
         """True once a face was taken for neutral."""
         return self._neutral is not None
 
-    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+    def set_neutral(self, face: TrackedFace | None = None, *, rgb: RgbPicture | None = None) -> bool:
         """Take a face for neutral from now on, smoothly.
 
         Args:
             face: Which; the one seen now when omitted.
+            rgb: The picture that the face was tracked in, for animators that read it.
 
         Returns:
             False when no face is seen now.
         """
-        chosen = face or self._current
-        if chosen is None:
+        if face is None:
+            face, rgb = self._current, self._current_rgb
+        if face is None:
             return False
         self._mode = "first"
-        self._take_neutral(chosen)
+        self._take_neutral(face, rgb)
         return True
 
     def find_neutral(self) -> bool:
@@ -138,25 +143,26 @@ class MotionEstimator:
         Returns:
             False when no face was seen yet.
         """
-        return self._best is not None and self.set_neutral(self._best[1])
+        return self._best is not None and self.set_neutral(self._best[1], rgb=self._best[2])
 
-    def _take_neutral(self, face: TrackedFace) -> None:
+    def _take_neutral(self, face: TrackedFace, rgb: RgbPicture | None) -> None:
         if self._neutral is not None:
             self._begin_fade(self._shown.pts_seconds)
         self._neutral = read_face(self._mesh, face)
+        self._neutral_face, self._neutral_rgb = face, rgb
 
-    def _watch(self, face: TrackedFace) -> None:
+    def _watch(self, face: TrackedFace, rgb: RgbPicture | None) -> None:
         """Keep the best face seen; in the first moments of ``auto`` take it for neutral."""
         score = neutral_score(face)
         if self._neutral is None:
-            self._best = (score, face)
+            self._best = (score, face, rgb)
             self._auto_until = face.pts_seconds + AUTO_SECONDS if self._mode == "auto" else -math.inf
-            self._take_neutral(face)
+            self._take_neutral(face, rgb)
         elif self._best is None or score < self._best[0]:
             clearly = self._best is None or score < 0.7 * self._best[0]
-            self._best = (score, face)
+            self._best = (score, face, rgb)
             if self._mode == "auto" and clearly and face.pts_seconds <= self._auto_until:
-                self._take_neutral(face)
+                self._take_neutral(face, rgb)
 
     # --- pictures in order ------------------------------------------------------------------------------------------
 
@@ -182,16 +188,17 @@ class MotionEstimator:
             if self._neutral is not None:
                 self._begin_fade(pts_seconds)
         self._lost_since = None
-        self._current = face
-        self._watch(face)
+        self._current, self._current_rgb = face, driver_rgb
+        self._watch(face, driver_rgb)
         assert self._neutral is not None  # _watch took one
         motion = motion_between(self._neutral, read_face(self._mesh, face), face=face, driver_rgb=driver_rgb)
+        motion = replace(motion, neutral_face=self._neutral_face, neutral_rgb=self._neutral_rgb)
         motion = self._smoothed(motion, pts_seconds)
         self._shown = self._faded(motion, pts_seconds)
         return self._shown
 
     def _lost(self, pts_seconds: float) -> FaceMotion:
-        self._current = None
+        self._current = self._current_rgb = None
         if self._lost_since is None:
             self._lost_since = pts_seconds
             self._fade_from = self._shown

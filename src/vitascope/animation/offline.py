@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
+from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import Driven, RecordedDriver, TrackingOptions, VideoDriver, open_driver
 from vitascope.animation.face import Animator, RgbPicture
-from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.mesh.deform import Gains
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
+from vitascope.animation.opening import open_animator
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.animation.portrait import Portrait, load_portrait
 from vitascope.animation.report import AnimateReport, WrittenFile
-from vitascope.animation.tracking import FaceTracker, require_mediapipe
-from vitascope.config import LoadedSettings, Settings
+from vitascope.animation.tracking import require_mediapipe
+from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.pipeline import Pipeline
@@ -30,7 +29,7 @@ from vitascope.media.output_clock import FrameTime
 from vitascope.media.writer import VideoWriter
 from vitascope.models.store import ModelStore
 
-__all__ = ["MODEL_NAME", "Started", "animate_file", "gains_of", "open_mesh_animator", "tracking_options"]
+__all__ = ["MODEL_NAME", "Started", "animate_file", "tracking_options"]
 
 MODEL_NAME = "face-landmarker"
 """In the catalogue of models."""
@@ -47,19 +46,6 @@ class Started:
     expected_frame_count: int | None
 
 
-def gains_of(settings: Settings) -> Gains:
-    """How strongly the portrait follows, from ``animation``."""
-    wanted = settings.animation
-    return Gains(
-        expression=wanted.expression,
-        pose=wanted.pose,
-        brows=wanted.brows,
-        eyes=wanted.eyes,
-        gaze=wanted.gaze,
-        mouth=wanted.mouth,
-    )
-
-
 def tracking_options(settings: Settings) -> TrackingOptions:
     """How the driver is followed, from ``tracking`` and ``animation.neutral``."""
     wanted = settings.tracking
@@ -72,28 +58,6 @@ def tracking_options(settings: Settings) -> TrackingOptions:
         min_confidence=wanted.min_confidence,
         neutral=settings.animation.neutral,
     )
-
-
-def open_mesh_animator(
-    portrait: Portrait, *, mesh: CanonicalMesh, model: Path, settings: Settings
-) -> MeshAnimator:
-    """The mesh animator with its portrait, as the settings want it.
-
-    Args:
-        portrait: From ``load_portrait``.
-        mesh: The canonical face.
-        model: The file ``face_landmarker.task``, for ``animation.calibrate``.
-        settings: Of the run.
-
-    Raises:
-        InputError: The portrait's face is too small.
-    """
-    animator = MeshAnimator(mesh, gains=gains_of(settings))
-    animator.set_portrait(portrait.rgb, face=portrait.face)
-    if settings.animation.calibrate:
-        with FaceTracker(model, mode="image", min_confidence=0.3) as tracker:
-            animator.calibrate(lambda rgb: next(iter(tracker.find(rgb)), None))
-    return animator
 
 
 def animate_file(
@@ -146,7 +110,14 @@ def animate_file(
     )
     face = _even(face)
     with ExitStack() as stack:
-        animator = stack.enter_context(open_mesh_animator(face, mesh=mesh, model=model, settings=settings))
+        opened = open_animator(
+            face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
+        )
+        animator = opened.animator
+        if animator.needs_driver_picture and driver.suffix.lower() == MOTION_SUFFIX:
+            raise UsageError(
+                f"{driver}: recorded motion has no pictures, which LivePortrait needs; take --animator mesh"
+            )
         source = open_driver(
             driver,
             mesh=mesh,
@@ -156,6 +127,7 @@ def animate_file(
             end_seconds=settings.video.end_seconds,
             max_corrupt_frames=settings.video.max_corrupt_frames,
             keep_pictures=animator.needs_driver_picture,
+            prefetch_frames=settings.performance.prefetch_frames,
         )
         stack.enter_context(source)
         writer = stack.enter_context(_open_writer(out, face.rgb, source, settings))
@@ -192,7 +164,7 @@ def animate_file(
         files=tuple(files),
         frame_count=job.frame_count,
         lost_count=job.lost_count,
-        notes=(*face.notes, *replaced),
+        notes=(*face.notes, *opened.notes, *replaced),
         profile=loaded.profile,
         wall_seconds=perf_counter() - began,
         pipeline=measured,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from vitascope.config import Codec, FlagValue, load_settings, vitascope_home
+from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import UsageError
 
 __all__ = ["animate"]
@@ -21,11 +21,16 @@ def animate(
     /,
     *,
     driver: Annotated[str, Parameter(alias="-d")],
-    out: Annotated[Path, Parameter(alias="-o", metavar="PATH")],
+    out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH")] = None,
+    sink: Annotated[list[str] | None, _Many] = None,
     record: Annotated[Path | None, Parameter(metavar="PATH")] = None,
     profile: str | None = None,
     config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
     set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    animator: Literal["auto", "mesh", "liveportrait"] | None = None,
+    gpu_id: int | None = None,
+    fp16: Annotated[bool | None, Parameter(negative="")] = None,
+    batch_size: int | None = None,
     expression: float | None = None,
     pose: float | None = None,
     face: str | None = None,
@@ -36,22 +41,30 @@ def animate(
     preset: str | None = None,
     start: str | None = None,
     end: str | None = None,
+    duration: float | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> None:
-    """Let a portrait move like a face in a video, or like recorded motion.
+    """Let a portrait move like a face in a video, like recorded motion, or live like the face before a camera.
 
     Examples: vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4 (with the driver's sound); vitascope animate
-    portrait.jpg --driver talk.mp4 -o out.mp4 --record talk.motion (keeps the motion for other portraits).
+    portrait.jpg --driver talk.mp4 -o out.mp4 --record talk.motion (keeps the motion for other portraits); vitascope
+    animate portrait.jpg --driver 0 --sink window --sink virtualcam (live; the key R shows a report, Q quits).
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
-        driver: A video of a face, or a .motion file.
+        driver: A video of a face, a .motion file, or a camera: its number from 0, or an address.
         out: The film; without a suffix, a folder of pictures.
+        sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
+            may be repeated. A video or recording is then played at its own pace.
         record: Also keep the driver's motion, in a .motion file.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example animation.gaze=0.5; see vitascope config show.
+        animator: What moves the portrait: the mesh, LivePortrait, or auto.
+        gpu_id: Number of the GPU that animates.
+        fp16: Compute LivePortrait in half precision.
+        batch_size: Driving frames for each call of the network; live runs take one at a time.
         expression: Strength of what the face does; 1 is the driver's own.
         pose: Strength of what the head does.
         face: Which face of the portrait moves: largest, or its number from the left, from 0.
@@ -62,10 +75,15 @@ def animate(
         preset: The encoder's own preset, for example veryfast.
         start: Where the driver begins: seconds, or 1:30, or 0:01:30.5.
         end: Where the driver stops.
+        duration: Stop a live run after so many seconds.
         json: Print the report for machines.
         quiet: Print nothing but errors.
     """
     given = {
+        "animation.animator": ("--animator", animator),
+        "animation.gpu_id": ("--gpu-id", gpu_id),
+        "animation.use_half_precision": ("--fp16", fp16),
+        "animation.batch_size": ("--batch-size", batch_size),
         "animation.expression": ("--expression", expression),
         "animation.pose": ("--pose", pose),
         "animation.face": ("--face", face),
@@ -79,10 +97,24 @@ def animate(
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
-    if driver.isdigit() and not Path(driver).exists():
+    if sink and out is not None:
         raise UsageError(
-            f"--driver {driver}: cameras come with the live animator; give a video or a .motion file"
+            "--out writes a file as fast as it can, --sink shows pictures live; take --sink file:PATH for both"
         )
+    if not sink and out is None:
+        raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
+    if sink:
+        _live(portrait, driver, sink, loaded, record=record, duration=duration, json=json, quiet=quiet)
+        return
+    assert out is not None  # or sinks, see above
+    from vitascope.media.camera import is_camera
+
+    if is_camera(driver):
+        raise UsageError(
+            f"--driver {driver}: a camera has no end; show it with --sink, for example --sink file:out.mp4"
+        )
+    if duration is not None:
+        raise UsageError("--duration is for live runs; --end says where a driver's file stops")
     # Imported here so that --help and usage errors do not wait for codecs.
     from vitascope.animation.examples import find_example
     from vitascope.animation.offline import animate_file
@@ -115,3 +147,48 @@ def animate(
         page.print_json(data=report.to_dict())
     elif not quiet:
         page.print("\n".join(summarise(report)))
+
+
+def _live(
+    portrait: Path,
+    driver: str,
+    sinks: list[str],
+    loaded: LoadedSettings,
+    *,
+    record: Path | None,
+    duration: float | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from vitascope.animation.examples import find_example
+    from vitascope.animation.live.report import summarise_live
+    from vitascope.animation.live.run import animate_live
+    from vitascope.media.camera import is_camera
+    from vitascope.models.store import ModelStore
+    from vitascope.observe.keys import PressedKeys
+
+    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+
+    def say(line: str) -> None:
+        if not quiet:
+            screen.print(line)
+
+    named = driver if is_camera(driver) else str(find_example(Path(driver)))
+    with PressedKeys() as keys:
+        report = animate_live(
+            find_example(portrait),
+            named,
+            sinks,
+            loaded=loaded,
+            store=ModelStore(vitascope_home()),
+            record=record,
+            seconds=duration,
+            on_session=lambda session: keys.hand_to(session.controls.press, at_interrupt=session.stop),
+            on_report=lambda so_far: say("\n".join(summarise_live(so_far))),
+            on_message=say,
+        )
+    if json:
+        page.print_json(data=report.to_dict())
+    elif not quiet:
+        page.print("\n".join(summarise_live(report)))

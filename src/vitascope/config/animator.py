@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from vitascope.config.section import Arrival, Section, setting
-from vitascope.config.values import BatchRange, FaceChoice
+from vitascope.config.values import BatchRange, FaceChoice, FilePath
 
 __all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings"]
 
@@ -13,22 +13,27 @@ __all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings"]
 class AnimationSettings(Section):
     """``animation``: how the portrait follows, and the network that moves it."""
 
-    gpu_id: int = setting(
-        0, "Number of the GPU that animates, counted from 0.", arrives_with=Arrival.ANIMATOR, ge=0, le=255
+    animator: Literal["auto", "mesh", "liveportrait"] = setting(
+        "auto",
+        "What moves the portrait: the mesh, LivePortrait's networks, or auto: these where weights and a GPU are there.",
     )
+    liveportrait_folder: FilePath | None = setting(
+        None, "Folder of LivePortrait's weights; null is liveportrait below VITASCOPE_HOME."
+    )
+    gpu_id: int = setting(0, "Number of the GPU that animates, counted from 0.", ge=0, le=255)
     batch_size: BatchRange = setting(
         BatchRange(1, 1),
         "Driving frames for each call of the network; more raises throughput and latency.",
         arrives_with=Arrival.ANIMATOR,
     )
     inference_precision: Literal["fp32", "fp16", "int8"] = setting(
-        "fp16", "Arithmetic of the animator's networks.", arrives_with=Arrival.ANIMATOR
+        "fp16", "Arithmetic of LivePortrait's networks, but for the one that reads motion: that is fp32."
     )
     use_half_precision: bool = setting(
-        True, "Keep the animator's weights and activations in fp16.", arrives_with=Arrival.ANIMATOR
+        True, "Keep LivePortrait's weights and activations in fp16; false is fp32, whatever the precision says."
     )
     enable_tensorrt: bool = setting(
-        False, "Run the animator's networks as TensorRT engines.", arrives_with=Arrival.ANIMATOR
+        False, "Run the animator's networks as TensorRT engines; LivePortrait's cannot, and say so."
     )
     expression: float = setting(
         1.0, "Strength of everything the face does; 1 is the driver's own.", ge=0, le=4

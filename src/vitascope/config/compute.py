@@ -187,35 +187,32 @@ class PerformanceSettings(Section):
         False, "Measure at the start and choose batch size and queues.", arrives_with=Arrival.TUNING
     )
     frame_skip_enabled: bool = setting(
-        False, "Let a live run skip driving frames when it falls behind.", arrives_with=Arrival.ANIMATOR
+        False, "Show the last picture again while a live driver barely moves, instead of animating anew."
     )
     frame_skip_threshold: float = setting(
         0.92,
-        "Share of target_fps, 0 to 1, below which a live run skips driving frames.",
-        arrives_with=Arrival.ANIMATOR,
+        "Similarity of two driver's pictures, 0 to 1, from which on the driver barely moved.",
         gt=0,
         le=1,
     )
     prefetch_frames: int = setting(
-        3, "Driving frames that are read ahead.", arrives_with=Arrival.ANIMATOR, ge=0, le=1000
+        3, "Pictures of a driver's file that are decoded ahead of the tracker.", ge=0, le=1000
     )
     gpu_memory_fraction: float = setting(
         0.85,
-        "Share of the GPU's memory that the animator may use, 0 to 1.",
-        arrives_with=Arrival.ANIMATOR,
+        "Share of the GPU's memory that LivePortrait may use, 0 to 1.",
         gt=0,
         le=1,
     )
     clear_cache_interval: int = setting(
         200,
-        "Frames between releases of unused GPU memory; 0 never releases.",
-        arrives_with=Arrival.ANIMATOR,
+        "Pictures of LivePortrait between releases of unused GPU memory; 0 never releases.",
         ge=0,
         le=1_000_000_000,
     )
     use_async_capture: bool = setting(
-        True, "Read the camera in a thread of its own.", arrives_with=Arrival.ANIMATOR
+        True, "Read the camera in a thread of its own, so that the newest picture is always there."
     )
     use_async_output: bool = setting(
-        True, "Write to display, file or network in a thread of its own.", arrives_with=Arrival.ANIMATOR
+        True, "Give each live output a thread of its own, so that none waits for another."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from vitascope.errors import InputError
 
-__all__ = ["Camera", "CameraPicture", "Capture", "open_capture"]
+__all__ = ["Camera", "CameraPicture", "Capture", "is_camera", "open_capture"]
 
 _RETRY_SECONDS = 1.0
 """Between attempts to find a camera again."""
@@ -49,6 +50,11 @@ class Capture(Protocol):
     def close(self) -> None:
         """Give it back."""
         ...
+
+
+def is_camera(name: str) -> bool:
+    """True for what names a camera and not a file: a number, or an address."""
+    return (name.isdecimal() and not Path(name).exists()) or "://" in name or name.startswith("/dev/")
 
 
 class _OpenCvCapture:
@@ -109,6 +115,7 @@ class Camera:
         open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
         on_state: Told, from the reading thread, when the camera goes and when it is back.
         retry_seconds: Between attempts to find it again.
+        reads_ahead: False reads only when a picture is taken, without a thread: what the driver buffered comes first.
     """
 
     def __init__(
@@ -117,7 +124,10 @@ class Camera:
         *,
         on_state: Callable[[CameraState], object] | None = None,
         retry_seconds: float = _RETRY_SECONDS,
+        reads_ahead: bool = True,
     ) -> None:
+        self._reads_ahead = reads_ahead
+        self._capture: Capture | None = None
         self._open_one = open_one
         self._on_state = on_state
         self._retry_seconds = retry_seconds
@@ -152,6 +162,8 @@ class Camera:
         Returns:
             None when none came in time, or the camera was closed.
         """
+        if not self._reads_ahead:
+            return self._take_directly(timeout_seconds)
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None or self._is_stopped, timeout_seconds)
             taken, self._newest = self._newest, None
@@ -165,6 +177,9 @@ class Camera:
         """
         capture = self._open_one()
         self._is_stopped = False
+        if not self._reads_ahead:
+            self._capture = capture
+            return self
         self._thread = threading.Thread(
             target=self._read, args=(capture,), name="vitascope-camera", daemon=True
         )
@@ -180,6 +195,34 @@ class Camera:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_SILENCE_SECONDS)
+        if self._capture is not None:
+            self._capture.close()
+
+    def _take_directly(self, timeout_seconds: float | None) -> CameraPicture | None:
+        if self._is_stopped:
+            return None
+        if self._capture is None:
+            with self._changed:
+                wait = (
+                    self._retry_seconds
+                    if timeout_seconds is None
+                    else min(timeout_seconds, self._retry_seconds)
+                )
+                self._changed.wait_for(lambda: self._is_stopped, wait)
+            try:
+                self._capture = self._open_one()
+            except InputError:
+                return None
+        rgb = self._capture.read()
+        if rgb is None:
+            self._capture.close()
+            self._capture = None
+            self._enter_state("lost")
+            return None
+        picture = CameraPicture(rgb, monotonic(), self._captured, self._state == "lost")
+        self._captured += 1
+        self._enter_state("connected")
+        return picture
 
     def _read(self, capture: Capture | None) -> None:
         while capture is not None:

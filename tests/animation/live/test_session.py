@@ -373,6 +373,8 @@ def test_the_verdict_names_what_is_poor() -> None:
     from dataclasses import replace
 
     poor = replace(live.result, target_fps=60, captured=40, seconds=1.0)
-    assert verdict(poor)[0].startswith("poor: 2 fps; ")
+    assert verdict(poor)[0].startswith("poor: 2 fps of 40 possible; ")
+    limited = replace(live.result, target_fps=60, captured=2, seconds=1.0)
+    assert verdict(limited)[0] == "fair: 2 fps of 60 wanted; the driver gives no more"
     assert "poor: 38 of 40 pictures dropped" in verdict(poor)
     assert live.result.to_dict()["frames_per_second"] == live.result.frames_per_second

@@ -11,10 +11,10 @@ import pytest
 
 from vitascope.animation.face import FaceMotion, RgbPicture
 from vitascope.animation.live.background import GREEN, GreenScreen
-from vitascope.animation.live.run import is_camera
 from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.motion_file import write_motion
 from vitascope.errors import InputError
+from vitascope.media.camera import is_camera
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 
@@ -106,7 +106,6 @@ def test_a_recording_is_replayed_at_its_pace(tmp_path: Path) -> None:
         for index in range(3):
             picture = source.take(timeout_seconds=1)
             assert picture is not None and picture.captured_seconds == pytest.approx(50 + index / 10)
-            assert source.track(picture.rgb, pts_seconds=0) is None
             assert source.update(None, pts_seconds=0).scale == pytest.approx(1 + index / 10, abs=1e-3)
         assert source.take(timeout_seconds=0.01) is None
         clock.now += 10

@@ -151,3 +151,22 @@ def test_closing_twice_and_before_starting_does_nothing() -> None:
     outlet.close()
     outlet.close()
     assert outlet.report().state == "closed"
+
+
+def test_without_a_thread_nothing_is_dropped_and_failures_stay_inside() -> None:
+    sink = ScriptedSink()
+    outlet = SinkOutlet(sink, MADE, threaded=False)
+    with outlet:
+        for index in range(3):
+            outlet.offer(make_picture(index))
+        assert sink.taken == [0, 1, 2]
+        sink.fails_in = "send"
+        outlet.offer(make_picture(3))
+        assert outlet.report().state == "failed"
+        outlet.offer(make_picture(4))
+    assert sink.taken == [0, 1, 2]
+    assert outlet.report().dropped == 0
+    sink.fails_in = ""
+    with outlet:
+        outlet.offer(make_picture(5))
+    assert (sink.taken[-1], outlet.report().state, sink.closed) == (5, "closed", 1)

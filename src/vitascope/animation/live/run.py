@@ -15,17 +15,17 @@ from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, PictureSource, Tracker
 from vitascope.animation.live.sources import FilmSource, ReplaySource
-from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion import MotionEstimator
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
-from vitascope.animation.offline import MODEL_NAME, gains_of, open_mesh_animator, tracking_options
+from vitascope.animation.offline import MODEL_NAME, tracking_options
+from vitascope.animation.opening import open_animator
 from vitascope.animation.portrait import load_portrait
 from vitascope.animation.tracking import FaceTracker, require_mediapipe
-from vitascope.config import LoadedSettings
+from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.errors import UsageError
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.camera import Camera, open_capture
+from vitascope.media.camera import Camera, is_camera, open_capture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.registry import make_sink
 from vitascope.media.sinks.sink import Sink, SinkFormat
@@ -33,12 +33,7 @@ from vitascope.media.sinks.window import WindowSink
 from vitascope.models.selfie import SelfieNetwork
 from vitascope.models.store import ModelStore
 
-__all__ = ["animate_live", "is_camera"]
-
-
-def is_camera(driver: str) -> bool:
-    """True for what names a camera and not a file: a number, or an address."""
-    return (driver.isdecimal() and not Path(driver).exists()) or "://" in driver or driver.startswith("/dev/")
+__all__ = ["animate_live"]
 
 
 def animate_live(
@@ -106,13 +101,22 @@ def animate_live(
         if isinstance(sink, WindowSink):
             sink.on_key = controls.press
     with ExitStack() as stack:
-        animator = stack.enter_context(open_mesh_animator(face, mesh=mesh, model=model, settings=settings))
+        opened = open_animator(
+            face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
+        )
+        if replays and opened.animator.needs_driver_picture:
+            raise UsageError(
+                f"{driver}: recorded motion has no pictures, which LivePortrait needs; take --animator mesh"
+            )
+        for note in (*face.notes, *opened.notes):
+            if on_message is not None:
+                on_message(note)
         source: PictureSource
-        tracker: Tracker
+        tracker: Tracker | None = None
         estimator: Estimator
         if replays:
             replay = stack.enter_context(ReplaySource(Path(driver)))
-            source = tracker = estimator = replay
+            source = estimator = replay
         else:
             source = _open_pictures(driver, loaded, on_message)
             stack.enter_context(source)
@@ -135,12 +139,15 @@ def animate_live(
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
         stack.callback(selfie.close)
         made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
-        outlets = [stack.enter_context(_outlet(sink, made, on_message)) for sink in made_sinks]
+        outlets = [
+            stack.enter_context(_outlet(sink, made, on_message, threaded=performance.use_async_output))
+            for sink in made_sinks
+        ]
         session = LiveSession(
             source,
             tracker=tracker,
             estimator=estimator,
-            animator=animator,
+            animator=opened.animator,
             size=(width, height),
             outlets=outlets,
             controls=controls,
@@ -153,7 +160,7 @@ def animate_live(
             mirror=Mirror(mesh),
             on_background=GreenScreen(selfie),
             recorder=recorder,
-            set_strength=partial(_set_strength, animator, loaded),
+            set_strength=opened.set_gains,
             on_report=on_report,
             on_message=on_message,
             sampler=stack.enter_context(UtilisationSampler()),
@@ -172,22 +179,22 @@ def _open_pictures(
 ) -> Camera | FilmSource:
     if not is_camera(driver):
         return FilmSource(Path(driver))
+    performance = loaded.settings.performance
     source = int(driver) if driver.isdecimal() else driver
     lines = {"lost": f"camera {driver} is gone; waiting for it", "connected": f"camera {driver} is there"}
     tell = None if on_message is None else (lambda state: on_message(lines[state]))
     return Camera(
-        partial(open_capture, source, frame_rate=loaded.settings.performance.target_fps), on_state=tell
+        partial(open_capture, source, frame_rate=performance.target_fps),
+        on_state=tell,
+        reads_ahead=performance.use_async_capture,
     )
 
 
-def _outlet(sink: Sink, made: SinkFormat, on_message: Callable[[str], object] | None) -> SinkOutlet:
+def _outlet(
+    sink: Sink, made: SinkFormat, on_message: Callable[[str], object] | None, *, threaded: bool
+) -> SinkOutlet:
     def tell(outlet: SinkOutlet, error: Exception) -> None:
         if on_message is not None:
             on_message(f"{outlet.name} stopped: {' '.join(str(error).split())}")
 
-    return SinkOutlet(sink, made, on_failure=tell)
-
-
-def _set_strength(animator: MeshAnimator, loaded: LoadedSettings, strength: float) -> None:
-    gains = gains_of(loaded.settings)
-    animator.gains = replace(gains, expression=gains.expression * strength, pose=gains.pose * strength)
+    return SinkOutlet(sink, made, on_failure=tell, threaded=threaded)

@@ -128,7 +128,7 @@ class LiveSession:
 
     Args:
         source: The camera.
-        tracker: Finds the driver's face.
+        tracker: Finds the driver's face; None where motion comes without pictures.
         estimator: Makes motion of it.
         animator: With its portrait set.
         size: (width, height) of its pictures.
@@ -148,7 +148,7 @@ class LiveSession:
         self,
         source: PictureSource,
         *,
-        tracker: Tracker,
+        tracker: Tracker | None,
         estimator: Estimator,
         animator: Animator,
         size: tuple[int, int],
@@ -250,11 +250,12 @@ class LiveSession:
         if self._barely_moved(picture):
             return _Seen(picture, self._last_motion, True)
         seconds = picture.captured_seconds
-        face = self._tracker.track(picture.rgb, pts_seconds=seconds)
+        face = None
+        if self._tracker is not None:
+            face = self._tracker.track(picture.rgb, pts_seconds=seconds)
+            self._lost += face is None
         if face is not None and picture.is_first:
             face = replace(face, is_new=True)
-        if face is None:
-            self._lost += 1
         rgb = picture.rgb if self._animator.needs_driver_picture else None
         motion = self._estimator.update(face, pts_seconds=seconds, driver_rgb=rgb)
         if self._recorder is not None:
@@ -278,7 +279,7 @@ class LiveSession:
 
     def _barely_moved(self, picture: CameraPicture) -> bool:
         wanted = self._options.skip_similarity
-        if wanted is None:
+        if wanted is None or self._tracker is None:
             return False
         thumbnail = np.asarray(cv2.resize(picture.rgb, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.uint8)
         before = self._last_thumbnail

@@ -98,7 +98,7 @@ class FilmSource:
 
 
 class ReplaySource:
-    """Recorded motion at its own pace: camera, tracker and estimator in one. A context manager.
+    """Recorded motion at its own pace: camera and estimator in one. A context manager.
 
     Args:
         path: A ``.motion`` file.
@@ -154,11 +154,6 @@ class ReplaySource:
     def _when(self, row: FaceMotion) -> float:
         assert self._began is not None  # of the first row
         return self._began + row.pts_seconds - self._first_pts
-
-    def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
-        """None: nobody is seen."""
-        del rgb, pts_seconds
-        return None
 
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None

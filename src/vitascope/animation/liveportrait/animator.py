@@ -57,11 +57,19 @@ class LivePortraitAnimator:
         networks: Owned, and closed with this.
         gains: How much of the driver's motion the portrait makes.
         stitches: Keep the shoulders where they are; without it the whole square moves with the head.
+        release_every: Pictures between releases of unused GPU memory; 0 never releases.
     """
 
     def __init__(
-        self, networks: LivePortraitNetworks, *, gains: MotionGains | None = None, stitches: bool = True
+        self,
+        networks: LivePortraitNetworks,
+        *,
+        gains: MotionGains | None = None,
+        stitches: bool = True,
+        release_every: int = 0,
     ) -> None:
+        self._release_every = release_every
+        self._count = 0
         self.gains = gains or MotionGains()
         """May be changed between pictures."""
         self._networks = networks
@@ -114,6 +122,9 @@ class LivePortraitAnimator:
             driving = self._driven(portrait, motion)
             painted = self._networks.paint(portrait.volume, driving, portrait.keypoints)
             out[portrait.paste.box] = portrait.paste.into(painted).cpu().numpy()
+        self._count += 1
+        if self._release_every and self._count % self._release_every == 0:
+            self._networks.release_idle_memory()
         return out
 
     def _driven(self, portrait: _Portrait, motion: FaceMotion) -> Tensor:

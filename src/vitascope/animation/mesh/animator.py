@@ -27,7 +27,7 @@ from vitascope.animation.mesh.layers import Patch, patch_around, read_at, to_hos
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.raster import MapGrid, draw_triangles
 from vitascope.animation.mesh.response import Response, measure_response
-from vitascope.animation.mesh.rig import PortraitRig, build_rig
+from vitascope.animation.mesh.rig import SPOKES, PortraitRig, build_rig
 from vitascope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ __all__ = ["MeshAnimator"]
 _ROWS_A_FACE = 100
 """Rows of the map between hairline and chin: the mesh's triangles are about 3 rows high there."""
 _COARSER = 4
+_NEAR_TRIANGLES = 2 * SPOKES * 4
+"""Of the innermost rings, which are drawn as finely as the face: a chin that drops presses them together."""
 _ROWS_A_FEATURE = 28
 """Rows of the finer map of an eye or a mouth at rest, whose lids and lips are finer than that."""
 _NEAR_FEATURE_CM = 2.2
@@ -235,7 +237,8 @@ class MeshAnimator:
         big = _enlarged(around, _COARSER)
         first = _COARSER - 1
         coarse = np.ascontiguousarray(big[first : first + grid.height, first : first + grid.width])
-        draw_triangles(bent.sources, bent.places, skin, grid=grid, into=coarse)
+        near = np.concatenate((rig.rings.triangles[-_NEAR_TRIANGLES:], skin))
+        draw_triangles(bent.sources, bent.places, near, grid=grid, into=coarse)
         return coarse
 
     def _draw_patches(self, portrait: _Portrait, bent: Bent, coarse: FloatArray, out: RgbPicture) -> None:

@@ -27,14 +27,13 @@ _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
 _MOST_MORE = {
-    "jawOpen": 0.42,
+    "jawOpen": 0.45,
     "mouthSmileLeft": 0.5,
     "mouthSmileRight": 0.5,
     "eyeBlinkRight": 0.3,
     "eyeBlinkLeft": 0.3,
 }
 """Most strength that is added to what the driver's own movement gives."""
-_MOST_LESS = 0.05
 _NOTICED = (0.03, 0.15)
 """Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
 
@@ -51,7 +50,7 @@ class _Curve:
 
 
 class Response:
-    """What a portrait needs more, or less, of an expression.
+    """What a portrait needs more of an expression.
 
     Args:
         basis: Displacements of expressions.
@@ -86,7 +85,7 @@ class Response:
         at_rest = float(curve.readings[0])
         wanted = curve.strength_for(at_rest + change * (1 - at_rest))
         weight = min((change - _NOTICED[0]) / (_NOTICED[1] - _NOTICED[0]), 1.0)
-        return weight * min(max(wanted - max(now, 0.0), -_MOST_LESS), _MOST_MORE[name])
+        return weight * min(max(wanted - max(now, 0.0), 0.0), _MOST_MORE[name])
 
 
 def _parted(displacement: FloatArray) -> float:

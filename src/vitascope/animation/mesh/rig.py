@@ -13,7 +13,7 @@ from vitascope.animation.landmarks import EYES, FACE_OVAL, NOSE_TIP
 from vitascope.animation.reading import FaceReading, read_face
 from vitascope.errors import InputError
 
-__all__ = ["GRAZING", "PortraitRig", "Rings", "build_rig"]
+__all__ = ["GRAZING", "SPOKES", "PortraitRig", "Rings", "build_rig"]
 
 SPOKES = len(FACE_OVAL)
 

@@ -45,6 +45,7 @@ class SinkOutlet:
         sink: Used by the thread alone.
         made: What it will be given.
         on_failure: Told, from the thread, when the sink fails; it can be started again.
+        threaded: False works in ``offer``, in the caller's thread: nothing is dropped, and a slow sink holds up all.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class SinkOutlet:
         made: SinkFormat,
         *,
         on_failure: Callable[[SinkOutlet, Exception], object] | None = None,
+        threaded: bool = True,
     ) -> None:
+        self._threaded = threaded
         self._sink = sink
         self._made = made
         self._on_failure = on_failure
@@ -80,13 +83,20 @@ class SinkOutlet:
         with self._lock:
             self._begin()
             self._state = "starting"
+            if not self._threaded:
+                self._guarded(self._open)
+                return
             self._thread = threading.Thread(target=self._run, name=f"vitascope-sink-{self.name}", daemon=True)
             self._thread.start()
 
     def offer(self, picture: LivePicture) -> None:
         """Hand over a picture without waiting; one that was not taken yet is dropped. A failed sink takes none."""
-        if self._state in ("starting", "running"):
+        if self._state not in ("starting", "running"):
+            return
+        if self._threaded:
             self._queue.put(picture)
+        else:
+            self._guarded(lambda: self._take(picture))
 
     def close(self, *, timeout_seconds: float = 10.0) -> None:
         """Let the sink take what waits, finish, and join its thread.
@@ -100,6 +110,8 @@ class SinkOutlet:
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None:
+            if not self._threaded and self._state == "running":
+                self._finish()
             return
         self._queue.end()
         thread.join(timeout_seconds)
@@ -120,13 +132,26 @@ class SinkOutlet:
         )
 
     def _run(self) -> None:
+        self._guarded(self._open)
+        if self.error is None:
+            self._guarded(self._take_all)
+        self._finish()
+
+    def _open(self) -> None:
+        self._sink.open(self._made)
+        self._state = "running"
+
+    def _take_all(self) -> None:
+        while not isinstance(taken := self._queue.get(), Mark):
+            self._take(taken[1])
+
+    def _guarded(self, work: Callable[[], object]) -> None:
         try:
-            self._sink.open(self._made)
-            self._state = "running"
-            while not isinstance(taken := self._queue.get(), Mark):
-                self._take(taken[1])
+            work()
         except Exception as error:  # whatever its library raises, the other sinks go on
             self._fail(error)
+
+    def _finish(self) -> None:
         try:
             self._sink.close()
         except Exception as error:

@@ -1,0 +1,184 @@
+"""The animator that the settings ask for, with its portrait."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.face import Animator
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Gains
+from vitascope.animation.portrait import Portrait
+from vitascope.animation.tracking import FaceTracker
+from vitascope.config import LoadedSettings, Settings
+from vitascope.device import select_device
+from vitascope.errors import EngineError, MissingDependencyError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    from vitascope.animation.liveportrait.animator import LivePortraitAnimator
+
+__all__ = ["OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
+
+_FOLDER = "liveportrait"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAnimator:
+    """An animator with its portrait, and what the user should know of the choice."""
+
+    animator: Animator
+    set_gains: SetGains
+    notes: tuple[str, ...] = ()
+
+
+class SetGains:
+    """Changes how strongly an animator follows.
+
+    Args:
+        animator: One of ours.
+        gains: From the settings.
+    """
+
+    def __init__(self, animator: MeshAnimator | LivePortraitAnimator, gains: Gains) -> None:
+        self._animator = animator
+        self._gains = gains
+
+    def __call__(self, strength: float) -> None:
+        """Multiply the gains of the settings."""
+        pose, expression = self._gains.pose * strength, self._gains.expression * strength
+        if isinstance(self._animator, MeshAnimator):
+            self._animator.gains = replace(self._gains, pose=pose, expression=expression)
+        else:
+            self._animator.gains = replace(self._animator.gains, pose=pose, expression=expression)
+
+
+def gains_of(settings: Settings) -> Gains:
+    """How strongly the portrait follows, from ``animation``."""
+    wanted = settings.animation
+    return Gains(
+        expression=wanted.expression,
+        pose=wanted.pose,
+        brows=wanted.brows,
+        eyes=wanted.eyes,
+        gaze=wanted.gaze,
+        mouth=wanted.mouth,
+    )
+
+
+def liveportrait_folder(settings: Settings, home: Path) -> Path:
+    """Where LivePortrait's weights are looked for: the setting's folder, else ``liveportrait`` below the home."""
+    wanted = settings.animation.liveportrait_folder
+    return home / _FOLDER if wanted is None else Path(wanted)
+
+
+def open_animator(
+    portrait: Portrait,
+    *,
+    mesh: CanonicalMesh,
+    model: Path,
+    loaded: LoadedSettings,
+    home: Path,
+    stack: ExitStack,
+) -> OpenedAnimator:
+    """Open the animator of ``animation.animator`` and give it its portrait.
+
+    ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh.
+
+    Args:
+        portrait: From ``load_portrait``.
+        mesh: The canonical face.
+        model: The file ``face_landmarker.task``, for ``animation.calibrate``.
+        loaded: Settings.
+        home: The product's own folder.
+        stack: Closes the animator.
+
+    Raises:
+        UsageError: Settings that no animator can follow.
+        InputError: The portrait's face is too small.
+        ModelError: LivePortrait was asked for, and its weights are missing or damaged.
+        MissingDependencyError: LivePortrait was asked for without PyTorch.
+        DeviceError: There is no such GPU.
+    """
+    settings = loaded.settings
+    wanted = settings.animation.animator
+    if wanted == "liveportrait" or (wanted == "auto" and _can_take_liveportrait(settings, home)):
+        return _open_liveportrait(portrait, loaded, home, stack)
+    animator = stack.enter_context(MeshAnimator(mesh, gains=gains_of(settings)))
+    animator.set_portrait(portrait.rgb, face=portrait.face)
+    if settings.animation.calibrate:
+        with FaceTracker(model, mode="image", min_confidence=0.3) as tracker:
+            animator.calibrate(lambda rgb: next(iter(tracker.find(rgb)), None))
+    return OpenedAnimator(animator, SetGains(animator, gains_of(settings)), _ignored_by_mesh(loaded))
+
+
+def _can_take_liveportrait(settings: Settings, home: Path) -> bool:
+    return (
+        liveportrait_folder(settings, home).is_dir()
+        and importlib.util.find_spec("torch") is not None
+        and settings.gpu.device != "cpu"
+        and select_device("auto", index=settings.animation.gpu_id).kind == "cuda"
+    )
+
+
+def _open_liveportrait(
+    portrait: Portrait, loaded: LoadedSettings, home: Path, stack: ExitStack
+) -> OpenedAnimator:
+    settings = loaded.settings
+    wanted = settings.animation
+    if wanted.enable_tensorrt:
+        raise EngineError(
+            "animation.enable_tensorrt: TensorRT has no 5-D grid sampling, which LivePortrait warps with; leave it off "
+            "(its networks run as CUDA graphs, with kernels of their own)"
+        )
+    if wanted.inference_precision == "int8":
+        raise UsageError(
+            "animation.inference_precision: LivePortrait's networks are not quantised; fp16 or fp32"
+        )
+    try:
+        from vitascope.animation.liveportrait.animator import LivePortraitAnimator
+        from vitascope.models.liveportrait.keypoints import MotionGains
+        from vitascope.models.liveportrait.networks import LivePortraitNetworks
+    except ImportError as error:
+        raise MissingDependencyError("LivePortrait needs PyTorch: pip install 'vitascope[torch]'") from error
+    folder = liveportrait_folder(settings, home)
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder}: LivePortrait's weights are looked for there; fetch the folder `liveportrait` of "
+            "https://huggingface.co/KlingTeam/LivePortrait, or name it with animation.liveportrait_folder"
+        )
+    device = select_device(settings.gpu.device, index=wanted.gpu_id)
+    half = wanted.use_half_precision and wanted.inference_precision == "fp16"
+    if device.kind == "cuda":
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(settings.performance.gpu_memory_fraction, device.index)
+    networks = LivePortraitNetworks.open(
+        folder, device=device, mode="compile" if device.kind == "cuda" else "eager", half_precision=half
+    )
+    gains = gains_of(settings)
+    animator = stack.enter_context(
+        LivePortraitAnimator(
+            networks,
+            gains=MotionGains(pose=gains.pose, expression=gains.expression),
+            release_every=settings.performance.clear_cache_interval,
+        )
+    )
+    animator.set_portrait(portrait.rgb, face=portrait.face)
+    notes = [] if device.kind == "cuda" else ["LivePortrait takes some 20 seconds a picture on a processor"]
+    for key in ("brows", "eyes", "gaze", "mouth"):
+        if loaded.origin(f"animation.{key}").explicit:
+            notes.append(f"animation.{key} has no effect on LivePortrait, which moves the face as a whole")
+    return OpenedAnimator(animator, SetGains(animator, gains), tuple(notes))
+
+
+def _ignored_by_mesh(loaded: LoadedSettings) -> tuple[str, ...]:
+    keys = ("inference_precision", "use_half_precision", "enable_tensorrt", "batch_size")
+    return tuple(
+        f"animation.{key} has no effect on the mesh animator, which runs no network"
+        for key in keys
+        if loaded.origin(f"animation.{key}").explicit
+    )
