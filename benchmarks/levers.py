@@ -8,9 +8,10 @@ Clips, each a few dozen frames:
 - ``far``: the first film's person, cut out at full resolution, small before a photograph in 1080p and walking; the
   truth is known.
 
-For each lever: processor seconds of the network's stage against the plain run in the same process (best of ``--rounds``,
-in turn), what share of the samples the network saw, and how far alpha is from the plain run's, in codes of 255; on
-``far`` also how far either is from the truth. For the cache: wall seconds of whole runs, the second with another output.
+For each lever: processor seconds of the network's stage against the plain run in the same process (best of
+``--rounds``, in turn), what share of the samples the network saw, and how far alpha is from the plain run's, in codes
+of 255; on ``far`` also how far either is from the truth. For the cache: wall seconds of whole runs, the second with
+another output. For the threshold of ``skip_static``: how much tiles change from frame to frame.
 
 Usage: python benchmarks/levers.py FILM.mp4 [FILM.mp4 ...] [--frames 48] [--rounds 2] [--only NAME] [--sheets FOLDER]
 """
@@ -39,11 +40,14 @@ from row_stamp import commit
 from vitascope.config import vitascope_home
 from vitascope.config.environment import HOME_VARIABLE
 from vitascope.frames import Frame, StereoLayout
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
 from vitascope.media.reader import open_video
 from vitascope.models.rvm import RvmNetwork
 from vitascope.models.selfie import SelfieNetwork
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.levers.pictures import tile_means
 from vitascope.segmentation.matting import MattingOptions, StreamMatting
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -185,7 +189,7 @@ def errors(alphas: np.ndarray, other: np.ndarray) -> dict[str, float]:
 
 def measure(clip: Clip, rounds: int, only: str | None, sheets: Path | None) -> list[dict[str, Any]]:
     """A row for each lever on one clip."""
-    names = [name for name in LEVERS if only is None or name.startswith(only)]
+    names = [name for name in LEVERS if only is None or name.startswith(tuple(only.split(",")))]
     seconds: dict[str, list[float]] = {name: [] for name in ("plain", *names)}
     runs: dict[str, Run] = {}
     for _ in range(rounds):
@@ -273,13 +277,47 @@ def cache(film: Path, folder: Path, frames: int, rounds: int) -> list[dict[str, 
     return rows
 
 
+def stillness(film: Path, count: int) -> dict[str, Any]:
+    """How much the tile that changes most, and the one in the middle, change between every second frame."""
+    tiles = []
+    with open_video(film) as reader:
+        for frame in islice(reader, 0, 2 * count, 2):
+            scale = 768 / max(frame.width, frame.height)
+            size = int(frame.height * scale), int(frame.width * scale)
+            whole = Region(0, 0, frame.width, frame.height)
+            tiles.append(tile_means(preprocess(frame, regions=[whole], size=size)[None])[0])
+    changes = np.abs(np.diff(np.stack(tiles), axis=0)).mean(axis=1).reshape(len(tiles) - 1, -1)
+    row = {
+        "claim": "stillness",
+        "clip": film.stem,
+        "frames": count,
+        "middle_tile": round(float(np.median(changes)), 4),
+        "least_largest_tile": round(float(np.percentile(changes.max(axis=1), 5)), 4),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def noise_alone() -> dict[str, Any]:
+    """What noise of 2 codes does to the tile that changes most, of a grey picture."""
+    random = np.random.default_rng(0)
+    pictures = (0.5 + random.normal(0, 2 / 255, (6, 1, 3, 432, 768))).astype(np.float32)
+    changes = np.abs(np.diff(tile_means(pictures), axis=0)).mean(axis=1)
+    return {
+        "claim": "stillness",
+        "clip": "noise",
+        "frames": 6,
+        "largest_tile": round(float(changes.max()), 4),
+    }
+
+
 def main() -> None:
     """Measure what was asked for, and merge the rows into the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("films", type=Path, nargs="+")
     parser.add_argument("--frames", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", help="a lever, or cache")
+    parser.add_argument("--only", help="levers, with commas between, or cache, or stillness")
     parser.add_argument("--clip", help="one clip alone")
     parser.add_argument("--sheets", type=Path, help="where contact sheets of all mattes go")
     options = parser.parse_args()
@@ -287,7 +325,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if options.only != "cache":
+        if options.only == "stillness":
+            rows += [noise_alone(), *(stillness(film, 100) for film in options.films)]
+        elif options.only != "cache":
             first = options.films[0]
             makers = {film.stem: lambda film=film: film_clip(film, options.frames) for film in options.films}
             makers["standstill"] = lambda: standstill(first, folder, options.frames)

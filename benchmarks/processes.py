@@ -10,6 +10,7 @@ cores processes gain only what the interpreter's lock and single-threaded stages
 a little, for ``rvm`` less than nothing. They pay where one network's threads no longer scale: above 8 cores or so.
 
 Usage: python benchmarks/processes.py CLIP.mp4 [--only speed|seams] [--rounds 3] [--profile fast] [--frames 600]
+       [--overlaps 16 64 128 192]
 
 Rows go to ``benchmarks/results/processes.json`` and ``seams.json``.
 """
@@ -130,11 +131,11 @@ def seams(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[st
                     found[n] = matting.refine(estimate).alpha.astype(np.int16)
             return found
 
-        first = max(OVERLAPS)
+        first = max(options.overlaps)
         places = [first + (len(frames) - 1 - first) * n // (PLACES - 1) for n in range(PLACES)]
         whole = alphas(range(len(frames)), places)
         rows = []
-        for overlap in OVERLAPS:
+        for overlap in options.overlaps:
             apart = [
                 float(np.abs(alphas(range(place - overlap, place + 1), [place])[place] - whole[place]).mean())
                 for place in places
@@ -161,6 +162,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", default="fast")
     parser.add_argument("--frames", type=int, default=600)
+    parser.add_argument("--overlaps", type=int, nargs="+", default=OVERLAPS)
     options = parser.parse_args()
     stamp = {
         "machine": f"{platform.machine()}, {available_cores()} cores",

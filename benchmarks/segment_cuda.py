@@ -8,7 +8,7 @@ authors advise, with random weights (its time does not depend on them).
 Predictions on one H200: the film's decoder is the slowest stage (1345 / 396 / 104 frames/s at 1080p / 4K / 8K), the
 network makes about 2000 pictures a second at 512x288, and both kernels together take 30 us at 1080p and 80 us at 8K.
 
-Usage: python benchmarks/segment_cuda.py [--only NAME]... [--peer FOLDER] [--seconds 10] [--out ROWS.json]
+Usage: python benchmarks/segment_cuda.py [--only NAME]... [--size NAME]... [--peer FOLDER] [--out ROWS.json]
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from vitascope.segmentation.segmenter import Segmenter
 LIVE_BITS_PER_SECOND = 60_000_000
 """Of the 4K stream whose latency is measured; its keyframes may be four frames' worth of it (VBV)."""
 SIZES = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
+WANTED = list(SIZES)
 FRAMES = {"1080p": 6000, "4K": 2400, "8K": 840}
 GOP = 30
 RATE = 60
@@ -127,7 +128,7 @@ def run_segment(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, An
     with Segmenter(loaded=loaded) as segmenter:
         warm = film.with_name(f"warm_{film.name}")
         if not warm.exists():
-            subprocess.run([sys.executable, __file__, "--cut", str(film), str(warm)], check=True)
+            trim(film, warm, 2 * GOP)
         segmenter.write(warm, [(kind, out)])
         report = segmenter.write(film, [(kind, out)])
     written, expected = count_frames(out), count_frames(film)
@@ -161,23 +162,11 @@ def run_segment(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, An
     }
 
 
-def cut(film: Path, target: Path) -> None:
-    """The first two GOPs of a film: what warms up engines and clocks."""
-    with av.open(str(film)) as source, av.open(str(target), "w") as sink:
-        stream = source.streams.video[0]
-        copy = sink.add_stream_from_template(stream)
-        for number, packet in enumerate(source.demux(stream)):
-            if number >= 2 * GOP:
-                break
-            packet.stream = copy
-            sink.mux(packet)
-
-
 def masks(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """File to mask video, at most 2048 wide, one decoder session, against the decoder alone."""
     del peer
-    for name, size in SIZES.items():
-        film = make_film(folder, name, size, FRAMES[name])
+    for name in WANTED:
+        film = make_film(folder, name, SIZES[name], FRAMES[name])
         alone = decoder_alone(film, 1)
         settings = {
             "output.kinds": ["mask"],
@@ -210,7 +199,8 @@ def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 
 def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """File to key-colour H.264 on the CPU's encoder, and the authors' converter."""
-    for name, frames in (("1080p", 2400), ("4K", 600), ("8K", 180)):
+    for name in WANTED:
+        frames = {"1080p": 2400, "4K": 600, "8K": 180}[name]
         film = make_film(folder, name, SIZES[name], FRAMES[name])
         short = folder / f"short_{name}.mp4"
         if not short.exists():
@@ -265,7 +255,7 @@ def peer_network(folder: Path) -> Any:
     return torch.jit.freeze(torch.jit.script(network))
 
 
-def peer_convert(folder: Path, film: Path, size: tuple[int, int], limit: int = 20) -> float:
+def peer_convert(folder: Path, film: Path, size: tuple[int, int], limit: int = 12) -> float:
     """Frames a second of the authors' green-screen loop, its reader replaced by a plain PyAV loop."""
     network = peer_network(folder)
     ratio = 512 / max(size)
@@ -437,13 +427,13 @@ def main() -> None:
     """Run what was asked for; print and write the rows as they come."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=list(RUNS))
+    parser.add_argument(
+        "--size", action="append", choices=list(SIZES), help="of masks and keys; all when omitted"
+    )
     parser.add_argument("--peer", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--cut", nargs=2, type=Path, help=argparse.SUPPRESS)
     wanted = parser.parse_args()
-    if wanted.cut:
-        cut(*wanted.cut)
-        return
+    WANTED[:] = wanted.size or SIZES
     machine = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,

@@ -74,7 +74,8 @@ def cpu_table() -> str:
     lines += [
         "",
         f"{first['cores']} cores ({first['machine']}), ONNX Runtime {first['onnxruntime']}, {first['date']}, commit "
-        f"{first['commit']}; RVM at 512x288 with its recurrent state, selfie at 256x256.",
+        f"{first['commit']}; RVM at 512x288 with its recurrent state, selfie at 256x256. Variants and FP32 took "
+        "turns" + (", while the machine did other work." if first["load_1min"] > 1 else "."),
     ]
     return "\n".join(lines)
 
