@@ -2,11 +2,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs clean
+.PHONY: demo test check docs bench clean
 
-demo: $(VENV)/installed ## Segment the stereo example and say where the result is
+demo: $(VENV)/installed ## Segment the stereo example, animate the portrait, and say where the results are
 	$(BIN)/vitascope segment examples/astronaut_sbs.mp4 -o demo/out.mp4 --preview demo/out.png
-	@echo "The result is demo/out.mp4; demo/out.png shows it at a glance."
+	$(BIN)/vitascope animate examples/astronaut.jpg --driver examples/talk.motion -o demo/portrait.mp4
+	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance) and demo/portrait.mp4."
 
 test: $(VENV)/installed-dev check ## Run the checks and the whole test suite
 	$(BIN)/python -m pytest
@@ -19,14 +20,26 @@ check: $(VENV)/installed-dev ## Style, types, import rule
 
 docs: $(VENV)/installed-dev ## Write the generated pages anew
 	$(BIN)/python -m vitascope.config.reference
+	$(BIN)/python -m vitascope.config.template
 	$(BIN)/python -m vitascope.cli.reference
 	$(BIN)/python benchmarks/readme_figures.py
+	$(BIN)/python benchmarks/toolkit_tables.py
+	$(BIN)/python benchmarks/levers_figures.py
+
+bench: $(VENV)/installed ## Measure this machine into results/, and compare with results/baseline.json; FLAGS=--quick
+	$(BIN)/vitascope bench run --output-dir results $(FLAGS)
+	$(BIN)/vitascope bench analyze results/benchmark_results.json
+	@if [ -f results/baseline.json ]; then \
+		$(BIN)/vitascope bench compare results/baseline.json results/benchmark_results.json; \
+	else \
+		echo "To compare later runs with this one: cp results/benchmark_results.json results/baseline.json"; \
+	fi
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[animate]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/bin/python pyproject.toml

@@ -16,7 +16,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from row_stamp import commit
-
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.stage_spans import profiled_stages
 from vitascope.tuning import measured_run
@@ -37,6 +36,7 @@ class Brake:
     @contextmanager
     def profile(self, name: str, *, host_only: bool = False) -> Iterator[None]:
         """A span, and a pause after it that keeps its core busy, as slower code would."""
+        del name, host_only
         began = time.perf_counter()
         yield
         until = time.perf_counter() + self._share * (time.perf_counter() - began)

@@ -8,6 +8,7 @@ A test that needs what this machine lacks is skipped, with the reason; where tha
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import warnings
 from collections.abc import Callable
@@ -106,3 +107,11 @@ def pull_or_skip() -> Callable[[ModelStore, str], Path]:
 def rvm_model_path(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
     """The official RobustVideoMatting network (MobileNetV3, FP32 ONNX), fetched on first use."""
     return pull_or_skip(model_store, "rvm")
+
+
+@pytest.fixture(scope="session")
+def face_model(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
+    """The file ``face_landmarker.task``, and MediaPipe to run it."""
+    if importlib.util.find_spec("mediapipe") is None:
+        skip_or_fail("needs MediaPipe (the extra animate)", unless_required_by="VITASCOPE_REQUIRE_MODELS")
+    return pull_or_skip(model_store, "face-landmarker")

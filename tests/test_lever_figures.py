@@ -27,5 +27,5 @@ def test_the_cache_gains_what_it_must() -> None:
 
 def test_every_lever_has_a_row() -> None:
     claims = {row["claim"].split("=")[0] for row in ROWS}
-    assert claims == {"cache", "skip_static", "region", "early_exit", "scales"}
+    assert claims == {"cache", "stillness", "skip_static", "region", "early_exit", "scales"}
     assert {row["claim"] for row in ROWS} >= {"region=crop", "region=zoom"}

@@ -1,22 +1,9 @@
-"""Fixtures of the animator's tests: the tracker's model, the canonical mesh, and a portrait with its face."""
+"""Fixtures of the animator's tests: the canonical mesh, and a portrait with its face."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope="session")
-def face_model(model_store, pull_or_skip) -> Path:
-    """The file ``face_landmarker.task``, and MediaPipe to run it."""
-    if importlib.util.find_spec("mediapipe") is None:
-        give_up = pytest.fail if os.environ.get("VITASCOPE_REQUIRE_MODELS") == "1" else pytest.skip
-        give_up("needs MediaPipe (the extra animate)")
-    return pull_or_skip(model_store, "face-landmarker")
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ def test_only_what_the_user_set_himself_counts_as_inactive(tmp_path: Path) -> No
         profile="animator", files=[path], assignments=["performance.target_fps=30", "video.stereo=sbs"]
     )
     keys = [row.key for row in loaded.inactive()]
-    assert keys == ["performance.target_fps", "performance.gpu_memory_fraction"]
+    assert keys == ["performance.gpu_memory_fraction"]
     assert load_settings(profile="animator").inactive() == []
 
 
@@ -213,6 +213,9 @@ def test_which_settings_act_now() -> None:
         "gpu.cudnn_deterministic",
         "gpu.allow_tf32",
         "performance.mode",
+        "performance.auto_tune",
+        "performance.max_latency_ms",
+        "performance.target_fps",
         "processing.num_threads",
         "processing.enable_caching",
         "processing.cache_size_gb",

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
-from vitascope.errors import UsageError
+from vitascope.errors import OutputError, UsageError
 
 __all__ = ["animate"]
 
@@ -174,6 +174,8 @@ def _live(
         if not quiet:
             screen.print(line)
 
+    for row in loaded.inactive():
+        say(f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}")
     named = driver if is_camera(driver) else str(find_example(Path(driver)))
     with PressedKeys() as keys:
         report = animate_live(
@@ -192,3 +194,6 @@ def _live(
         page.print_json(data=report.to_dict())
     elif not quiet:
         page.print("\n".join(summarise_live(report)))
+    failed = [f"{sink.name}: {sink.error}" for sink in report.sinks if sink.state == "failed"]
+    if failed:
+        raise OutputError("; ".join(failed))

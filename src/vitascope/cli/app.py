@@ -11,7 +11,18 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from vitascope import __version__
-from vitascope.cli import animate, cache, config, doctor, models, profile, segment
+from vitascope.cli import (
+    animate,
+    bench,
+    cache,
+    config,
+    doctor,
+    interactive,
+    models,
+    optimize,
+    profile,
+    segment,
+)
 from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
 
@@ -36,6 +47,9 @@ app.command(cache.app)
 app.command(doctor.doctor)
 app.command(config.app)
 app.command(profile.profile)
+app.command(interactive.interactive)
+app.command(bench.app)
+app.command(optimize.optimize)
 app.register_install_completion_command()
 
 

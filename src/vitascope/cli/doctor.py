@@ -16,37 +16,39 @@ from vitascope import __version__
 from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "findings"]
 
 _EXTRAS = {"torch": "torch", "cupy": "cuda", "mediapipe": "animate", "prometheus_client": "metrics"}
 
 
 def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Say what this machine can do: processor, GPU, codecs, engines, networks, and what to install for more.
+    """Say what this machine can do: processor, GPU, codecs, engines, networks, settings of the system, what to install.
 
     Args:
         json: Print for machines.
     """
-    findings = _findings()
+    found = findings()
     page = Console(highlight=False)
     if json:
-        page.print_json(data=findings)
+        page.print_json(data=found)
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for name, value in findings.items():
+    for name, value in found.items():
         table.add_row(Text(name), Text(value))
     print_table(table)
 
 
-def _findings() -> dict[str, str]:
+def findings() -> dict[str, str]:
+    """What this machine can do, by what it is about."""
     import av
     import cv2
 
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
     from vitascope.media.encoding import available_codecs
     from vitascope.models.store import ModelStore
+    from vitascope.tuning.system_checks import check_system
 
     memory = physical_memory_bytes()
     gpus = probe_gpus()
@@ -69,6 +71,7 @@ def _findings() -> dict[str, str]:
         **_engines(),
         "networks": ", ".join(f"{entry.name} ({entry.state.value})" for entry in store.entries()),
         "networks lie in": str(store.where()),
+        **{check.name: check.text for check in check_system({"networks": store.where()}, gpus=len(gpus))},
         "install for more": "; ".join(missing) or "nothing is missing",
     }
 

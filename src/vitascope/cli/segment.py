@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 from rich.console import Console
 
+from vitascope.cli.metrics_options import MetricsAddress, metrics_address, serving_metrics, watch_gpus
 from vitascope.config import (
     Codec,
     FlagValue,
@@ -18,10 +19,12 @@ from vitascope.config import (
     OutputKind,
     load_settings,
 )
-from vitascope.errors import VitascopeError, one_line
+from vitascope.errors import UsageError, VitascopeError, one_line
+from vitascope.tuning.settings_source import SettingsSource
 
 if TYPE_CHECKING:
     from vitascope.segmentation.plan import PlannedVideo
+    from vitascope.segmentation.segmenter import Segmenter, Started
 
 __all__ = ["segment"]
 
@@ -69,6 +72,8 @@ def segment(
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
+    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
 ) -> int:
     """Cut every person out of videos.
 
@@ -106,6 +111,8 @@ def segment(
         dry_run: Say what would happen, and do nothing.
         json: Print a list for machines: for each input its status, and the report or the error.
         quiet: Print nothing but errors.
+        metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
+        metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
     """
     given = {
         "output.kinds": ("--output", output),
@@ -129,9 +136,16 @@ def segment(
         "inference.skip_static": ("--skip-static", skip_static),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
+    metrics_at = metrics_address(metrics_port, metrics_host)
+    if metrics_at is not None and dry_run:
+        raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
+    source = SettingsSource(
+        profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
+    )
     return _run(
         loaded,
+        source,
         inputs,
         out,
         settings_files=config or (),
@@ -141,11 +155,13 @@ def segment(
         dry_run=dry_run,
         as_json=json,
         quiet=quiet,
+        metrics_at=metrics_at,
     )
 
 
 def _run(
     loaded: LoadedSettings,
+    source: SettingsSource,
     inputs: list[str],
     out: str,
     *,
@@ -156,6 +172,7 @@ def _run(
     dry_run: bool,
     as_json: bool,
     quiet: bool,
+    metrics_at: MetricsAddress | None,
 ) -> int:
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     from vitascope.segmentation.batch import failure_to_dict, plan_batch
@@ -177,11 +194,19 @@ def _run(
             settings_files=settings_files,
         )
         videos = [plan.video for plan in planned]
+        if loaded.settings.performance.auto_tune and not dry_run:
+            loaded = _tuned(source, planned, screen=None if quiet else screen)
         if dry_run:
             items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not as_json)
         else:
             items = _segment(
-                loaded, planned, resume=resume, screen=screen, quiet=quiet, chatty=not (quiet or as_json)
+                loaded,
+                planned,
+                resume=resume,
+                screen=screen,
+                quiet=quiet,
+                chatty=not (quiet or as_json),
+                metrics_at=metrics_at,
             )
     except VitascopeError as error:  # refused as a whole: every input shares its fate
         if as_json:
@@ -193,6 +218,15 @@ def _run(
     if len(items) == 1 and errors:
         raise errors[0]
     return errors[0].exit_code if errors else 0
+
+
+def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:
+    from vitascope.tuning.auto_tune import auto_tune
+
+    tuned = auto_tune(source, planned[0].video)
+    if screen is not None:
+        screen.print(f"note: {tuned.note}")
+    return tuned.loaded
 
 
 def _explain(
@@ -220,6 +254,7 @@ def _segment(
     screen: Console,
     quiet: bool,
     chatty: bool,
+    metrics_at: MetricsAddress | None,
 ) -> list[_Told]:
     from vitascope.observe.progress import JobProgress
     from vitascope.segmentation.batch import segment_all
@@ -229,22 +264,26 @@ def _segment(
     page = Console(highlight=False, markup=False, soft_wrap=True)
     items = []
     with (
+        serving_metrics(metrics_at, screen=screen, quiet=quiet) as metrics,
         JobProgress(screen, visible=chatty) as progress,
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
     ):
+
+        def started(plan: PlannedVideo, event: Started) -> None:
+            progress.show(plan.video.name, event.pipeline, frame_count=event.expected_frame_count)
+            if metrics is not None:
+                metrics.follow(event.pipeline, expected_frames=event.expected_frame_count)
+
+        gpu_note = watch_gpus(metrics, _gpus(segmenter))
         if not quiet:
-            for note in (segmenter.device.note, segmenter.chosen.note):
+            for note in (segmenter.device.note, segmenter.chosen.note, gpu_note):
                 if note:
                     screen.print(f"note: {note}")
-        for outcome in segment_all(
-            segmenter,
-            planned,
-            resume=resume,
-            on_start=lambda plan, started: progress.show(
-                plan.video.name, started.pipeline, frame_count=started.expected_frame_count
-            ),
-        ):
+        for outcome in segment_all(segmenter, planned, resume=resume, on_start=started):
             progress.clear()
+            if metrics is not None:
+                damaged = 0 if outcome.report is None else outcome.report.corrupt_count
+                metrics.job_ended(outcome.status, error=outcome.error, damaged_frames=damaged)
             items.append(_Told(outcome.to_dict(), outcome.error))
             if outcome.error is not None:
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
@@ -260,6 +299,13 @@ def _segment(
         tail = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
         page.print(f"{len(items) - len(failed)} of {len(items)} videos done{tail}")
     return items
+
+
+def _gpus(segmenter: Segmenter) -> list[int]:
+    """Numbers of the GPUs that compute."""
+    if segmenter.device.kind == "cpu":
+        return []
+    return list(segmenter.settings.gpu.device_ids or [segmenter.device.index])
 
 
 def _print_json(items: list[dict[str, Any]]) -> None:

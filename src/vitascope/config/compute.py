@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from vitascope.config.section import Arrival, Section, setting
+from vitascope.config.section import Section, setting
 from vitascope.config.values import BatchRange, GpuNumbers, InputSize, ThreadCount
 
 __all__ = ["GpuSettings", "ModelSettings", "PerformanceSettings", "ProcessingSettings"]
@@ -175,16 +175,22 @@ class PerformanceSettings(Section):
         "throughput",
         "What to optimise: throughput works on many frames at a time; latency takes each at once, with short queues.",
     )
-    target_fps: float = setting(90.0, "Frames a second to reach.", arrives_with=Arrival.TUNING, gt=0, le=1000)
+    target_fps: float = setting(
+        90.0,
+        "Frames a second to reach: where you set it, `optimize` and auto_tune look no further once they have it.",
+        gt=0,
+        le=1000,
+    )
     max_latency_ms: float = setting(
         50.0,
-        "Longest way of a frame from input to output, in milliseconds.",
-        arrives_with=Arrival.TUNING,
+        "Longest way of a frame from decoder to encoder, in milliseconds, that `optimize` and auto_tune accept where "
+        "you set it.",
         gt=0,
         le=60_000,
     )
     auto_tune: bool = setting(
-        False, "Measure at the start and choose batch size and queues.", arrives_with=Arrival.TUNING
+        False,
+        "Let `vitascope segment` measure for some seconds before a job, and choose batch size, queues and threads.",
     )
     frame_skip_enabled: bool = setting(
         False, "Show the last picture again while a live driver barely moves, instead of animating anew."

@@ -127,6 +127,12 @@ class Pipeline:
         if not drain:
             self._halt()
 
+    def interrupt(self) -> None:
+        """End the run as Ctrl-C does, from any thread, without waiting for it; ``run`` raises ``KeyboardInterrupt``."""
+        if not self._settled.is_set():
+            self._stopped = True
+            self._fail("interrupted", KeyboardInterrupt())
+
     def owns_current_thread(self) -> bool:
         """True inside a stage's own work: who waits for the run there waits for ever."""
         current = threading.current_thread()

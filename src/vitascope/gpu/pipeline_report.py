@@ -9,7 +9,7 @@ from typing import Protocol
 
 from vitascope.gpu.queues import Latency, LatencyHistogram, QueueReport
 
-__all__ = ["Bottleneck", "Measured", "Meter", "PipelineReport", "StageReport", "summarise"]
+__all__ = ["Bottleneck", "Interruptible", "Measured", "Meter", "PipelineReport", "StageReport", "summarise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,13 @@ class Measured(Protocol):
 
     def snapshot(self) -> PipelineReport:
         """What happened so far; callable from any thread."""
+
+
+class Interruptible(Measured, Protocol):
+    """A run that can be given up, too."""
+
+    def interrupt(self) -> None:
+        """End it as Ctrl-C does, from any thread, without waiting: whoever runs it gets a ``KeyboardInterrupt``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -336,6 +336,9 @@ class Latency:
     p95_seconds: float = 0.0
     p99_seconds: float = 0.0
     max_seconds: float = 0.0
+    octave_counts: tuple[int, ...] = ()
+    """Distribution: place n counts durations from ``2**n`` to ``2**(n + 1)`` microseconds, the first one shorter ones,
+    too, and the last place of all (32) longer ones; ends with the last that is not 0."""
 
 
 class LatencyHistogram:
@@ -393,6 +396,9 @@ class LatencyHistogram:
         count = cumulative[-1] if cumulative else 0
         if not count:
             return Latency()
+        octaves = [sum(bins[n : n + cls._BINS_PER_OCTAVE]) for n in range(0, len(bins), cls._BINS_PER_OCTAVE)]
+        while not octaves[-1]:
+            octaves.pop()
         shortest = min(part._min_seconds for part in parts)
         longest = max(part._max_seconds for part in parts)
 
@@ -408,4 +414,5 @@ class LatencyHistogram:
             p95_seconds=percentile(95),
             p99_seconds=percentile(99),
             max_seconds=longest,
+            octave_counts=tuple(octaves),
         )

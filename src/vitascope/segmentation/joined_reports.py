@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from vitascope.gpu.pipeline_report import PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import find_bottleneck
@@ -117,4 +118,5 @@ def _join_latencies(parts: Sequence[Latency], *, count: int | None = None) -> La
         p95_seconds=mean([part.p95_seconds for part in parts]),
         p99_seconds=mean([part.p99_seconds for part in parts]),
         max_seconds=max((part.max_seconds for part in parts), default=0.0),
+        octave_counts=tuple(map(sum, zip_longest(*(part.octave_counts for part in parts), fillvalue=0))),
     )

@@ -212,7 +212,9 @@ class MatteCache:
                 self._room -= record.nbytes
                 first = manifest.frames
                 if self._room < 0 or not self._entries.put(f"{self._key}/record/{first}", record):
-                    self._stop(f"the cache is full after {first} frames; processing.cache_size_gb makes it larger")
+                    self._stop(
+                        f"the cache is full after {first} frames; processing.cache_size_gb makes it larger"
+                    )
                     return
                 manifest.records.append(first)
                 manifest.frames += len(self._waiting)

@@ -16,7 +16,7 @@ from vitascope.device import Device, peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.pipeline_report import Measured
+from vitascope.gpu.pipeline_report import Interruptible
 from vitascope.gpu.stages import Sink, Source
 from vitascope.media.encoding import Encoding
 from vitascope.media.probe import probe
@@ -70,8 +70,8 @@ class FrameAndAlpha(NamedTuple):
 class Started(NamedTuple):
     """What a progress display needs, once the files are open."""
 
-    pipeline: Measured
-    """``snapshot()`` tells how far it is."""
+    pipeline: Interruptible
+    """``snapshot()`` tells how far it is; ``interrupt()`` ends it as Ctrl-C does."""
     expected_frame_count: int | None
     """None when the input does not say."""
 
@@ -391,7 +391,10 @@ class Segmenter:
             return 1
         if wanted != "auto":
             return wanted
-        if self.settings.performance.mode == "latency" or self._streams.allowed_bytes() < _MEMORY_FOR_SESSIONS:
+        if (
+            self.settings.performance.mode == "latency"
+            or self._streams.allowed_bytes() < _MEMORY_FOR_SESSIONS
+        ):
             return 1
         info = probe(video)
         return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1

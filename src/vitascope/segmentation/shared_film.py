@@ -179,6 +179,10 @@ class SharedFilm:
             finished=bool(self._ended_at),
         )
 
+    def interrupt(self) -> None:
+        """End the run as Ctrl-C does, from any thread; whoever waits for it gets a ``KeyboardInterrupt``."""
+        self._fail(KeyboardInterrupt())
+
     def _wait_for(self, number: int) -> Stretch:
         with self._changed:
             self._wait(lambda: number in self._stretches)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import ModuleType
 
 from vitascope.config import LoadedSettings
 from vitascope.errors import WorkerError
@@ -107,10 +109,7 @@ class WorkerPool:
                 if -code == getattr(signal, "SIGKILL", 0):
                     how += ", perhaps because the machine ran out of memory"
                 return WorkerError(f"{self.label(number)} {how}")
-        return WorkerError(
-            f"{self.label(number)} ended by itself (exit code {code}); a script that starts processes needs "
-            "`if __name__ == '__main__':` around its calls"
-        )
+        return WorkerError(f"{self.label(number)} ended by itself (exit code {code})")
 
     def close(self) -> None:
         """End the processes, gently where they listen. Idempotent."""
@@ -155,7 +154,7 @@ class WorkerPool:
                 daemon=True,
             )
             try:
-                with _ctrl_c_waits():
+                with _ctrl_c_waits(), _unknown_main():
                     process.start()
             except OSError as error:
                 raise WorkerError(f"{plan.label} cannot be started: {error}") from error
@@ -199,6 +198,21 @@ def remote(failed: Failed, label: str) -> Exception:
 def _ignore(number: int, content: bytes | None) -> None:
     """Nobody listens."""
     del number, content
+
+
+@contextmanager
+def _unknown_main() -> Iterator[None]:
+    """Keep spawned processes from importing the user's script, which they need nothing of.
+
+    They would run it again, with all that it imports; a script without ``if __name__ == "__main__"`` would start
+    processes without end, and one from standard input cannot be imported at all.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager

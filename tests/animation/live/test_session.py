@@ -226,11 +226,25 @@ def test_a_failed_sink_does_not_stop_the_others() -> None:
     assert keeping.levels == [1, 2]
 
 
+def test_the_run_ends_when_every_sink_has_failed() -> None:
+    class Broken(NullSink):
+        def send(self, picture: LivePicture) -> None:
+            raise OutputError("the cable was pulled")
+
+    with Live(sinks=[Broken(), Broken()]) as live:
+        live.camera.give(1)
+        live.thread.join(5)
+        assert not live.thread.is_alive()
+    assert isinstance(live.error, OutputError)
+    assert "the cable was pulled" in str(live.error)
+
+
 def test_a_failing_stage_ends_the_run_and_is_named() -> None:
     with Live() as live:
         live.parts.fails = True
         live.camera.give(1)
         live.thread.join(10)
+        assert not live.thread.is_alive(), "a camera that gives nothing more must not hold it"
     assert isinstance(live.error, PipelineError)
     assert "animate" in "".join(getattr(live.error.exceptions[0], "__notes__", []))
 
@@ -289,6 +303,18 @@ def test_a_camera_that_is_back_begins_a_new_track() -> None:
     assert live.parts.new == [False, True]
 
 
+def test_a_camera_that_gives_nothing_lets_the_portrait_relax() -> None:
+    with Live(options=LiveOptions(absence_seconds=0.05)) as live:
+        live.show(1)
+        live.until(lambda: len(live.sink.levels) >= 3)
+        assert live.parts.tracked == [1], "no picture is tracked twice"
+        live.parts.calls.clear()
+        live.show(7)
+    assert live.result is not None
+    assert live.result.lost >= 2
+    assert live.result.dropped == 0
+
+
 def test_strength_and_background_reach_what_they_change() -> None:
     strengths: list[float] = []
     live = Live(set_strength=strengths.append, on_background=lambda rgb: rgb + np.uint8(100))
@@ -324,7 +350,6 @@ def test_snapshots_and_reports_come_when_asked_for(tmp_path: Path) -> None:
         live.session.controls.press("r")
         live.show(77)
         live.until(lambda: bool(live.reports))
-        live.session._options.snapshot_folder  # noqa: B018 - still there
     (picture,) = tmp_path.glob("portrait-*.png")
     assert cv2.imread(str(picture))[0, 0].tolist() == [77, 77, 77]
     assert live.said == [f"snapshot: {picture}"]
@@ -359,6 +384,13 @@ def test_similarity_is_one_for_the_same_and_falls_with_the_strongest_tile() -> N
     assert 0.7 < similarity(picture, faint) < 0.9
 
 
+def test_a_report_before_anything_was_measured() -> None:
+    from vitascope.gpu.profiling.utilisation import UtilisationSampler
+
+    live = Live(sampler=UtilisationSampler())
+    assert live.session.report().utilisation is None
+
+
 def test_the_verdict_names_what_is_poor() -> None:
     with Live(options=LiveOptions(target_fps=1)) as live:
         live.show(1)
@@ -377,4 +409,6 @@ def test_the_verdict_names_what_is_poor() -> None:
     limited = replace(live.result, target_fps=60, captured=2, seconds=1.0)
     assert verdict(limited)[0] == "fair: 2 fps of 60 wanted; the driver gives no more"
     assert "poor: 38 of 40 pictures dropped" in verdict(poor)
+    assert any("seldom found" in line for line in verdict(replace(poor, lost=2)))
+    assert not any("seldom found" in line for line in verdict(poor))
     assert live.result.to_dict()["frames_per_second"] == live.result.frames_per_second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from vitascope.animation.live.background import GREEN, GreenScreen
 from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.motion_file import write_motion
 from vitascope.errors import InputError
+from vitascope.frames import Frame
 from vitascope.media.camera import is_camera
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
@@ -92,6 +94,61 @@ def test_nothing_is_due_in_time(film: Path) -> None:
         assert not source.is_over
 
 
+@pytest.mark.parametrize("prefetch_frames", [0, 1, 3, 100])
+def test_a_film_that_is_read_ahead_is_the_same(film: Path, prefetch_frames: int) -> None:
+    clock = Clock()
+    with FilmSource(
+        film,
+        start_seconds=0.2,
+        end_seconds=0.5,
+        prefetch_frames=prefetch_frames,
+        clock=clock,
+        wait=clock.wait,
+    ) as source:
+        levels = []
+        while (picture := source.take(timeout_seconds=1)) is not None:
+            levels.append(level(picture.rgb))
+        assert levels == [2, 3, 4]
+        assert source.is_over
+        assert clock.now == pytest.approx(50.2)
+
+
+def test_a_film_is_read_as_far_ahead_as_asked(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitascope.media.reader import VideoReader
+
+    read = threading.Semaphore(0)
+    decode = VideoReader.__next__
+
+    def counted(self: VideoReader) -> Frame:
+        frame = decode(self)
+        read.release()
+        return frame
+
+    monkeypatch.setattr(VideoReader, "__next__", counted)
+    with FilmSource(film, prefetch_frames=3):
+        for _ in range(4):  # three that wait, and one in hand
+            assert read.acquire(timeout=5)
+        assert not read.acquire(timeout=0.05)
+    with FilmSource(film, prefetch_frames=0):
+        assert not read.acquire(timeout=0.05)
+
+
+def test_damage_met_while_reading_ahead_is_raised_where_the_picture_is_missed(
+    film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vitascope.media.reader import VideoReader
+
+    def broken(self: VideoReader) -> Frame:
+        raise InputError("the disk was pulled")
+
+    monkeypatch.setattr(VideoReader, "__next__", broken)
+    with (
+        FilmSource(film, prefetch_frames=2) as source,
+        pytest.raises(InputError, match="the disk was pulled"),
+    ):
+        source.take(timeout_seconds=1)
+
+
 def test_a_film_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.mp4").write_text("no film")
     with pytest.raises(InputError, match=r"text\.mp4"):
@@ -115,6 +172,20 @@ def test_a_recording_is_replayed_at_its_pace(tmp_path: Path) -> None:
         assert source.take() is None
         assert not source.set_neutral()
         assert not source.find_neutral()
+
+
+def test_a_part_of_a_recording(tmp_path: Path) -> None:
+    rows = [FaceMotion(scale=1 + index / 10, pts_seconds=7 + index / 10) for index in range(5)]
+    write_motion(tmp_path / "a.motion", rows, frame_rate=10)
+    clock = Clock()
+    part = {"clock": clock, "wait": clock.wait}
+    with ReplaySource(tmp_path / "a.motion", start_seconds=0.05, end_seconds=0.35, **part) as source:  # type: ignore[arg-type]
+        for index in (1, 2, 3):
+            assert source.take(timeout_seconds=1) is not None
+            assert source.update(None, pts_seconds=0).scale == pytest.approx(1 + index / 10, abs=1e-3)
+        assert source.is_over
+    with pytest.raises(InputError, match="no motion is left"):
+        ReplaySource(tmp_path / "a.motion", start_seconds=3)
 
 
 class LeftHalf:

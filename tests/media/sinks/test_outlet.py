@@ -62,6 +62,18 @@ def no_thread_is_left() -> Iterator[None]:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope-sink")]
 
 
+def test_waiting_until_it_is_open() -> None:
+    with SinkOutlet(ScriptedSink(), MADE) as outlet:
+        outlet.wait_open()
+        assert outlet.report().state == "running"
+        assert not outlet.has_failed
+    for threaded in (True, False):
+        with SinkOutlet(ScriptedSink(fails_in="open"), MADE, threaded=threaded) as outlet:
+            with pytest.raises(OutputError, match="the cable was pulled"):
+                outlet.wait_open()
+            assert outlet.has_failed
+
+
 def test_a_slow_sink_gets_the_newest_picture() -> None:
     sink = ScriptedSink()
     sink.may_take.clear()

@@ -51,6 +51,17 @@ def test_the_mean_of_all_sizes_is_given(plain):
     assert report.network_share == pytest.approx(0.25 + 1 + 2.25)
 
 
+def test_one_size_that_is_far_outside_does_not_outvote_the_others():
+    class Extreme(SizeNetwork):
+        def infer(self, images, state):
+            (estimate,) = super().infer(images, state)
+            offset = np.full_like(estimate.offset, -5.0 if images.shape[4] < 192 else 1.2)
+            return [MatteEstimate(gain=np.full_like(offset, 0.3), offset=offset)]
+
+    alphas, _ = mattes([frame_of([(0, 40, 40, 40)])], Extreme(plain=False), (0.5, 1.0))
+    assert np.abs(alphas.astype(int) - 128).max() < 24
+
+
 def test_each_size_has_a_memory_of_its_own():
     frames = [frame_of([(0, 20 + 8 * n, 40, 32)], index=n) for n in range(6)]
     both, _ = mattes(frames, TrailNetwork(), (1.0, 2.0))

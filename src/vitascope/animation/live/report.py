@@ -19,6 +19,7 @@ _IDLE_GPU_PERCENT, _FULL_GPU_PERCENT = 50.0, 98.0
 _HOT_CELSIUS = 80.0
 _FREQUENT_DROPS = 0.05
 _CLOSE = 0.9
+_OFTEN_LOST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,10 @@ def verdict(report: LiveReport) -> list[str]:
         )
     if report.captured and report.dropped > _FREQUENT_DROPS * report.captured:
         lines.append(f"poor: {report.dropped} of {report.captured} pictures dropped")
+    if report.lost > _OFTEN_LOST * max(report.shown, 1):
+        lines.append(
+            "poor: the driver's face is seldom found; more light, and a face that fills a third, help"
+        )
     used = report.utilisation
     if used is not None and used.gpu_percent is not None and used.gpu_percent > _FULL_GPU_PERCENT:
         lines.append(f"poor: the GPU is full ({used.gpu_percent:.0f} %)")

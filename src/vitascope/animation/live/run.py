@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from vitascope.animation.canonical_mesh import read_canonical_mesh
+from vitascope.animation.face import Animator
 from vitascope.animation.live.background import GreenScreen
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.report import LiveReport
@@ -28,12 +31,15 @@ from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.camera import Camera, is_camera, open_capture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.registry import make_sink
-from vitascope.media.sinks.sink import Sink, SinkFormat
+from vitascope.media.sinks.sink import SinkFormat
 from vitascope.media.sinks.window import WindowSink
 from vitascope.models.selfie import SelfieNetwork
 from vitascope.models.store import ModelStore
 
 __all__ = ["animate_live"]
+
+_ABSENCE_SECONDS = 1.0
+"""Longer than any camera takes for a picture, and than films stand still between two."""
 
 
 def animate_live(
@@ -69,16 +75,23 @@ def animate_live(
         The report of the whole run.
 
     Raises:
-        UsageError: No sink, or one that does not exist; a recording to record.
+        UsageError: No sink, or one that does not exist; a recording to record; a part of a camera.
         InputError: Portrait or driver cannot be read.
         ModelError: The tracker's model cannot be had.
-        MissingDependencyError: MediaPipe is not installed.
+        MissingDependencyError: MediaPipe is not installed, or what a sink needs.
+        OutputError: A sink cannot be opened, or every one failed while the portrait moved.
         PipelineError: A stage failed.
     """
     if not sinks:
         raise UsageError("live animation needs a sink; window, mjpeg and file:out.mp4 are some")
+    if seconds is not None and not 0 < seconds < inf:
+        raise UsageError(f"a live run lasts a number of seconds above 0, not {seconds:g}")
     settings = loaded.settings
-    made_sinks = [make_sink(spec) for spec in sinks]
+    part, encoding = settings.video, settings.output
+    if is_camera(driver) and (part.start_seconds or part.end_seconds is not None):
+        raise UsageError(f"{driver}: a camera has no start and end; a duration says how long it is followed")
+    in_file = {"codec": encoding.codec, "crf": encoding.crf, "preset": encoding.preset}
+    made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
     replays = driver.lower().endswith(MOTION_SUFFIX)
     if record is not None and (replays or record.suffix.lower() != MOTION_SUFFIX):
         raise UsageError(
@@ -108,14 +121,16 @@ def animate_live(
             raise UsageError(
                 f"{driver}: recorded motion has no pictures, which LivePortrait needs; take --animator mesh"
             )
-        for note in (*face.notes, *opened.notes):
+        for note in (*face.notes, *opened.notes, *_notes(loaded, opened.animator)):
             if on_message is not None:
                 on_message(note)
         source: PictureSource
         tracker: Tracker | None = None
         estimator: Estimator
         if replays:
-            replay = stack.enter_context(ReplaySource(Path(driver)))
+            replay = stack.enter_context(
+                ReplaySource(Path(driver), start_seconds=part.start_seconds, end_seconds=part.end_seconds)
+            )
             source = estimator = replay
         else:
             source = _open_pictures(driver, loaded, on_message)
@@ -139,10 +154,17 @@ def animate_live(
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
         stack.callback(selfie.close)
         made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
+        runs = threading.Event()  # a sink that cannot even be opened ends the command, and is said once
+        tell = partial(_tell, on_message, runs)
         outlets = [
-            stack.enter_context(_outlet(sink, made, on_message, threaded=performance.use_async_output))
+            stack.enter_context(
+                SinkOutlet(sink, made, on_failure=tell, threaded=performance.use_async_output)
+            )
             for sink in made_sinks
         ]
+        for outlet in outlets:
+            outlet.wait_open()
+        runs.set()
         session = LiveSession(
             source,
             tracker=tracker,
@@ -156,6 +178,7 @@ def animate_live(
                 skip_similarity=performance.frame_skip_threshold if performance.frame_skip_enabled else None,
                 pose_window=settings.tracking.pose_smoothing_window,
                 seconds=seconds,
+                absence_seconds=_ABSENCE_SECONDS,
             ),
             mirror=Mirror(mesh),
             on_background=GreenScreen(selfie),
@@ -177,9 +200,15 @@ def animate_live(
 def _open_pictures(
     driver: str, loaded: LoadedSettings, on_message: Callable[[str], object] | None
 ) -> Camera | FilmSource:
-    if not is_camera(driver):
-        return FilmSource(Path(driver))
     performance = loaded.settings.performance
+    if not is_camera(driver):
+        part = loaded.settings.video
+        return FilmSource(
+            Path(driver),
+            start_seconds=part.start_seconds,
+            end_seconds=part.end_seconds,
+            prefetch_frames=performance.prefetch_frames,
+        )
     source = int(driver) if driver.isdecimal() else driver
     lines = {"lost": f"camera {driver} is gone; waiting for it", "connected": f"camera {driver} is there"}
     tell = None if on_message is None else (lambda state: on_message(lines[state]))
@@ -190,11 +219,15 @@ def _open_pictures(
     )
 
 
-def _outlet(
-    sink: Sink, made: SinkFormat, on_message: Callable[[str], object] | None, *, threaded: bool
-) -> SinkOutlet:
-    def tell(outlet: SinkOutlet, error: Exception) -> None:
-        if on_message is not None:
-            on_message(f"{outlet.name} stopped: {' '.join(str(error).split())}")
+def _notes(loaded: LoadedSettings, animator: Animator) -> tuple[str, ...]:
+    wanted = loaded.settings.animation.batch_size
+    if animator.needs_driver_picture and wanted.high > 1:
+        return (f"animation.batch_size: {wanted} is for files; live, each picture is animated at once",)
+    return ()
 
-    return SinkOutlet(sink, made, on_failure=tell, threaded=threaded)
+
+def _tell(
+    on_message: Callable[[str], object] | None, runs: threading.Event, outlet: SinkOutlet, error: Exception
+) -> None:
+    if on_message is not None and runs.is_set():
+        on_message(f"{outlet.name} stopped: {' '.join(str(error).split())}")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, strftime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import cv2
 import numpy as np
@@ -25,8 +25,9 @@ from vitascope.animation.live.controls import Controls
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MotionWriter
+from vitascope.errors import OutputError
 from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.gpu.queues import LatencyHistogram, QueueLimits
 from vitascope.gpu.stages import Map, Sink, Source
 from vitascope.gpu.temporal import change
@@ -42,6 +43,9 @@ _NOTHING_IN_COMMON = 0.02
 _TILES = (8, 8)
 _THUMBNAIL = (64, 64)
 _WAIT_SECONDS = 0.1
+
+Taken = TypeVar("Taken")
+Made = TypeVar("Made")
 
 
 class PictureSource(Protocol):
@@ -114,6 +118,8 @@ class LiveOptions:
     """Where snapshots go."""
     seconds: float | None = None
     """When to stop by itself."""
+    absence_seconds: float | None = None
+    """After so long without a picture the driver is taken for absent, and the portrait relaxes; None waits still."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +127,10 @@ class _Seen:
     captured: CameraPicture
     motion: FaceMotion
     is_repeat: bool
+
+
+class _Absence(CameraPicture):
+    """Stands in for pictures that do not come; shows the last one that did."""
 
 
 class LiveSession:
@@ -190,19 +200,22 @@ class LiveSession:
         self._pipeline = Pipeline(
             [
                 Source("capture", self._captured(), output=_NEWEST),
-                Map("track", self._track, output=_NEWEST),
-                Map("animate", self._animate, output=_NEWEST),
-                Sink("output", self._hand_over),
+                Map("track", self._ending(self._track), output=_NEWEST),
+                Map("animate", self._ending(self._animate), output=_NEWEST),
+                Sink("output", self._ending(self._hand_over)),
             ]
         )
 
     def run(self) -> LiveReport:
-        """Work until the key Q, ``stop``, or the end of the time given.
+        """Work until the key Q, ``stop``, the end of the time given, or of the driver.
 
         Raises:
             PipelineError: A stage failed.
+            OutputError: Every sink has failed.
         """
         self._pipeline.run()
+        if self._has_no_sink():
+            raise OutputError("; ".join(str(outlet.error) for outlet in self._outlets))
         return self.report()
 
     def stop(self) -> None:
@@ -223,36 +236,67 @@ class LiveSession:
             latency=LatencyHistogram.summary([self._latency]),
             sinks=tuple(outlet.report() for outlet in self._outlets),
             pipeline=self._pipeline.snapshot(),
-            utilisation=None if self._sampler is None else self._sampler.summary(),
+            utilisation=self._utilisation(),
         )
+
+    def _utilisation(self) -> Utilisation | None:
+        if (
+            self._sampler is None or len(self._sampler.samples()) < 2
+        ):  # nothing lies between one look and the next
+            return None
+        return self._sampler.summary()
 
     # --- stages, each on a thread of its own ------------------------------------------------------------------------
 
     def _captured(self) -> Iterator[CameraPicture]:
+        last: CameraPicture | None = None
         while not self._is_over():
             picture = self._source.take(timeout_seconds=_WAIT_SECONDS)
             if picture is None and self._source.is_over:
                 return
+            last, picture = picture or last, picture or self._absence(last)
             if picture is None or self.controls.state.paused:
                 continue
             if self._began is None:
                 self._began = picture.captured_seconds
             yield picture
 
+    def _absence(self, last: CameraPicture | None) -> CameraPicture | None:
+        after, now = self._options.absence_seconds, monotonic()
+        if after is None or last is None or self._tracker is None or now - last.captured_seconds < after:
+            return None
+        return _Absence(last.rgb, now, last.index, False)
+
     def _is_over(self) -> bool:
-        if self.controls.take("quit"):
+        if self.controls.take("quit") or self._has_no_sink():
             return True
         limit = self._options.seconds
         return limit is not None and self._began is not None and monotonic() - self._began >= limit
 
+    def _ending(self, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
+        """A stage whose failure also ends the wait for a camera that gives nothing."""
+
+        def guarded(taken: Taken) -> Made:
+            try:
+                return work(taken)
+            except BaseException:
+                self.stop()
+                raise
+
+        return guarded
+
+    def _has_no_sink(self) -> bool:
+        return bool(self._outlets) and all(outlet.has_failed for outlet in self._outlets)
+
     def _track(self, picture: CameraPicture) -> _Seen:
         self._obey()
-        if self._barely_moved(picture):
+        is_there = not isinstance(picture, _Absence)
+        if is_there and self._barely_moved(picture):
             return _Seen(picture, self._last_motion, True)
         seconds = picture.captured_seconds
         face = None
         if self._tracker is not None:
-            face = self._tracker.track(picture.rgb, pts_seconds=seconds)
+            face = self._tracker.track(picture.rgb, pts_seconds=seconds) if is_there else None
             self._lost += face is None
         if face is not None and picture.is_first:
             face = replace(face, is_new=True)
@@ -267,10 +311,11 @@ class LiveSession:
     def _obey(self) -> None:
         """Do what was asked of the estimator."""
         controls = self.controls
+        recorded = "a recording has its own neutral" if self._tracker is None else None
         if controls.take("neutral") and not self._estimator.set_neutral():
-            self._say("no face is seen: the neutral stays")
+            self._say(recorded or "no face is seen: the neutral stays")
         if controls.take("best-neutral") and not self._estimator.find_neutral():
-            self._say("no face was seen yet: the neutral stays")
+            self._say(recorded or "no face was seen yet: the neutral stays")
         if controls.take("smoothing"):
             window = controls.state.smoothing_window
             self._estimator.set_smoothing(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
@@ -13,9 +14,11 @@ import numpy as np
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.motion_file import MotionReader
 from vitascope.animation.pictures import driver_picture
+from vitascope.errors import InputError
 from vitascope.frames import Frame
+from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.camera import CameraPicture
-from vitascope.media.reader import open_video
+from vitascope.media.reader import VideoReader, open_video
 
 __all__ = ["FilmSource", "ReplaySource"]
 
@@ -25,6 +28,9 @@ class FilmSource:
 
     Args:
         path: A video.
+        start_seconds: Leave out what comes before.
+        end_seconds: Leave out what comes from here on.
+        prefetch_frames: Pictures that a thread decodes ahead; 0 decodes when one is taken.
         clock: Seconds that pass evenly.
         wait: Sleeps.
 
@@ -36,10 +42,14 @@ class FilmSource:
         self,
         path: Path,
         *,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        prefetch_frames: int = 0,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
-        self._reader = open_video(path)
+        self._reader = open_video(path, start_seconds=start_seconds or None, end_seconds=end_seconds)
+        self._ahead = _ReadAhead(self._reader, prefetch_frames) if prefetch_frames else None
         self._clock, self._wait = clock, wait
         self._began: float | None = None
         self._next: Frame | None = None
@@ -78,7 +88,7 @@ class FilmSource:
                 return frame
 
     def _read(self) -> Frame | None:
-        frame = next(self._reader, None)
+        frame = next(self._reader if self._ahead is None else self._ahead, None)
         self.is_over = frame is None
         return frame
 
@@ -94,7 +104,43 @@ class FilmSource:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the file."""
+        if self._ahead is not None:
+            self._ahead.stop()
         self._reader.close()
+
+
+class _ReadAhead:
+    """The pictures of a reader, some of them ready."""
+
+    def __init__(self, reader: VideoReader, count: int) -> None:
+        self._reader = reader
+        self._ready: BoundedQueue[Frame] = BoundedQueue("decode > capture", limits=QueueLimits(items=count))
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._read, name="vitascope-film", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while (frame := next(self._reader, None)) is not None and self._ready.put(frame):
+                pass
+        except Exception as error:  # raised where the picture is missed
+            self._failure = error
+        self._ready.end()
+
+    def __next__(self) -> Frame:
+        taken = self._ready.get()
+        if not isinstance(taken, Mark):
+            return taken[1]
+        if self._failure is not None:
+            raise self._failure
+        raise StopIteration
+
+    def __iter__(self) -> Self:
+        return self
+
+    def stop(self) -> None:
+        self._ready.stop()
+        self._thread.join()
 
 
 class ReplaySource:
@@ -102,6 +148,8 @@ class ReplaySource:
 
     Args:
         path: A ``.motion`` file.
+        start_seconds: Leave out what comes before, counted from the first row.
+        end_seconds: Leave out what comes from here on.
         clock: Seconds that pass evenly.
         wait: Sleeps.
 
@@ -113,19 +161,24 @@ class ReplaySource:
         self,
         path: Path,
         *,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
         self._file = MotionReader(path)
-        self._rows = iter(self._file)
+        self._rows = _between(self._file, start_seconds or 0.0, end_seconds)
         self._clock, self._wait = clock, wait
         self._began: float | None = None
         self._next = next(self._rows, None)
-        self._first_pts = 0.0 if self._next is None else self._next.pts_seconds
+        if self._next is None:
+            self._file.close()
+            raise InputError(f"{path}: no motion is left between start and end")
+        self._first_pts = self._next.pts_seconds
         self._given = FaceMotion()
         self.captured_count = 0
         """Rows that came due."""
-        self.is_over = self._next is None
+        self.is_over = False
         """True after the last row."""
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
@@ -183,3 +236,14 @@ class ReplaySource:
     ) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _between(rows: Iterable[FaceMotion], start: float, end: float | None) -> Iterator[FaceMotion]:
+    """Rows from ``start`` until before ``end``, in seconds after the first row."""
+    first: float | None = None
+    for row in rows:
+        first = row.pts_seconds if first is None else first
+        if end is not None and row.pts_seconds - first >= end:
+            return
+        if row.pts_seconds - first >= start:
+            yield row

@@ -13,7 +13,7 @@ from typing import Any
 
 from vitascope.errors import DeviceError, MissingDependencyError
 
-__all__ = ["GpuFigures", "GpuLimits", "GpuMemory", "NvmlGpu", "pcie_bytes_per_second"]
+__all__ = ["GpuFigures", "GpuLimits", "GpuMemory", "GpuSettings", "NvmlGpu", "pcie_bytes_per_second"]
 
 _THROTTLING = {
     0x04: "power cap",
@@ -79,6 +79,18 @@ class GpuMemory:
     """Kept by driver and firmware, a part of what is used; None where an old driver does not tell."""
     process_bytes: dict[int, int]
     """By process id as the driver counts, which a container may not; empty where it does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSettings:
+    """What an administrator can set; None where the driver does not tell."""
+
+    power_watts: float | None
+    """What it may draw now."""
+    power_default_watts: float | None
+    """What its maker set."""
+    keeps_driver_loaded: bool | None
+    """Persistence mode; Linux alone has it."""
 
 
 class NvmlGpu:
@@ -197,6 +209,17 @@ class NvmlGpu:
             used_bytes=int(simple.total) - int(simple.free),
             reserved_bytes=None if detailed is None else int(detailed.reserved),
             process_bytes={one.pid: int(one.usedGpuMemory) for one in processes if one.usedGpuMemory},
+        )
+
+    def settings(self) -> GpuSettings:
+        """What is set; reading needs no rights."""
+        nvml, handle = self._nvml, self._handle
+        power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        default = self._ask(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+        return GpuSettings(
+            power_watts=None if power is None else power / 1e3,
+            power_default_watts=None if default is None else default / 1e3,
+            keeps_driver_loaded=self._ask(lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
         )
 
     def gpu_percent(self) -> float | None:

@@ -26,6 +26,8 @@ _SERIAL = 0.5
 """How much of two stages' loads add up when they wait that little; the more they wait, the more."""
 _FULL = 0.85
 """Load of shared cores or of the GPU above which time in a stage is partly waiting for its turn."""
+_DROPPED = 0.1
+"""Share of a queue's items that must be dropped to tell that what is behind it is too slow."""
 _QUEUED = 0.8
 """Part of a stage's unexplained time that is such waiting when cores or GPU are full."""
 
@@ -133,7 +135,11 @@ def find_bottleneck(
     )
     if not paces:
         return None
-    n = max(range(len(paces)), key=lambda index: (paces[index].saving, paces[index].load))
+    # What is dropped was made faster than it is taken: no stage before it sets the pace.
+    first = max(
+        (n + 1 for n, queue in enumerate(queues) if queue.dropped > _DROPPED * queue.count), default=0
+    )
+    n = max(range(first, len(paces)), key=lambda index: (paces[index].saving, paces[index].load))
     return Bottleneck(
         stage=paces[n].stage,
         score=min(2 * paces[n].saving, 1.0),

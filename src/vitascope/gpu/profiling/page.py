@@ -8,9 +8,9 @@ from typing import Any
 from vitascope.gpu.profiling.charts import profile_chart
 from vitascope.gpu.profiling.tables import milliseconds
 
-__all__ = ["html_page"]
+__all__ = ["STYLE", "html_page"]
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1.2rem; color: #222; background: #fff; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -19,6 +19,7 @@ th:first-child, td:first-child { text-align: left; }
 svg { max-width: none; height: auto; }
 @media print { .wide { overflow: visible; } svg { max-width: 100%; } body { font-size: 10px; margin: 0; } }
 """
+"""Of every page that this program writes: no script, no network, readable on a phone, printable."""
 _HEADS = (
     "span", "count", "total ms", "self ms", "cpu ms", "mean ms", "p50", "p95", "p99", "max", "GPU ms", "GPU p95",
 )  # fmt: skip
@@ -43,7 +44,7 @@ def html_page(document: dict[str, Any]) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{name}</title>
-<style>{_STYLE}</style>
+<style>{STYLE}</style>
 </head>
 <body>
 <h1>{name}</h1>

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
-from vitascope.media.encoding import choose_encoding
+from vitascope.media.encoding import CodecName, choose_encoding
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 from vitascope.media.writer import VideoWriter
 
@@ -23,13 +24,24 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 
 
 class FileSink:
-    """H.264, H.265, VP9 or AV1 by the file's suffix, with a quick preset.
+    """H.264, H.265, VP9 or AV1, with a quick preset unless another is asked for.
 
     Args:
         target: Path of the file; it appears when the sink is closed.
+        codec: A codec, or ``auto``: by the file's suffix.
+        crf: Constant rate factor on the codec's own scale; None is the default of quick encoding.
+        preset: The encoder's preset; None is a quick one.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        codec: Literal["auto"] | CodecName = "auto",
+        crf: int | None = None,
+        preset: str | None = None,
+    ) -> None:
+        self._codec, self._crf, self._preset = codec, crf, preset
         self._path = Path(target)
         if not self._path.suffix:
             raise UsageError(f"sink file:{target}: name a file with a suffix, such as {target}.mp4")
@@ -52,7 +64,14 @@ class FileSink:
         """See ``Sink.open``; encoders take even sizes only."""
         if made.width % 2 or made.height % 2:
             raise OutputError(f"{self.name}: pictures of {made.width}x{made.height}; both must be even")
-        encoding = choose_encoding(self._path, source_format=_YUV420P, speed="fast")
+        encoding = choose_encoding(
+            self._path,
+            codec=self._codec,
+            source_format=_YUV420P,
+            crf=self._crf,
+            preset=self._preset,
+            speed="fast",
+        )
         info = VideoInfo(
             path=self._path,
             width=made.width,

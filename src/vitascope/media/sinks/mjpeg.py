@@ -20,8 +20,8 @@ __all__ = ["MjpegSink"]
 _DEFAULT_PORT = "8890"
 _QUALITY = 85
 _BOUNDARY = "picture"
-_PATIENCE_SECONDS = 5.0
-"""A client that gets no picture for so long is asked to come back."""
+_PATIENCE_SECONDS = 2.0
+"""A browser that gets no new picture for so long gets the last one again, and so knows that the stream goes on."""
 _PAGE = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Vitascope</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -122,12 +122,12 @@ class _Server(ThreadingHTTPServer):
             self._changed.notify_all()
 
     def newer(self, seen: int) -> tuple[int, bytes] | None:
-        """The newest picture once there is one that was not seen; None when there is none in time."""
+        """The newest picture, waited for where it was seen already; None once this was stopped."""
         with self._changed:
-            has_one = self._changed.wait_for(
+            self._changed.wait_for(
                 lambda: self._is_stopped or self._picture[0] > seen, timeout=_PATIENCE_SECONDS
             )
-            return self._picture if has_one and not self._is_stopped else None
+            return None if self._is_stopped else self._picture
 
     def join(self) -> int:
         """Count a client; which picture it has seen."""
@@ -173,6 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             while (newest := self.server.newer(seen)) is not None:
                 seen, jpeg = newest
+                if not jpeg:  # none was made yet
+                    continue
                 head = f"--{_BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
                 self.wfile.write(head.encode() + jpeg + b"\r\n")
         finally:

@@ -61,12 +61,14 @@ class SinkOutlet:
         self._made = made
         self._on_failure = on_failure
         self._lock = threading.Lock()
+        self._is_open = threading.Event()
         self._thread: threading.Thread | None = None
         self._begin()
 
     def _begin(self) -> None:
         self._queue: BoundedQueue[LivePicture] = BoundedQueue(self._sink.name, limits=_NEWEST)
         self._state: State = "closed"
+        self._is_open.clear()
         self._sent = 0
         self._send, self._age = LatencyHistogram(), LatencyHistogram()
         self.error: Exception | None = None
@@ -88,6 +90,21 @@ class SinkOutlet:
                 return
             self._thread = threading.Thread(target=self._run, name=f"vitascope-sink-{self.name}", daemon=True)
             self._thread.start()
+
+    def wait_open(self, *, timeout_seconds: float = 10.0) -> None:
+        """Wait until the sink is open; one that takes longer may still come.
+
+        Raises:
+            VitascopeError: It cannot be opened; what its ``open`` raises.
+        """
+        self._is_open.wait(timeout_seconds)
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def has_failed(self) -> bool:
+        """True once it failed, until it is started again."""
+        return self._state == "failed"
 
     def offer(self, picture: LivePicture) -> None:
         """Hand over a picture without waiting; one that was not taken yet is dropped. A failed sink takes none."""
@@ -140,6 +157,7 @@ class SinkOutlet:
     def _open(self) -> None:
         self._sink.open(self._made)
         self._state = "running"
+        self._is_open.set()
 
     def _take_all(self) -> None:
         while not isinstance(taken := self._queue.get(), Mark):
@@ -175,6 +193,7 @@ class SinkOutlet:
         self.error = error
         self._state = "failed"
         self._queue.stop()
+        self._is_open.set()
         if self._on_failure is not None:
             self._on_failure(self, error)
 

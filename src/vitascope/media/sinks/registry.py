@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from vitascope.errors import UsageError
 from vitascope.media.sinks.sink import Sink
@@ -42,11 +43,12 @@ SINKS: dict[str, SinkKind] = {
 }
 
 
-def make_sink(spec: str) -> Sink:
+def make_sink(spec: str, **options: Mapping[str, Any]) -> Sink:
     """A sink that is not open yet.
 
     Args:
         spec: A word of ``SINKS``, and what follows its colon: ``window``, ``file:out.mp4``, ``mjpeg:8080``.
+        options: Further arguments of a kind, by its word: ``file={"crf": 20}``.
 
     Raises:
         UsageError: The word is unknown, or its target is missing, superfluous or malformed.
@@ -60,8 +62,8 @@ def make_sink(spec: str) -> Sink:
     if (kind.needs_target and not target) or (target and not kind.target):
         raise UsageError(f"sink {spec!r}: write {_usage(kind)}")
     module, _, name = kind.home.partition(":")
-    make: Callable[[str], Sink] = getattr(importlib.import_module(f"vitascope.media.sinks.{module}"), name)
-    return make(target)
+    make: Callable[..., Sink] = getattr(importlib.import_module(f"vitascope.media.sinks.{module}"), name)
+    return make(target, **options.get(word, {}))
 
 
 def _usage(kind: SinkKind) -> str:

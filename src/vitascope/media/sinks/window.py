@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 
 from vitascope.errors import MissingDependencyError, OutputError
@@ -12,6 +14,8 @@ from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 __all__ = ["WindowSink"]
 
 _TITLE = "Vitascope"
+_NO_SCREEN = ("dummy", "offscreen")
+"""What SDL falls back to where nobody would see a window; whoever names one of them wants it."""
 _LARGEST_SHARE = 0.9
 """Of the screen, for pictures that are larger."""
 
@@ -45,15 +49,20 @@ class WindowSink:
 
     def open(self, made: SinkFormat) -> None:
         """See ``Sink.open``."""
-        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         try:
-            import pygame
+            with redirect_stdout(io.StringIO()):  # it greets
+                import pygame
         except ImportError as error:
             raise MissingDependencyError(
                 "a window needs pygame-ce: pip install 'vitascope[window]'"
             ) from error
         try:
             pygame.display.init()
+            if pygame.display.get_driver() in _NO_SCREEN and "SDL_VIDEODRIVER" not in os.environ:
+                pygame.display.quit()
+                raise OutputError(
+                    "no window can be opened here: no screen; --sink mjpeg shows a page instead"
+                )
             screens = pygame.display.get_desktop_sizes() or [(made.width, made.height)]
             scale = min(
                 1.0, screens[0][0] * _LARGEST_SHARE / made.width, screens[0][1] * _LARGEST_SHARE / made.height

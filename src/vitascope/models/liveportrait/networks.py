@@ -200,6 +200,11 @@ class LivePortraitNetworks:
         (picture,) = self._painter.run_tensors([volume, driving.contiguous(), source.contiguous()])
         return picture
 
+    def release_idle_memory(self) -> None:
+        """Give back what PyTorch keeps for later; nothing on a processor."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def close(self) -> None:
         """Free the engines; idempotent."""
         for engine in (self._appearance, self._motion, self._painter):

@@ -10,7 +10,7 @@ from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.levers.pictures import array_module, resized
 from vitascope.segmentation.plain_matte import fit_plain_matte, plain_rgb
 
-__all__ = ["as_coefficients", "empty_estimate", "small_alpha"]
+__all__ = ["as_coefficients", "empty_estimate", "small_alpha", "small_grey"]
 
 
 def small_alpha(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> Any:
@@ -25,12 +25,25 @@ def small_alpha(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> A
         return estimate.alpha
     assert estimate.gain is not None  # MatteEstimate holds either form
     assert estimate.offset is not None
-    rgb = plain_rgb(images, wanted)
-    grey = rgb.mean(axis=-3, dtype="float32")
-    if grey.shape[1:] != estimate.size:
-        grey = resized(grey[:, None], estimate.size)[:, 0]
+    grey = small_grey(estimate, images, wanted)
     gain, offset = (planes[:, -1].astype("float32") for planes in (estimate.gain, estimate.offset))
     return (gain * grey + offset).clip(0.0, 1.0)
+
+
+def small_grey(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> Any:
+    """The mean of R, G and B that the network saw, float32 [E, h, w], 0..1, at the estimate's size.
+
+    Args:
+        estimate: Of one frame.
+        images: [E, ...] what the network saw of it.
+        wanted: How that was prepared.
+    """
+    grey = plain_rgb(images, wanted).mean(axis=-3, dtype="float32")
+    if grey.shape[1:] != estimate.size:
+        grey = resized(grey[:, None], estimate.size)[:, 0]
+    if is_on_gpu(grey) and not is_on_gpu(estimate.gain):
+        grey = to_numpy(grey)  # a matte that was refined in the host's memory
+    return grey
 
 
 def as_coefficients(

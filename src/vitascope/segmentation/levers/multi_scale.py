@@ -8,12 +8,16 @@ from typing import Any
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.levers.alpha import as_coefficients
+from vitascope.segmentation.levers.alpha import as_coefficients, small_grey
 from vitascope.segmentation.levers.options import Tally
 from vitascope.segmentation.levers.pictures import Pictures, RunShots, Views, array_module, resized
 from vitascope.segmentation.shots import ShotInference
 
 __all__ = ["MultiScale"]
+
+
+_SURE = 0.25
+"""Beyond 0..1: a matte that is so far outside is flat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,9 @@ class _Lane:
 class MultiScale:
     """Shows each frame at several sizes, read from the full frame, and averages the coefficients of the guided filter.
 
-    Alpha is linear in the coefficients, so their mean is the mean of the mattes, before these are cut to 0..1. A
-    recurrent network keeps a memory for each size.
+    Alpha is linear in the coefficients, so their mean is the mean of the mattes. Where a size's matte exceeds 0..1 its
+    coefficients are bounded first: else one size that is far below 0 would outvote all the others. A recurrent network
+    keeps a memory for each size.
 
     Args:
         network: Takes pictures of any size.
@@ -74,7 +79,7 @@ class MultiScale:
             answers = self._run(lane.shots, images, pictures.starts_shot)
             for index, (answer, seen) in enumerate(zip(answers, images, strict=True)):
                 kept = as_coefficients(answer, seen, lane.wanted, with_foreground=self._with_foreground)
-                larger = [self._enlarged(planes) for planes in (kept.gain, kept.offset)]
+                larger = [self._enlarged(planes) for planes in _bounded(kept, seen, lane.wanted)]
                 sums[index] = (
                     larger if not sums[index] else [a + b for a, b in zip(sums[index], larger, strict=True)]
                 )
@@ -87,6 +92,19 @@ class MultiScale:
             return planes.astype("float32")
         arrays = array_module(on_gpu=is_on_gpu(planes))
         return resized(arrays.ascontiguousarray(planes), self._size)
+
+
+def _bounded(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> tuple[Any, Any]:
+    """Coefficients whose alpha stays in 0..1 at the picture's own greys; far outside they no longer follow the grey."""
+    assert estimate.gain is not None  # coefficients, by contract
+    assert estimate.offset is not None
+    gain, offset = estimate.gain.astype("float32"), estimate.offset.astype("float32")
+    grey = small_grey(estimate, images, wanted)
+    alpha = gain[:, -1] * grey + offset[:, -1]
+    inside = alpha.clip(0.0, 1.0)
+    gain[:, -1] *= (1 - abs(alpha - inside) / _SURE).clip(0.0, 1.0)
+    offset[:, -1] = inside - gain[:, -1] * grey
+    return gain, offset
 
 
 def scaled(wanted: NetworkInput, scale: float, multiple: int) -> NetworkInput:

@@ -1,0 +1,250 @@
+"""``vitascope bench``: measure, compare, explain."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from vitascope.tuning.results import BenchResults, Cell
+
+__all__ = ["app"]
+
+_Many = Parameter(negative="", consume_multiple=False)
+_Switch = Parameter(negative="")
+
+app = App(
+    name="bench", help="Measure the speed of this machine, and what it depends on.", help_format="plaintext"
+)
+
+
+@app.command
+def run(
+    *,
+    output_dir: Path = Path("results"),
+    only: Literal["resolution", "batch", "precision"] | None = None,
+    quick: Annotated[bool, _Switch] = False,
+    input: Annotated[Path | None, Parameter(name="--input", alias="-i")] = None,
+    stereo: Annotated[bool, _Switch] = False,
+    resume: Annotated[bool, _Switch] = False,
+    model: Annotated[str | None, Parameter(alias="-m")] = None,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+) -> None:
+    """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
+
+    Writes benchmark_results.json, after every measurement: what is there stays there when the run is killed.
+
+    Args:
+        output_dir: Folder of the results; earlier ones there are kept, with their date in the name.
+        only: Vary this alone.
+        quick: Small films and the small network, in about a minute: does everything work?
+        input: A film of your own instead of synthetic ones; its first frames are measured.
+        stereo: Synthetic films have two eyes side by side.
+        resume: Go on with the unfinished results in the folder.
+        model: Network, as in segment.
+        profile: As in segment: fast, balanced or quality [default: balanced].
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value.
+    """
+    # Imported here so that --help and usage errors do not wait for codecs and engines.
+    from vitascope.tuning.suite import SuiteOptions, run_suite
+
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    options = SuiteOptions(
+        only=only,
+        quick=quick,
+        video=input,
+        stereo=stereo,
+        model=model,
+        profile=profile,
+        files=tuple(config or ()),
+        assignments=tuple(set_ or ()),
+    )
+
+    def tell(cell: Cell, number: int, count: int) -> None:
+        page.print(f"{number} of {count}: {_told(cell)}")
+
+    _, path = run_suite(options, output_dir=output_dir, resume=resume, on_cell=tell)
+    page.print(f"written: {path}; vitascope bench analyze {path} says what it means")
+
+
+@app.command
+def compare(
+    baseline: Path,
+    latest: Path,
+    /,
+    *,
+    tolerance: float = 0.05,
+    json: Annotated[bool, _Switch] = False,
+) -> int:
+    """Say whether the latest run is slower than the baseline; exit code 1 when it is.
+
+    Args:
+        baseline: Results of an earlier run.
+        latest: Results of a later run, on the same machine.
+        tolerance: Share of the time for a frame that may come and go, 0 to 1.
+        json: Print for machines.
+    """
+    from dataclasses import asdict
+
+    from vitascope.gpu.profiling.tables import text_table
+    from vitascope.tuning.comparison import METHOD
+    from vitascope.tuning.comparison import compare as compare_results
+    from vitascope.tuning.results import load_results
+
+    found = compare_results(load_results(baseline), load_results(latest), tolerance=tolerance)
+    if json:
+        json_module.dump(
+            {"regression": found.is_regression, "method": METHOD, **asdict(found)}, sys.stdout, indent=2
+        )
+        sys.stdout.write("\n")
+        return int(found.is_regression)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    rows = [
+        [
+            change.label(),
+            f"{change.baseline_fps:.1f}",
+            f"{change.latest_fps:.1f}",
+            f"{change.slowdown - 1:+.1%}",
+            f"{change.low - 1:+.1%} … {change.high - 1:+.1%}",
+            change.verdict,
+        ]
+        for change in (*found.changes, *([found.overall] if len(found.changes) > 1 else ()))
+    ]
+    page.print(text_table(["cell", "baseline fps", "latest fps", "time", "interval", "verdict"], rows))
+    for sentence in found.broken:
+        page.print(f"does not run any more: {sentence}")
+    for note in found.notes:
+        page.print(f"note: {note}")
+    page.print(
+        f"intervals: {METHOD}, {found.confidence:.2%} each, 95% together; tolerance {found.tolerance:.0%}"
+    )
+    page.print(found.verdict())
+    return int(found.is_regression)
+
+
+@app.command
+def analyze(
+    results: list[Path],
+    /,
+    *,
+    output_dir: Annotated[Path | None, Parameter(alias="-o")] = None,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+) -> None:
+    """Say what results mean: targets with pass or fail, tables, drawings, and what to change.
+
+    Writes benchmark_report.html, which needs no network, .md, and its drawings as .png.
+
+    Args:
+        results: What bench run or bench pipeline wrote; several machines are shown side by side.
+        output_dir: Folder of the report [default: that of the first results].
+        profile: Whose performance.target_fps and performance.max_latency_ms are targets, too.
+        config: Settings file (YAML) with such targets.
+        set_: One setting as key=value, for example performance.target_fps=60.
+    """
+    from vitascope.config import load_settings
+    from vitascope.tuning.analysis import analyse
+    from vitascope.tuning.analysis_files import text_report, write_reports
+    from vitascope.tuning.results import load_results
+
+    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
+    wishes = loaded.settings.performance
+    values = {"target_fps": wishes.target_fps, "max_latency_ms": wishes.max_latency_ms}
+    wanted = {
+        name: value
+        for name, value in values.items()
+        if profile is not None or loaded.origin(f"performance.{name}").explicit
+    }
+    analysis = analyse([load_results(path) for path in results], performance=wanted)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page.print(text_report(analysis))
+    page.print()
+    for path in write_reports(analysis, output_dir or results[0].parent):
+        page.print(f"written: {path}")
+
+
+@app.command
+def pipeline(
+    video: Annotated[Path | None, Parameter()] = None,
+    /,
+    *,
+    discard: Annotated[bool, _Switch] = False,
+    duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
+    stereo: Annotated[bool, _Switch] = False,
+    output_dir: Path | None = None,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+) -> None:
+    """Run the whole pipeline over a film: the real speed of this machine, and what limits it.
+
+    Args:
+        video: The film; a synthetic one when omitted.
+        discard: Throw the pictures away at the end instead of encoding them.
+        duration: Most seconds of work, once everything is open.
+        stereo: The synthetic film has two eyes side by side.
+        output_dir: Folder for the results, which compare and analyze read; not written when omitted.
+        profile: As in segment: fast, balanced or quality [default: balanced].
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value.
+    """
+    from vitascope.tuning.pipeline_bench import PipelineOptions, bench_pipeline
+    from vitascope.tuning.results import RESULTS_NAME, ResultsFile
+    from vitascope.tuning.suite import keep_earlier
+
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    options = PipelineOptions(
+        video=video,
+        discard=discard,
+        seconds=duration,
+        stereo=stereo,
+        profile=profile,
+        files=tuple(config or ()),
+        assignments=tuple(set_ or ()),
+    )
+    results = bench_pipeline(options)
+    page.print("\n".join(_pipeline_lines(results)))
+    if output_dir is not None:
+        path = output_dir / RESULTS_NAME
+        keep_earlier(path)
+        ResultsFile(path, results)
+        page.print(f"written: {path}")
+
+
+def _told(cell: Cell) -> str:
+    """One cell in one line."""
+    throughput, times = cell.row("throughput"), cell.row("frame_time")
+    if throughput is None or times is None:
+        return f"{cell.key.label()}: {cell.status}: {cell.reason}"
+    return (
+        f"{cell.key.label()}: {throughput.p50:.1f} fps (p5 {throughput.p5:.1f}, p95 {throughput.p95:.1f}, "
+        f"n {throughput.n}), {times.p50:.2f} ms a frame (p95 {times.p95:.2f}, p99 {times.p99:.2f})"
+    )
+
+
+def _pipeline_lines(results: BenchResults) -> list[str]:
+    (cell,) = results.cells
+    if cell.status != "measured":
+        return [_told(cell)]
+    stages = [row for row in cell.rows if row.name.startswith("stage/")]
+    lines = [
+        f"{cell.key.clip}, {cell.key.width}x{cell.key.height}, {cell.frames} frames, {cell.key.output}: "
+        f"{cell.model} on {cell.device} ({cell.engine}); {cell.decoder}",
+        _told(cell),
+        "work for each frame: "
+        + ", ".join(f"{row.name.partition('/')[2]} {row.p50:.2f} ms" for row in stages),
+    ]
+    return [
+        *lines,
+        *(cell.verdict.lines() if cell.verdict is not None else ()),
+        *(f"note: {n}" for n in cell.notes),
+    ]

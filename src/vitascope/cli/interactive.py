@@ -1,0 +1,104 @@
+"""``vitascope interactive``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from vitascope.cli.metrics_options import metrics_address, serving_metrics
+from vitascope.errors import VitascopeError
+
+__all__ = ["interactive"]
+
+_Many = Parameter(negative="", consume_multiple=False)
+
+
+def interactive(
+    *,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
+    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
+) -> int:
+    """Start, watch and stop jobs from a prompt, with the same settings from one to the next.
+
+    Commands: start, stop, jobs, stats, report, wait, hardware, config, set, unset, help, quit. They may also come from
+    a file or a pipe; then its end waits for all jobs, and the exit code is that of the first failure.
+
+    Args:
+        profile: fast, balanced or quality [default: balanced].
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value.
+        metrics_port: Serve figures of the jobs for Prometheus at this port of this machine; 0 takes a free one.
+        metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
+    """
+    # Imported here so that --help and usage errors do not wait for codecs and engines.
+    from vitascope.cli.doctor import findings
+    from vitascope.gpu.profiling.utilisation import UtilisationSampler
+    from vitascope.tuning.console import CommandConsole
+    from vitascope.tuning.job_line import Job, JobLine
+
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    ended: list[Job] = []
+    consoles: list[CommandConsole] = []
+
+    def on_end(job: Job) -> None:
+        ended.append(job)
+        for console in consoles:
+            console.tell(job)
+
+    with (
+        serving_metrics(metrics_address(metrics_port, metrics_host), screen=page, quiet=False) as metrics,
+        UtilisationSampler(interval_seconds=1.0) as sampler,
+        JobLine(on_end=on_end, metrics=metrics) as jobs,
+    ):
+        console = CommandConsole(
+            jobs,
+            page=page,
+            profile=profile,
+            files=config or (),
+            assignments=set_ or (),
+            hardware=findings,
+            sampler=sampler,
+        )
+        consoles.append(console)
+        at_a_terminal = sys.stdin.isatty()
+        if at_a_terminal:
+            page.print("help lists the commands, quit leaves")
+        for line in _lines(page) if at_a_terminal else sys.stdin:
+            try:
+                if not console.handle(line):
+                    break
+            except KeyboardInterrupt:  # of wait and watch
+                if not at_a_terminal:
+                    raise
+                page.print("\nthe jobs go on; stop ends one")
+        else:
+            if any(not job.has_ended for job in jobs.jobs):
+                page.print("waiting for the jobs that have not ended; Ctrl-C stops them")
+            console.handle("wait")
+    if at_a_terminal:
+        return 0
+    errors: list[VitascopeError | None] = [console.first_error, *(job.error for job in ended)]
+    return next((error.exit_code for error in errors if error is not None), 0)
+
+
+def _lines(page: Console) -> Iterator[str]:
+    """What is typed; Ctrl-C forgets the line, Ctrl-D ends."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  (arrow keys and history, where the system has them)
+    while True:
+        try:
+            yield page.input("vitascope> ")
+        except KeyboardInterrupt:
+            page.print("\nquit leaves, stop ends a job")
+        except EOFError:
+            page.print()
+            return

@@ -1,0 +1,243 @@
+"""``vitascope optimize``."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from vitascope.errors import UsageError, VitascopeError
+
+if TYPE_CHECKING:
+    from vitascope.tuning.grid import Trial
+    from vitascope.tuning.optimizer import Tuned
+    from vitascope.tuning.search import GridSearch
+    from vitascope.tuning.settings_source import SettingsSource
+
+__all__ = ["optimize"]
+
+_Many = Parameter(negative="", consume_multiple=False)
+_Switch = Parameter(negative="")
+
+
+def optimize(
+    video: Path | None = None,
+    /,
+    *,
+    save_config: Annotated[Path | None, Parameter(alias="-o", metavar="FILE")] = None,
+    target_fps: float | None = None,
+    max_latency_ms: float | None = None,
+    min_quality: float | None = None,
+    preset: str | None = None,
+    trials: int = 40,
+    seconds: float = 3.0,
+    resume: Annotated[bool, _Switch] = False,
+    detect_bottlenecks: Annotated[bool, _Switch] = False,
+    auto_optimize: Annotated[bool, _Switch] = False,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    json: Annotated[bool, _Switch] = False,
+    quiet: Annotated[bool, _Switch, Parameter(alias="-q")] = False,
+) -> int:
+    """Find the fastest settings of segment for a clip on this machine, by measuring; or say what limits it.
+
+    Examples: vitascope optimize in.mp4 --save-config tuned.yaml, then vitascope segment in.mp4 -o out.mp4 -c
+    tuned.yaml; vitascope optimize --detect-bottlenecks in.mp4.
+
+    Args:
+        video: The clip to measure with; a synthetic one when none is named.
+        save_config: Settings file to write, with the reason of each value.
+        target_fps: Frames a second to reach; of all settings that do, those with the most exact mattes are taken.
+        max_latency_ms: Longest way of a frame from decoder to encoder, queues included.
+        min_quality: 1 less the mean difference of mattes from the FP32 reference, 0 to 1 [default: 0.998].
+        preset: Where the search begins: a GPU and a size such as rtx3090-4k, or auto.
+        trials: Most runs; never more than a fifth of the combinations, or 14.
+        seconds: Length of one run, about.
+        resume: Go on with a search that was broken off; it is kept beside the file of --save-config.
+        detect_bottlenecks: Change nothing: say what limits the run, on what evidence, and the one change that helps.
+        auto_optimize: The same as no option: search.
+        profile: Profile to begin with: fast, balanced or quality [default: balanced].
+        config: Settings file (YAML); what it sets is not searched.
+        set_: One setting as key=value; it is not searched.
+        json: Print the result for machines.
+        quiet: Print no trials.
+    """
+    del auto_optimize  # the old script's name for what this command does anyway
+    # Imported here so that --help and usage errors do not wait for codecs and engines.
+    from vitascope.tuning.optimizer import synthetic_or
+    from vitascope.tuning.settings_source import SettingsSource
+
+    if resume and save_config is None:
+        raise UsageError("--resume goes with --save-config: the search is kept beside that file")
+    if save_config is not None and save_config.is_dir():
+        raise UsageError(f"--save-config: {save_config} is a folder, expected a file such as tuned.yaml")
+    if detect_bottlenecks and save_config is not None:
+        raise UsageError(
+            "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
+        )
+    source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
+    source.load()  # what is wrong with settings is said before a clip is made
+    with TemporaryDirectory(prefix="vitascope-") as folder:
+        clip, subject = synthetic_or(video, Path(folder))
+        if detect_bottlenecks:
+            return _detect(clip, source, as_json=json)
+        job = _Job(source, clip, subject, save_config, quiet=quiet or json)
+        tuned = job.tune(
+            target=(target_fps, max_latency_ms, min_quality),
+            preset=preset,
+            trials=trials,
+            seconds=seconds,
+            resume=resume,
+        )
+        job.keep(tuned, as_json=json)
+    if tuned.unreachable is not None:
+        raise VitascopeError(tuned.unreachable)
+    return 0
+
+
+class _Job:
+    """One search, as the command line shows it."""
+
+    def __init__(
+        self, source: SettingsSource, clip: Path, subject: str, save_config: Path | None, *, quiet: bool
+    ) -> None:
+        self._source, self._clip, self._subject = source, clip, subject
+        self._file, self._quiet = save_config, quiet
+        self._state = (
+            None if save_config is None else save_config.with_name(f"{save_config.name}.search.json")
+        )
+        self._screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    def tune(
+        self,
+        *,
+        target: tuple[float | None, float | None, float | None],
+        preset: str | None,
+        trials: int,
+        seconds: float,
+        resume: bool,
+    ) -> Tuned:
+        """Search."""
+        from vitascope.tuning.optimizer import Target, Tuner
+
+        set_before = Target.of(self._source.load())
+        fps, latency_ms, quality = target
+        return Tuner(
+            self._source,
+            self._clip,
+            subject=self._subject,
+            target=Target(
+                fps=set_before.fps if fps is None else fps,
+                max_latency_ms=set_before.max_latency_ms if latency_ms is None else latency_ms,
+                min_quality=quality,
+            ),
+            seconds=seconds,
+            most_trials=trials,
+            preset=preset,
+            state=self._state,
+            resume=resume,
+            told=self._tell,
+        ).tune()
+
+    def keep(self, tuned: Tuned, *, as_json: bool) -> None:
+        """Write the file, unless the target is out of reach; add to the history; say what came out."""
+        from vitascope.tuning.history import append_history
+        from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
+
+        when = datetime.now().astimezone()
+        file = self._file if tuned.unreachable is None else None
+        if file is not None:
+            write_tuned(file, tuned_text(tuned, self._source, subject=self._subject, when=when))
+        history = append_history(tuned, subject=self._subject, when=when, file=file)
+        if self._state is not None and tuned.unreachable is None:
+            self._state.unlink(missing_ok=True)
+        effects = {
+            effect.key: reason(effect) for effect in tuned.search.effects if effect.key in tuned.values
+        }
+        if as_json:
+            json_module.dump(_plain(tuned, file), sys.stdout, indent=2)
+            sys.stdout.write("\n")
+            return
+        page = Console(highlight=False, markup=False, soft_wrap=True)
+        for key, value in tuned.values.items():
+            page.print(f"{key}: {'null' if value is None else value}")
+            page.print(f"  {effects[key]}")
+        if not tuned.values:
+            page.print("nothing was better than the settings as they are")
+        page.print(
+            f"{tuned.before.score:.1f} -> {tuned.after.score:.1f} fps ({tuned.gain:.2f}x); {tuned.trade_off()}"
+        )
+        page.print(
+            f"{len(tuned.search.trials)} trials in {tuned.search.grid_size} combinations; why no more: "
+            f"{tuned.search.ended}"
+        )
+        if file is not None:
+            page.print(f"written: {file}; use it with: vitascope segment in.mp4 -o out.mp4 -c {file}")
+        page.print(f"history: {history}")
+
+    def _tell(self, search: GridSearch, trial: Trial) -> None:
+        if self._quiet:
+            return
+        values = ", ".join(
+            f"{key.rpartition('.')[2] if not key.endswith('threads') else key.removeprefix('pipeline.stages.')}="
+            f"{'null' if value is None else value}"
+            for key, value in search.values(trial.cell).items()
+        )
+        measured = trial.measured
+        outcome = measured.failure or f"{measured.score:.1f} fps"
+        if measured.failure is None and not search.keeps_limits(measured):
+            broken = [one.figure for one in search.limits if measured.figures[one.figure] > one.most]
+            outcome += f", beyond {' and '.join(broken)}"
+        self._screen.print(f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})")
+
+
+def _plain(tuned: Tuned, file: Path | None) -> dict[str, object]:
+    return {
+        "change": dict(tuned.values),
+        "before": {"fps": tuned.before.score, **tuned.before.figures},
+        "after": {"fps": tuned.after.score, **tuned.after.figures},
+        "gain": tuned.gain,
+        "trade_off": tuned.trade_off(),
+        "unreachable": tuned.unreachable,
+        "trials": [
+            {
+                "cell": list(trial.cell),
+                "fps": trial.measured.score,
+                **trial.measured.figures,
+                "failure": trial.measured.failure,
+                "why": trial.why,
+            }
+            for trial in tuned.search.trials
+        ],
+        "combinations": tuned.search.grid_size,
+        "ended": tuned.search.ended,
+        "file": None if file is None else str(file),
+    }
+
+
+def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
+    from vitascope.tuning.detection import detect_bottlenecks
+    from vitascope.tuning.limited_run import LimitedRun
+
+    run = LimitedRun(
+        video=clip,
+        seconds=20.0,
+        profile=source.profile,
+        files=source.files,
+        assignments=source.assignments,
+    )
+    detected = detect_bottlenecks(run)
+    if as_json:
+        json_module.dump(detected.to_dict(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return 0
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page.print("\n".join(detected.lines()))
+    return 0

@@ -1,0 +1,209 @@
+"""What is read from a run, as plain numbers under the names of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
+from vitascope.gpu.queues import Latency
+
+__all__ = [
+    "BUCKET_BOUNDS_SECONDS",
+    "LiveFigures",
+    "Readings",
+    "Series",
+    "SinkFigures",
+    "gpu_readings",
+    "live_readings",
+    "pipeline_readings",
+]
+
+Series = tuple[str, tuple[str, ...]]
+"""Name of a metric, and the values of its labels."""
+
+_FIRST_OCTAVE, _LAST_OCTAVE = 6, 25
+BUCKET_BOUNDS_SECONDS = tuple(2.0 ** (n + 1) / 1e6 for n in range(_FIRST_OCTAVE, _LAST_OCTAVE + 1))
+"""Upper bounds of the buckets of all histograms: 128 µs to 67 s, each twice the one before."""
+_MOST_NAMES = 64
+"""Values of one label that are exported; the others are added up as ``other``."""
+
+
+@dataclass(slots=True)
+class Readings:
+    """One look at a run."""
+
+    counts: dict[Series, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Counters: float64 [1]. Histograms: float64 [22], the sum in seconds, then the buckets, not cumulative."""
+    gauges: dict[Series, float] = field(default_factory=dict)
+
+    def count(self, name: str, value: float, *labels: str) -> None:
+        """Add to a counter."""
+        self._add((name, labels), np.array([value]))
+
+    def distribution(self, name: str, latency: Latency, *labels: str) -> None:
+        """Add to a histogram."""
+        octaves = np.array(latency.octave_counts, np.float64)
+        buckets = np.zeros(len(BUCKET_BOUNDS_SECONDS) + 1)
+        places = np.clip(np.arange(len(octaves)) - _FIRST_OCTAVE, 0, len(buckets) - 1)
+        np.add.at(buckets, places, octaves)
+        self._add((name, labels), np.array([latency.mean_seconds * octaves.sum(), *buckets]))
+
+    def gauge(self, name: str, value: float | None, *labels: str) -> None:
+        """Set a gauge; None leaves it out, because nothing is known."""
+        if value is not None:
+            self.gauges[name, labels] = float(value)
+
+    def _add(self, series: Series, values: npt.NDArray[np.float64]) -> None:
+        before = self.counts.get(series)
+        self.counts[series] = values if before is None else before + values
+
+
+class SinkFigures(Protocol):
+    """What a live sink did; ``media.sinks.outlet.OutletReport`` is one."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """``running`` while it takes pictures."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """Pictures that reached it."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Pictures that newer ones replaced."""
+        ...
+
+
+class LiveFigures(Protocol):
+    """A live run so far; ``animation.live.report.LiveReport`` is one."""
+
+    @property
+    def captured(self) -> int:
+        """Pictures of the camera."""
+        ...
+
+    @property
+    def shown(self) -> int:
+        """Pictures that went to the sinks."""
+        ...
+
+    @property
+    def repeated(self) -> int:
+        """Of these, the ones shown again."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Pictures without a face."""
+        ...
+
+    @property
+    def latency(self) -> Latency:
+        """From capture to the sinks."""
+        ...
+
+    @property
+    def sinks(self) -> Sequence[SinkFigures]:
+        """One for each."""
+        ...
+
+    @property
+    def pipeline(self) -> PipelineReport:
+        """Its stages."""
+        ...
+
+
+def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = None) -> Readings:
+    """A run of ``segment`` so far.
+
+    Args:
+        report: From ``snapshot``.
+        expected_frames: None when the input does not say.
+    """
+    readings = _stages_and_queues(report)
+    readings.count("vitascope_frames_total", report.items)
+    readings.distribution("vitascope_frame_latency_seconds", report.latency)
+    readings.gauge("vitascope_job_frames", report.items)
+    readings.gauge("vitascope_job_expected_frames", expected_frames)
+    return readings
+
+
+def live_readings(report: LiveFigures) -> Readings:
+    """A live run so far."""
+    readings = _stages_and_queues(report.pipeline)
+    readings.count("vitascope_frames_total", report.shown)
+    readings.distribution("vitascope_frame_latency_seconds", report.latency)
+    readings.gauge("vitascope_job_frames", report.shown)
+    readings.count("vitascope_captured_frames_total", report.captured)
+    readings.count("vitascope_repeated_frames_total", report.repeated)
+    readings.count("vitascope_faceless_frames_total", report.lost)
+    taken = report.pipeline.stages[0].items if report.pipeline.stages else 0
+    readings.count("vitascope_dropped_frames_total", max(report.captured - taken, 0), "camera")
+    for sink, name in zip(report.sinks, _bounded(sink.name for sink in report.sinks), strict=True):
+        readings.count("vitascope_sink_frames_total", sink.sent, name)
+        readings.count("vitascope_dropped_frames_total", sink.dropped, f"sink {name}")
+        readings.gauge("vitascope_sink_up", sink.state in ("starting", "running"), name)
+    return readings
+
+
+def gpu_readings(gpus: Mapping[int, tuple[GpuFigures, GpuLimits]]) -> Readings:
+    """One look at some GPUs, by their numbers."""
+    readings = Readings()
+    for number, (figures, limits) in gpus.items():
+        gpu = str(number)
+        readings.gauge("vitascope_gpu_memory_bytes", figures.memory_used_bytes, gpu)
+        readings.gauge("vitascope_gpu_memory_limit_bytes", limits.memory_bytes, gpu)
+        for unit, percent in (
+            ("kernels", figures.gpu_percent),
+            ("memory_bus", figures.memory_bus_percent),
+            ("decoder", figures.decoder_percent),
+            ("encoder", figures.encoder_percent),
+        ):
+            readings.gauge("vitascope_gpu_busy_ratio", None if percent is None else percent / 100, gpu, unit)
+        for direction, rate in (
+            ("to_gpu", figures.pcie_to_gpu_bytes_per_second),
+            ("from_gpu", figures.pcie_from_gpu_bytes_per_second),
+        ):
+            readings.gauge("vitascope_gpu_pcie_bytes_per_second", rate, gpu, direction)
+        readings.gauge("vitascope_gpu_power_watts", figures.power_watts, gpu)
+        readings.gauge("vitascope_gpu_power_limit_watts", limits.power_watts, gpu)
+        readings.gauge("vitascope_gpu_temperature_celsius", figures.temperature_celsius, gpu)
+        clock = figures.sm_clock_mhz
+        readings.gauge("vitascope_gpu_sm_clock_hertz", None if clock is None else clock * 1e6, gpu)
+        readings.gauge("vitascope_gpu_throttled", bool(figures.throttling), gpu)
+    return readings
+
+
+def _stages_and_queues(report: PipelineReport) -> Readings:
+    readings = Readings()
+    readings.count("vitascope_cpu_seconds_total", report.cores_busy * report.wall_seconds)
+    for stage, name in zip(report.stages, _bounded(stage.name for stage in report.stages), strict=True):
+        readings.gauge("vitascope_stage_workers", stage.workers, name)
+        readings.count("vitascope_stage_items_total", stage.items, name)
+        readings.count("vitascope_stage_busy_seconds_total", stage.busy_seconds, name)
+        readings.gauge("vitascope_stage_busy_ratio", stage.load, name)
+        readings.distribution("vitascope_stage_latency_seconds", stage.latency, name)
+    for queue, name in zip(report.queues, _bounded(queue.name for queue in report.queues), strict=True):
+        readings.gauge("vitascope_queue_items", queue.occupancy, name)
+        readings.count("vitascope_queue_put_wait_seconds_total", queue.put_wait_seconds, name)
+        readings.count("vitascope_queue_get_wait_seconds_total", queue.get_wait_seconds, name)
+        readings.count("vitascope_dropped_frames_total", queue.dropped, name)
+    return readings
+
+
+def _bounded(names: Iterable[str]) -> list[str]:
+    return [name if n < _MOST_NAMES else "other" for n, name in enumerate(names)]

@@ -1,0 +1,263 @@
+"""What results mean: tables, drawings, targets and recommendations, for one machine or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vitascope.errors import InputError
+from vitascope.gpu.profiling.drawing import Drawing
+from vitascope.tuning.bench_charts import frame_time_chart, scaling_chart, stage_chart
+from vitascope.tuning.machine import Machine
+from vitascope.tuning.recommendations import recommend
+from vitascope.tuning.results import BenchResults, Cell
+from vitascope.tuning.targets import USER, TargetResult, check_targets
+
+__all__ = ["Analysis", "Section", "analyse"]
+
+_STAGES_SHOWN = 24
+"""Cells in one drawing: more would be a wall."""
+
+
+_SPEED_HEADS = (
+    "cell", "fps", "p5", "p95", "n", "ms a frame", "p95", "p99", "latency p50", "RAM MB", "VRAM MB", "GPU %",
+    "CPU cores", "alpha error", "limited by",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One part of a report."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    """A table under the heads; empty without one."""
+    chart: Drawing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """A report, in order."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+
+def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | None = None) -> Analysis:
+    """Explain results.
+
+    Args:
+        runs: Of one machine, or of several, which are shown side by side and not averaged.
+        performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
+
+    Raises:
+        InputError: A run holds no cell.
+    """
+    for run in runs:
+        if not run.cells:
+            raise InputError(f"the results of {run.began_at} hold no cell: there is nothing to analyse")
+    sections = []
+    if len(runs) > 1:
+        sections.append(_side_by_side(runs))
+    for number, run in enumerate(runs, start=1):
+        prefix = f"{number}. " if len(runs) > 1 else ""
+        sections += _sections(run, prefix=prefix, performance=performance or {})
+    return Analysis(title="Vitascope benchmark", sections=tuple(sections))
+
+
+def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float]) -> list[Section]:
+    sections = [_about(run, prefix=prefix)]
+    recommendations = recommend(run)
+    sections.append(
+        Section(
+            title=f"{prefix}Do this",
+            sentences=tuple(one.line() for one in recommendations)
+            or ("nothing that was measured calls for a change",),
+        )
+    )
+    targets = check_targets(run, performance=performance)
+    told = [one for one in targets if one.passed is not None]
+    unmeasured = [one.target.name for one in targets if one.passed is None]
+    sections.append(
+        Section(
+            title=f"{prefix}Targets",
+            heads=("target", "asked by", "wanted", "measured", "where", "result"),
+            rows=tuple(
+                (
+                    one.target.name,
+                    one.target.source,
+                    one.target.wish(),
+                    f"{one.value:.4g} {one.target.unit}",
+                    "" if one.cell is None else one.cell.key.label(),
+                    one.status(),
+                )
+                for one in told
+            ),
+            sentences=(
+                *_out_of_reach(told),
+                *([f"not measured by this run: {'; '.join(unmeasured)}"] if unmeasured else []),
+            ),
+        )
+    )
+    sections.append(_speeds(run, prefix=prefix))
+    if any(cell.load is not None and cell.load.gpu_percent is not None for cell in run.measured):
+        sections.append(_gpu_load(run.measured, prefix=prefix))
+    if run.measured:
+        sections += _drawings(run.measured, prefix=prefix)
+    return sections
+
+
+def _about(run: BenchResults, *, prefix: str) -> Section:
+    machine = run.machine
+    sentences = [
+        f"{run.kind}, began {run.began_at}" + ("" if run.finished else "; it did not finish"),
+        f"{machine.processor}, {machine.cores} cores, {_gib(machine.memory_bytes)}, {machine.system}",
+        *(
+            f"{gpu.name}: driver {gpu.driver}, {_gib(gpu.memory_bytes)}, at most {_or_unknown(gpu.sm_clock_mhz)} MHz, "
+            f"{_or_unknown(gpu.power_watts)} W"
+            for gpu in machine.gpus
+        ),
+        ", ".join(f"{name} {number}" for name, number in machine.versions.items())
+        + ("" if machine.commit is None else f", commit {machine.commit}"),
+        "; ".join(f"{name}: {value}" for name, value in run.workload.items()),
+        *_throttled(run),
+    ]
+    return Section(title=f"{prefix}{machine.label()}", sentences=tuple(sentences))
+
+
+def _throttled(run: BenchResults) -> list[str]:
+    hot = [cell for cell in run.measured if cell.load is not None and cell.load.throttled_share > 0.1]
+    if not hot:
+        return []
+    names = "; ".join(cell.key.label() for cell in hot)
+    return [f"the GPU slowed itself down by heat while these were measured, so they are too low: {names}"]
+
+
+def _speeds(run: BenchResults, *, prefix: str) -> Section:
+    gaps = [cell for cell in run.cells if cell.status != "measured"]
+    return Section(
+        title=f"{prefix}Speed",
+        heads=_SPEED_HEADS,
+        rows=tuple(_speed_row(cell) for cell in run.measured),
+        sentences=tuple(f"{cell.key.label()}: {cell.status}: {cell.reason}" for cell in gaps),
+    )
+
+
+def _speed_row(cell: Cell) -> tuple[str, ...]:
+    rate, times, latency = cell.row("throughput"), cell.row("frame_time"), cell.row("latency")
+    assert rate is not None  # every measured cell has these three
+    assert times is not None
+    assert latency is not None
+    load = cell.load
+    return (
+        cell.key.label(),
+        f"{rate.p50:.1f}",
+        f"{rate.p5:.1f}",
+        f"{rate.p95:.1f}",
+        str(rate.n),
+        f"{times.p50:.2f}",
+        f"{times.p95:.2f}",
+        f"{times.p99:.2f}",
+        f"{latency.p50:.1f}",
+        _number(cell.median("peak_ram")),
+        _number(cell.median("peak_vram")),
+        _number(None if load is None else load.gpu_percent),
+        "-" if load is None else f"{load.process_cores:.1f}",
+        "-" if cell.alpha_error is None else f"{cell.alpha_error:.4f}",
+        "-" if cell.verdict is None else cell.verdict.kind.replace("_", "-"),
+    )
+
+
+def _out_of_reach(targets: Sequence[TargetResult]) -> list[str]:
+    """What can be had instead, of targets that the user set."""
+    return [
+        f"{one.target.name}: {one.target.limit:g} {one.target.unit} is out of reach with what was measured; "
+        f"{one.value:.4g} can be had, with {one.cell.key.label()}"
+        for one in targets
+        if one.target.source == USER and one.passed is False and one.cell is not None
+    ]
+
+
+def _gpu_load(cells: Sequence[Cell], *, prefix: str) -> Section:
+    heads = (
+        "cell",
+        "GPU %",
+        "memory bus %",
+        "decoder %",
+        "encoder %",
+        "to GPU MB/s",
+        "from GPU MB/s",
+        "W",
+        "°C",
+    )
+    rows = []
+    for cell in cells:
+        load = cell.load
+        if load is None:
+            continue
+        to_gpu, from_gpu = load.pcie_to_gpu_bytes_per_second, load.pcie_from_gpu_bytes_per_second
+        figures = (
+            load.gpu_percent,
+            load.memory_bus_percent,
+            load.decoder_percent,
+            load.encoder_percent,
+            None if to_gpu is None else to_gpu / 1e6,
+            None if from_gpu is None else from_gpu / 1e6,
+            load.power_watts,
+            load.temperature_celsius_max,
+            load.sm_clock_mhz,
+        )
+        rows.append((cell.key.label(), *map(_number, figures)))
+    return Section(title=f"{prefix}Load of the GPU", heads=(*heads, "MHz"), rows=tuple(rows))
+
+
+def _drawings(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for cell in cells:
+        rate = cell.median("throughput")
+        if rate:
+            curves.setdefault(f"{cell.key.resolution} {cell.key.precision}", []).append(
+                (cell.key.batch, rate)
+            )
+    stages, times = "Work for a frame, by stage", "Time for a frame"
+    shown = cells[:_STAGES_SHOWN]
+    sections = [
+        Section(title=f"{prefix}{stages}", chart=stage_chart(stages, shown)),
+        Section(
+            title=f"{prefix}{times}",
+            chart=frame_time_chart(f"{times}, 5th to 95th and 99th percentile", shown),
+        ),
+    ]
+    if any(len(curve) > 1 for curve in curves.values()):
+        title = "Speed by batch"
+        sections.insert(0, Section(title=f"{prefix}{title}", chart=scaling_chart(title, curves)))
+    return sections
+
+
+def _side_by_side(runs: Sequence[BenchResults]) -> Section:
+    """Each machine's median speed; cells that one of them lacks have a dash."""
+    keys = list(dict.fromkeys(cell.key for run in runs for cell in run.cells))
+    rows = []
+    for key in keys:
+        rates = [None if (cell := run.cell(key)) is None else cell.median("throughput") for run in runs]
+        rows.append((key.label(), *("-" if rate is None else f"{rate:.1f} fps" for rate in rates)))
+    heads = ("cell", *(f"{n}. {_short(run.machine)}" for n, run in enumerate(runs, start=1)))
+    return Section(title="Side by side", heads=heads, rows=tuple(rows))
+
+
+def _short(machine: Machine) -> str:
+    return machine.gpus[0].name if machine.gpus else machine.processor
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _or_unknown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0f}"
+
+
+def _gib(nbytes: int | None) -> str:
+    return "memory unknown" if nbytes is None else f"{nbytes / 2**30:.0f} GiB"

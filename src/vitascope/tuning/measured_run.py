@@ -1,0 +1,205 @@
+"""``segment`` with a clock at both ends of its pipeline, and, where it is asked for, without an encoder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config import OutputKind
+from vitascope.frames import Frame
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.stages import Sink, Source
+from vitascope.segmentation.endings import FramesUntilDamage, finish_files
+from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.jobs import mask_size, queue_limits
+from vitascope.segmentation.output_encoding import check_kinds
+from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.segmenter import Segmenter, Started
+from vitascope.segmentation.writing import OutputSet
+
+__all__ = ["MeasuredRun", "MeasuredSegmenter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """One pass over a film."""
+
+    frame_count: int
+    wall_seconds: float
+    """From the first frame that is asked for to the last that is encoded, the encoder's own queue included; opening
+    files and networks is not in it."""
+    left_seconds: tuple[float, ...]
+    """When each frame left the decoder, counted from the beginning of the run."""
+    done_seconds: tuple[float, ...]
+    """When each frame was taken by the encoder, or discarded."""
+    finish_seconds: float
+    """Of ``wall_seconds``, what the encoder still did when the last frame had been taken; 0 without one."""
+    pipeline: PipelineReport
+    gpu: GpuReport | None
+    decoder: str
+    frames_per_call: int
+    """Of the network, as the settings ask for."""
+    network_size: tuple[int, int]
+    """(height, width) of its picture."""
+    notes: tuple[str, ...]
+
+    def frames_per_second(self, batch: int) -> float:
+        """Throughput in the steady state.
+
+        Without the first batch, during which queues fill; with what the encoder still does at the end.
+
+        Args:
+            batch: Frames of a call of the network; they come out together. At least one more frame came out.
+        """
+        return (self.frame_count - batch) / (self.wall_seconds - self.done_seconds[batch - 1])
+
+    def latencies_ms(self) -> list[float]:
+        """Each frame's way from the decoder to the end; frames wait in queues on purpose."""
+        return [(done - left) * 1e3 for left, done in zip(self.left_seconds, self.done_seconds, strict=True)]
+
+    def frame_times_ms(self, batch: int) -> list[float]:
+        """Time for each frame in the steady state: that of a whole batch over its frames, the first one left out.
+
+        Args:
+            batch: Frames of a call of the network; they come out together.
+        """
+        marks = self.done_seconds[batch - 1 :: batch]
+        return [(after - before) * 1e3 / batch for before, after in pairwise(marks)]
+
+
+class MeasuredSegmenter(Segmenter):
+    """A ``Segmenter`` that is measured from outside. Settings must keep the work in this process."""
+
+    def measure(
+        self,
+        video: Path,
+        *,
+        kind: OutputKind,
+        discard: bool = False,
+        on_start: Callable[[Started], object] | None = None,
+    ) -> MeasuredRun:
+        """Segment a film once; what is written goes away with its folder.
+
+        Args:
+            video: The input.
+            kind: Picture that is made.
+            discard: Make every picture, and encode none.
+            on_start: Called once everything is open, from this thread.
+
+        Raises:
+            InputError: The input cannot be read.
+            PipelineError: A stage failed.
+        """
+        assert self._crew is None  # whoever measures switches other processes off
+        check_kinds([kind], self.settings.output)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitascope-bench-")))
+            reader = stack.enter_context(self._open(video))
+            layout = self._layout(reader)
+            outputs = [(kind, folder / "measured.mp4")]
+            encodings = self._encodings(reader, outputs)
+            source = FramesUntilDamage(reader)
+            job = self._job(stack, reader, layout, [(kind, encodings[0])])
+            clock = _Clock()
+            files: OutputSet | None = None
+            if not discard:
+                files = stack.enter_context(
+                    OutputSet(
+                        reader,
+                        outputs,
+                        encodings,
+                        trim=self.settings.video,
+                        keep_partial=False,
+                        mask_size=mask_size(reader.info, self.settings.output.mask_max_width),
+                    )
+                )
+            end = (
+                Sink("discard", clock.done_with)
+                if files is None
+                else _encoding(files, clock, self._bind_encoder)
+            )
+            pipeline = Pipeline(
+                [
+                    Source("decode", clock.leaving(source), output=queue_limits(self.settings)),
+                    *job.stages(wants_alpha=lambda _: False),
+                    end,
+                ]
+            )
+            if on_start is not None:
+                on_start(Started(pipeline, reader.expected_frame_count))
+            clock.start()
+            measured = pipeline.run()
+            taken = perf_counter()
+            source.raise_damage()
+            if files is not None:
+                finish_files(files)
+            ended = perf_counter()
+            return MeasuredRun(
+                frame_count=measured.items,
+                wall_seconds=ended - clock.began,
+                left_seconds=tuple(clock.left[: measured.items]),
+                done_seconds=tuple(clock.done),
+                finish_seconds=0.0 if files is None else ended - taken,
+                pipeline=measured,
+                gpu=job.gpu_report(),
+                decoder=reader.decoder,
+                frames_per_call=self._frames_per_call(reader),
+                network_size=job.network_input.size,
+                notes=tuple(job.notes),
+            )
+
+    def alphas(self, video: Path, *, count: int) -> list[npt.NDArray[np.float32]]:
+        """The first mattes of a film: float32 [H, W], 0..1, in the host's memory.
+
+        Raises:
+            InputError: The input cannot be read.
+            PipelineError: A stage failed.
+        """
+        with closing(self.stream(video)) as steps:
+            return [_shares(step.alpha) for step in islice(steps, count)]
+
+
+class _Clock:
+    """Notes when frames come and go; the first list belongs to the decoder's thread, the second to the sink's."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.left: list[float] = []
+        self.done: list[float] = []
+
+    def start(self) -> None:
+        """The run begins."""
+        self.began = perf_counter()
+
+    def leaving(self, frames: FramesUntilDamage) -> Iterator[Frame]:
+        """The same frames."""
+        for frame in frames:
+            self.left.append(perf_counter() - self.began)
+            yield frame
+
+    def done_with(self, rendered: Rendered) -> None:
+        """A frame is through."""
+        del rendered
+        self.done.append(perf_counter() - self.began)
+
+
+def _encoding(files: OutputSet, clock: _Clock, bind: Callable[[], object]) -> Sink[Rendered]:
+    def encode(rendered: Rendered) -> None:
+        files.write(rendered)
+        clock.done_with(rendered)
+
+    return Sink("encode", encode, open=bind)
+
+
+def _shares(alpha: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    full = np.float32(np.iinfo(alpha.dtype).max)
+    return np.asarray(alpha, np.float32) / full

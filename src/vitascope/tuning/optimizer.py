@@ -1,0 +1,331 @@
+"""Tuning: which settings are the fastest for a clip on this machine, within limits, measured on the clip itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
+
+from vitascope.config import LoadedSettings
+from vitascope.config.catalogue import value_of
+from vitascope.errors import UsageError, VitascopeError
+from vitascope.tuning.clip_trials import ClipTrials, Shown
+from vitascope.tuning.grid import Limit, Measured, SearchResult, Trial
+from vitascope.tuning.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for
+from vitascope.tuning.presets import preset_for, preset_values
+from vitascope.tuning.search import GridSearch
+from vitascope.tuning.settings_source import SettingsSource
+from vitascope.tuning.synthetic_clip import make_clip
+
+__all__ = ["MOST_TRIALS", "Target", "Tuned", "Tuner", "synthetic_or"]
+
+MOST_TRIALS = 40
+_LEAST_TRIALS = 14
+_LEAST_GAIN = 1.03
+"""Below this, a change is not worth having: two runs of the same settings differ as much."""
+_COMPARISONS = 3
+_DEFAULT_ERROR = 0.5
+_GPU_FILLS = 16
+"""Frames that a job on a GPU takes at a time where nobody says how many."""
+_SYNTHETIC_SIZE = (1920, 1080)
+_SYNTHETIC_FRAMES = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is wanted."""
+
+    fps: float | None = None
+    """Frames a second to reach; of all that reach it, the most exact is taken. None: as fast as possible."""
+    max_latency_ms: float | None = None
+    """Longest way of 95 % of the frames from decoder to encoder, waiting in queues included."""
+    min_quality: float | None = None
+    """1 less the mean difference of the matte from the FP32 reference's, 0..1; None: half a code of 255, or what the
+    settings as they are lose already."""
+
+    @classmethod
+    def of(cls, loaded: LoadedSettings) -> Self:
+        """What ``performance`` says, where the user set it: a profile's values are for live runs."""
+        performance = loaded.settings.performance
+        return cls(
+            fps=performance.target_fps if loaded.origin("performance.target_fps").explicit else None,
+            max_latency_ms=performance.max_latency_ms
+            if loaded.origin("performance.max_latency_ms").explicit
+            else None,
+        )
+
+    def check(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            UsageError: One is out of range.
+        """
+        if self.fps is not None and not 0 < self.fps <= 100_000:
+            raise UsageError(f"--target-fps is a number of frames a second, not {self.fps:g}")
+        if self.max_latency_ms is not None and not 0 < self.max_latency_ms <= 3_600_000:
+            raise UsageError(f"--max-latency-ms is a time above 0, not {self.max_latency_ms:g}")
+        if self.min_quality is not None and not 0 <= self.min_quality <= 1:
+            raise UsageError(f"--min-quality is a share from 0 to 1, not {self.min_quality:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What a tuner found."""
+
+    values: Mapping[str, Any]
+    """The settings to change, by key; empty where nothing was better than the settings as they are."""
+    before: Measured
+    after: Measured
+    """Of the same clip, measured in turns with ``before``."""
+    shown: Shown
+    search: SearchResult
+    target: Target
+    error_limit: float | None
+    """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
+    unreachable: str | None = None
+    """What cannot be had and what can, in one line; None when the target was reached."""
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast."""
+        return self.after.score / self.before.score
+
+    def trade_off(self) -> str:
+        """What the speed costs, in words."""
+        words = []
+        for name, unit, digits in (("alpha_error", "of 255 alpha error", 2), ("latency_ms", "ms latency", 0)):
+            if name in self.after.figures:
+                old, new = self.before.figures[name], self.after.figures[name]
+                words.append(f"{old:.{digits}f} -> {new:.{digits}f} {unit}")
+        if "vram_share" in self.after.figures:
+            words.append(
+                f"{self.before.figures['vram_share']:.0%} -> {self.after.figures['vram_share']:.0%} VRAM"
+            )
+        return ", ".join(words)
+
+
+def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
+    """The clip that is named, else one that is made in a folder.
+
+    Returns:
+        The clip, and how to speak of it.
+    """
+    if video is not None:
+        return video, str(video.absolute())
+    width, height = _SYNTHETIC_SIZE
+    clip = make_clip(folder / "synthetic.mp4", width=width, height=height, frame_count=_SYNTHETIC_FRAMES)
+    return clip, f"a synthetic clip of {width}x{height}"
+
+
+class Tuner:
+    """Searches the settings of a job.
+
+    Args:
+        source: Where the settings of the job come from.
+        clip: The film.
+        subject: How to speak of the clip; a search over another one is not resumed.
+        target: What is wanted.
+        seconds: Of one trial, about.
+        most_trials: Most trials; never more than a fifth of the combinations, or 14.
+        keep_quality: Turn only what does not change the matte.
+        preset: Where the search begins: the name of a preset, or ``auto`` for that of the GPU, where there is one;
+            when omitted, at the settings as they are.
+        state: Where trials are kept until the search is over.
+        resume: Go on with those.
+        told: Told each trial and how many may come.
+
+    Raises:
+        InputError: The clip cannot be read, or is too short.
+        UsageError: A wish is out of range.
+        ConfigError: As ``load_settings``.
+    """
+
+    def __init__(
+        self,
+        source: SettingsSource,
+        clip: Path,
+        *,
+        subject: str,
+        target: Target | None = None,
+        seconds: float = 3.0,
+        most_trials: int = MOST_TRIALS,
+        keep_quality: bool = False,
+        preset: str | None = None,
+        state: Path | None = None,
+        resume: bool = False,
+        told: Callable[[GridSearch, Trial], object] | None = None,
+    ) -> None:
+        self._target = target or Target()
+        self._target.check()
+        if not 0 < seconds <= 600 or most_trials < 1:
+            raise UsageError(
+                f"a trial takes up to 600 seconds, and there is at least one: {seconds:g}, {most_trials}"
+            )
+        self._source, self._subject = source, subject
+        self._trials = ClipTrials(source, clip, seconds=seconds)
+        self._most_trials, self._keep_quality = most_trials, keep_quality
+        self._state, self._resume, self._told = state, resume, told
+        self._preset = preset
+        self._start = {} if preset in (None, "auto") else preset_values(str(preset))
+
+    def tune(self) -> Tuned:
+        """Search, then compare what was found with the settings as they are.
+
+        Raises:
+            VitascopeError: The settings as they are do not run, or every knob was set by hand.
+        """
+        loaded = self._trials.loaded
+        shown = self._trials.begin(with_quality=not self._keep_quality)
+        knobs = knobs_for(
+            loaded,
+            device=shown.device,
+            network=shown.network,
+            network_size=shown.network_size,
+            keep_quality=self._keep_quality,
+        )
+        if not knobs:
+            raise UsageError("every setting that could be tuned was set by hand; leave some out")
+        limits, error_limit = self._limits(shown)
+        now = {knob.key: value_of(loaded.settings, knob.key) for knob in knobs}
+        key = batch_key(loaded)
+        if key in now:
+            is_chosen = shown.device.kind == "cpu" or loaded.origin(key).explicit
+            now[key] = loaded.settings.frames_per_call if is_chosen else _GPU_FILLS
+        if self._preset == "auto":
+            info = self._trials.info
+            name = preset_for(shown.device, width=info.width, height=info.height)
+            self._start = {} if name is None else preset_values(name)
+        search = GridSearch(
+            knobs,
+            limits,
+            start=cell_of(knobs, {**now, **self._start}),
+            most_trials=max(min(self._most_trials, _grid_share(knobs)), 1),
+            state=self._state,
+            subject=f"{self._subject} on {shown.device.label}, {shown.network}, profile {loaded.profile}",
+            resume=self._resume,
+        )
+
+        def told(trial: Trial) -> None:
+            if self._told is not None:
+                self._told(search, trial)
+
+        found = search.run(self._trials.measure, told=told, enough=self._is_enough)
+        return self._compare(search, found, shown, error_limit=error_limit, now=now)
+
+    def _limits(self, shown: Shown) -> tuple[list[Limit], float | None]:
+        limits, error_limit = [], None
+        figures = shown.measured.figures
+        if self._target.max_latency_ms is not None:
+            limits.append(Limit("latency_ms", self._target.max_latency_ms))
+        if "vram_share" in figures:
+            limits.append(Limit("vram_share", self._trials.loaded.settings.gpu.max_vram_usage))
+        if "alpha_error" in figures:
+            quality = self._target.min_quality
+            error_limit = max(_DEFAULT_ERROR, figures["alpha_error"] * 1.01)
+            if quality is not None:
+                error_limit = (1 - quality) * 255 + 1e-6
+            limits.append(Limit("alpha_error", error_limit, decided_by=QUALITY_KEYS))
+        return limits, error_limit
+
+    def _is_enough(self, measured: Measured) -> bool:
+        """A target that is reached with nothing given up needs no further search."""
+        fps = self._target.fps
+        return fps is not None and measured.score >= fps and measured.figures.get("alpha_error", 0.0) < 0.05
+
+    def _compare(
+        self,
+        search: GridSearch,
+        found: SearchResult,
+        shown: Shown,
+        *,
+        error_limit: float | None,
+        now: Mapping[str, Any],
+    ) -> Tuned:
+        best = found.best
+        if best is not None and self._target.fps is not None:
+            best = self._most_exact(search, self._target.fps) or best
+        values = {} if best is None else search.values(best)
+        values = {key: value for key, value in values.items() if value != now[key]}
+        before, after = self._in_turns(values)
+        as_they_are = search.keeps_limits(before)
+        reaches = self._target.fps is None or before.score >= self._target.fps
+        if as_they_are and reaches and (after.failure or after.score < before.score * _LEAST_GAIN):
+            values, after = {}, before
+        return Tuned(
+            values=values,
+            before=before,
+            after=after,
+            shown=shown,
+            search=found,
+            target=self._target,
+            error_limit=error_limit,
+            unreachable=self._unreachable(search, found, after),
+        )
+
+    def _most_exact(self, search: GridSearch, fps: float) -> tuple[int, ...] | None:
+        """Of the cells that reach the target, the one whose matte is off least; of equals the fastest."""
+        good = [
+            trial
+            for trial in search.trials
+            if search.keeps_limits(trial.measured) and trial.measured.score >= fps
+        ]
+        if not good:
+            return None
+        return min(
+            good,
+            key=lambda trial: (
+                round(trial.measured.figures.get("alpha_error", 0.0), 1),
+                -trial.measured.score,
+            ),
+        ).cell
+
+    def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
+        """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
+        old, new = [], []
+        for _ in range(_COMPARISONS):
+            old.append(self._trials.measure({}))
+            new.append(self._trials.measure(values) if values else old[-1])
+        for runs in (old, new):
+            failed = next((one for one in runs if one.failure), None)
+            if failed is not None:
+                raise VitascopeError(f"a run that went well before failed: {failed.failure}")
+        return _middle(old), _middle(new)
+
+    def _unreachable(self, search: GridSearch, found: SearchResult, after: Measured) -> str | None:
+        ran = [trial.measured for trial in search.trials if trial.measured.failure is None]
+        if not ran:
+            return f"none of {len(search.trials)} trials ran: {search.trials[0].measured.failure}"
+        if found.best is None:
+            words = [
+                f"{limit.figure} {min(one.figures[limit.figure] for one in ran):.3g} (wanted: at most {limit.most:.3g})"
+                for limit in search.limits
+            ]
+            return f"no settings keep all limits; the best of each that was reached: {', '.join(words)}"
+        if self._target.fps is not None and after.score < self._target.fps:
+            within = " within the limits" if search.limits else ""
+            return (
+                f"{self._target.fps:g} fps cannot be reached here{within}: the most is {after.score:.1f} fps "
+                f"({', '.join(f'{key}={_plain(value)}' for key, value in search.values(found.best).items())})"
+            )
+        return None
+
+
+def _grid_share(knobs: list[Any]) -> int:
+    size = 1
+    for knob in knobs:
+        size *= len(knob.values)
+    # A fifth of a small grid is too few to learn from: such a grid is measured whole, and its best once more.
+    return max(size // 5, min(size + 2, _LEAST_TRIALS))
+
+
+def _middle(runs: list[Measured]) -> Measured:
+    names = runs[0].figures
+    return Measured(
+        median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
+    )
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value)

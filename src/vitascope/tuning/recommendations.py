@@ -1,0 +1,150 @@
+"""From figures to sentences: what to change, what it brings, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from vitascope.tuning.comparison import gain_of
+from vitascope.tuning.results import BenchResults, Cell
+
+__all__ = ["Recommendation", "recommend"]
+
+_WORTH_A_WORD = 1.03
+_UNSTEADY = 1.5
+"""A frame's P99 over its median from which a run stumbles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """One thing to do."""
+
+    change: str
+    """What, as one would do it: a setting, or a sentence."""
+    why: str
+    """What was measured."""
+    gain: float
+    """How many times as fast it gets; 1.0 where it makes a run safe or steady, not fast."""
+    certainty: str
+    """``measured``, or what the bottleneck's model thinks of itself: ``high``, ``medium``, ``low``."""
+
+    def line(self) -> str:
+        """For people."""
+        gain = f"expected: {self.gain:.2f}x" if self.gain > 1 else "no faster, but safer"
+        return f"{self.change} ({gain}, {self.certainty}): {self.why}"
+
+
+def recommend(results: BenchResults) -> list[Recommendation]:
+    """What a user of this machine should change, the most useful first.
+
+    Args:
+        results: Of one machine.
+    """
+    found: list[Recommendation] = []
+    for _, grouped in groupby(results.cells, key=lambda cell: (cell.key.resolution, cell.key.stereo)):
+        cells = list(grouped)
+        measured = [cell for cell in cells if cell.status == "measured" and _rounds(cell) >= 2]
+        found += [*_batch(measured), *_precision(measured), *_memory(cells)]
+        found += _steadiness(measured)
+    found += _bottlenecks(results.measured)
+    return sorted(found, key=lambda one: -one.gain)
+
+
+def _rounds(cell: Cell) -> int:
+    row = cell.row("throughput")
+    return 0 if row is None else row.n
+
+
+def _speed(cell: Cell) -> float:
+    return cell.median("throughput") or 0.0
+
+
+def _batch(cells: Sequence[Cell]) -> list[Recommendation]:
+    """The best batch against the smallest, in the fastest precision."""
+    if not cells:
+        return []
+    best = max(cells, key=_speed)
+    alike = [cell for cell in cells if cell.key.precision == best.key.precision]
+    least = min(alike, key=lambda cell: cell.key.batch)
+    gain, low, high = gain_of(least, best)
+    if best is least or gain < _WORTH_A_WORD or low <= 1:
+        return []
+    why = (
+        f"{best.key.resolution}, {best.key.precision}: {_speed(best):.1f} fps instead of {_speed(least):.1f} with "
+        f"batch {least.key.batch} (95% sure of {low:.2f}x to {high:.2f}x)"
+    )
+    return [
+        Recommendation(change=f"model.batch_size={best.key.batch}", why=why, gain=gain, certainty="measured")
+    ]
+
+
+def _precision(cells: Sequence[Cell]) -> list[Recommendation]:
+    """Half against single precision, in the batch where it helps most."""
+    pairs = [
+        (one, other)
+        for one in cells
+        for other in cells
+        if one.key.batch == other.key.batch and (one.key.precision, other.key.precision) == ("fp32", "fp16")
+    ]
+    if not pairs:
+        return []
+    one, other = max(pairs, key=lambda pair: _speed(pair[1]))
+    gain, low, high = gain_of(one, other)
+    if gain < _WORTH_A_WORD or low <= 1:
+        return []
+    error = "" if other.alpha_error is None else f"; alpha differs by {other.alpha_error:.4f} on average"
+    why = (
+        f"{one.key.resolution}, batch {one.key.batch}: {_speed(other):.1f} fps instead of {_speed(one):.1f} in fp32 "
+        f"(95% sure of {low:.2f}x to {high:.2f}x){error}"
+    )
+    return [Recommendation(change="gpu.precision=fp16", why=why, gain=gain, certainty="measured")]
+
+
+def _memory(cells: Sequence[Cell]) -> list[Recommendation]:
+    """Batches that did not run, where a smaller one did."""
+    failed = [cell for cell in cells if cell.status == "failed"]
+    found = []
+    for cell in failed:
+        smaller = [
+            other.key.batch
+            for other in cells
+            if other.status == "measured"
+            and other.key.precision == cell.key.precision
+            and other.key.batch < cell.key.batch
+        ]
+        if smaller and "memory" in (cell.reason or ""):
+            change = (
+                f"model.batch_size={max(smaller)} or less at {cell.key.resolution} in {cell.key.precision}"
+            )
+            why = f"{cell.key.batch} failed: {cell.reason}"
+            found.append(Recommendation(change=change, why=why, gain=1.0, certainty="measured"))
+    return found[:1]
+
+
+def _steadiness(cells: Sequence[Cell]) -> list[Recommendation]:
+    best = max(cells, key=_speed, default=None)
+    times = None if best is None else best.row("frame_time")
+    if best is None or times is None or times.n < 50 or times.p99 < _UNSTEADY * times.p50:
+        return []
+    why = f"{best.key.label()}: {times.p50:.2f} ms a frame, but {times.p99:.2f} ms for one in a hundred"
+    if best.load is not None and best.load.gc_count:
+        why += f"; the garbage collector stopped Python for {best.load.gc_seconds_max * 1e3:.0f} ms at most"
+    change = "look for what else runs on this machine, and for stumbles in a trace of vitascope profile"
+    return [Recommendation(change=change, why=why, gain=1.0, certainty="medium")]
+
+
+def _bottlenecks(cells: Sequence[Cell]) -> list[Recommendation]:
+    """What limits the fastest cell of each resolution; the same advice once."""
+    found: dict[tuple[str, str | None], Recommendation] = {}
+    for cell in sorted(cells, key=_speed, reverse=True):
+        verdict = cell.verdict
+        if verdict is None or (verdict.kind, verdict.stage) in found:
+            continue
+        found[verdict.kind, verdict.stage] = Recommendation(
+            change=verdict.advice,
+            why=f"{cell.key.label()}: {verdict.title}; {'; '.join(verdict.evidence)}",
+            gain=max(verdict.expected_gain, 1.0),
+            certainty=verdict.confidence,
+        )
+    return list(found.values())

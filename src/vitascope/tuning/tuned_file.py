@@ -1,0 +1,94 @@
+"""The settings file that a tuner leaves: what ``segment -c`` takes, with the reason of each value beside it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from vitascope import __version__
+from vitascope.errors import OutputError
+from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.tuning.grid import Effect
+from vitascope.tuning.optimizer import Tuned
+from vitascope.tuning.settings_source import SettingsSource
+
+__all__ = ["reason", "tuned_text", "write_tuned"]
+
+_WIDTH = 110
+
+
+def write_tuned(path: Path, text: str) -> None:
+    """Write the file whole or not at all.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def tuned_text(tuned: Tuned, source: SettingsSource, *, subject: str, when: datetime) -> str:
+    """The file's text.
+
+    Args:
+        tuned: What was found.
+        source: Where the settings came from that were tuned; what was set there stays.
+        subject: What it was measured on, in words.
+        when: Now.
+    """
+    chosen = dict(tuned.values)
+    if source.load().settings.performance.auto_tune:
+        chosen["performance.auto_tune"] = False  # what is tuned needs no tuning before each job
+    plain = source.load(chosen).to_yaml()
+    effects = {effect.key: effect for effect in tuned.search.effects}
+    reasons = {key: reason(effects[key]) for key in tuned.values if key in effects}
+    return f"{_head(tuned, subject, when)}\n{_commented(plain, reasons)}"
+
+
+def reason(effect: Effect) -> str:
+    """Why a knob stands where it does: what each of its values promised, the other settings being the chosen ones."""
+    parts = [
+        f"{'null' if value is None else value}: {score:.3g} fps"
+        for value, score in sorted(effect.scores, key=lambda pair: -pair[1])
+    ]
+    top = max(score for _, score in effect.scores)
+    own = {str(value): score for value, score in effect.scores}[str(effect.value)]
+    text = f"expected with each value, the rest as below: {', '.join(parts)}"
+    if own < top * 0.99:
+        text += "; faster ones were not within the limits, or not measured"
+    elif own < min(score for _, score in effect.scores) * 1.02:
+        text += "; it matters little"
+    return text
+
+
+def _head(tuned: Tuned, subject: str, when: datetime) -> str:
+    device, network = tuned.shown.device.label, tuned.shown.network
+    search = tuned.search
+    lines = [
+        f"Tuned by vitascope {__version__} on {when:%Y-%m-%d %H:%M} for {subject}, with {network} on {device}.",
+        f"{tuned.before.score:.1f} -> {tuned.after.score:.1f} fps ({tuned.gain:.2f}x); {tuned.trade_off()}.",
+        f"{len(search.trials)} trials in {search.grid_size} combinations; why no more: {search.ended}.",
+    ]
+    if not tuned.values:
+        lines.append("Nothing was better than the settings as they are, so they stay.")
+    lines.append("Another clip, network or machine deserves a search of its own: vitascope optimize in.mp4")
+    return "\n".join(f"# {part}" for line in lines for part in textwrap.wrap(line, _WIDTH))
+
+
+def _commented(plain: str, reasons: Mapping[str, str]) -> str:
+    """Put each reason above its line. Every setting stands on a line of its own, sections are indented by two."""
+    lines: list[str] = []
+    path: list[str] = []
+    for line in plain.splitlines():
+        name = line.strip().partition(":")[0]
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = [*path[:depth], name]
+        if text := reasons.get(".".join(path)):
+            indent = "  " * depth
+            lines += [f"{indent}# {part}" for part in textwrap.wrap(text, _WIDTH - len(indent))]
+        lines.append(line)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,269 @@
+"""``vitascope animate`` live, from the command line: small inputs, every sink that needs no device, and keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
+from vitascope.animation.motion_file import MotionReader, write_motion
+from vitascope.cli import main
+
+PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path, face_model):
+    """Run a command line in an empty folder; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["animate", str(PORTRAIT), *map(str, words)])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return runner
+
+
+def write_rows(path: Path, *, count: int) -> Path:
+    weights = np.zeros(52, np.float32)
+    weights[BLENDSHAPE_INDEX["jawOpen"]] = 0.8
+    rows = [FaceMotion(blendshapes=weights * (index % 2), pts_seconds=index / 25) for index in range(count)]
+    write_motion(path, rows, frame_rate=25)
+    return path
+
+
+@pytest.fixture(scope="module")
+def motion_file(tmp_path_factory):
+    """Half a second."""
+    return write_rows(tmp_path_factory.mktemp("live") / "nod.motion", count=13)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    """A portrait that stands still, for half a second."""
+    with av.open(str(PORTRAIT)) as container:
+        still = next(container.decode(video=0)).to_ndarray(format="rgb24")[:256, 96:352].copy()
+    path = tmp_path_factory.mktemp("live") / "still.mp4"
+    return write_clip(path, width=256, height=256, frame_count=13, paint=lambda _: still)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_recording_goes_to_several_sinks(run, motion_file, tmp_path):
+    mjpeg = f"mjpeg:{free_port()}"
+    code, out, err = run(
+        *("--driver", motion_file, "--sink", "file:out.mp4", "--sink", "null"),
+        *("--sink", mjpeg, "--sink", f"udp:127.0.0.1:{free_port()}"),
+    )
+    assert (code, err) == (0, "")
+    assert "mesh at 512x512" in out
+    assert out.count("; closed") == 4
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        stream = container.streams.video[0]
+        times = [float(frame.pts * stream.time_base) for frame in container.decode(video=0)]
+    assert 1 <= len(times) <= 13
+    assert times[-1] <= 0.5
+
+
+def test_a_film_is_followed_and_recorded(run, film, tmp_path):
+    code, out, _ = run("--driver", film, "--sink", "null", "--record", "kept.motion", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["shown"] >= 1
+    assert report["lost"] == 0
+    with MotionReader(tmp_path / "kept.motion") as recorded:
+        rows = list(recorded)
+    assert len(rows) >= report["shown"]
+    assert rows[0].pts_seconds == pytest.approx(0, abs=1e-6)
+
+
+def test_a_part_of_a_driver(run, motion_file, film):
+    for driver in (motion_file, film):
+        code, out, _ = run("--driver", driver, "--sink", "null", "--start", "0.1", "--end", "0.3", "--json")
+        assert code == 0
+        assert json.loads(out)["captured"] in (4, 5, 6)  # of 13; films have 25 or 30 pictures a second
+
+
+def test_a_run_ends_after_its_duration(run, tmp_path):
+    write_rows(tmp_path / "long.motion", count=2500)
+    code, out, _ = run("--driver", "long.motion", "--sink", "null", "--duration", "0.3", "--json")
+    assert code == 0
+    assert json.loads(out)["captured"] < 100
+
+
+def test_the_encoder_is_the_one_asked_for(run, motion_file, tmp_path):
+    code, _, _ = run("-d", motion_file, "--sink", "file:out.mkv", "--codec", "ffv1", "--quiet")
+    assert code == 0
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        assert container.streams.video[0].codec_context.name == "ffv1"
+
+
+def test_a_setting_that_the_mesh_does_not_have_is_said(run, motion_file):
+    code, _, err = run("-d", motion_file, "--sink", "null", "--animator", "mesh", "--fp16")
+    assert code == 0
+    assert "animation.use_half_precision has no effect on the mesh animator" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--sink", "hologram"], 2, "unknown sink 'hologram'; known are window"),
+        (["--sink", "file"], 2, "write file:PATH"),
+        (["--sink", "file:noending"], 2, "name a file with a suffix"),
+        (["--sink", "mjpeg:0"], 2, "from 1 to 65535"),
+        (["--sink", "udp:5000"], 2, "write HOST:PORT"),
+        (["--sink", "null:5"], 2, "write null"),
+        (["--sink", "null", "-o", "out.mp4"], 2, "--sink file:PATH for both"),
+        (["--sink", "null", "--duration", "-1"], 2, "seconds above 0"),
+        (["--sink", "null", "--duration", "nan"], 2, "seconds above 0"),
+        (["--sink", "null", "--record", "x.motion"], 2, "motion of a camera or a video is recorded"),
+        (["--sink", "null", "--start", "7"], 3, "no motion is left"),
+        (["--sink", "null", "-d", "99"], 3, "camera 99 cannot be opened"),
+        (["--sink", "null", "-d", "99", "--start", "7"], 2, "a camera has no start and end"),
+        (["-o", "out.mp4", "-d", "99"], 2, "a camera has no end"),
+        (["-o", "out.mp4", "--duration", "3"], 2, "--duration is for live runs"),
+        ([], 2, "nothing to make"),
+        (["--sink", "null", "-d", "none.mp4"], 3, "none.mp4"),
+        (["--sink", "null", "--sink", "file:out.xyz"], 4, "'.xyz'"),
+        (["--sink", "null", "--sink", "file:/dev/null/out.mp4"], 4, "/dev/null/out.mp4"),
+    ],
+)
+def test_wishes_that_cannot_be_met(run, motion_file, tmp_path, words, code, says):
+    driver = [] if "-d" in words else ["-d", motion_file]
+    got, out, err = run(*driver, *words)
+    assert (got, out) == (code, "")
+    assert err.startswith("vitascope: ") and err.count("\n") == 1, err
+    assert says in err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("data", [b"", b"this is no film\n" * 99, b"VITASCOPE-MOTION 1\n{", b"\0" * 5000])
+@pytest.mark.parametrize("suffix", [".mp4", ".motion"])
+def test_damaged_drivers(run, tmp_path, data, suffix):
+    path = tmp_path / f"driver{suffix}"
+    path.write_bytes(data)
+    code, out, err = run("-d", path, "--sink", "null")
+    assert (code, out) == (3, "")
+    assert path.name in err and err.count("\n") == 1
+
+
+def test_a_port_in_use_ends_it_before_it_begins(run, motion_file):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, out, err = run("-d", motion_file, "--sink", f"mjpeg:{taken.getsockname()[1]}", "--sink", "null")
+    assert (code, out) == (4, "")
+    assert err.count("\n") == 1
+
+
+def test_a_window_without_a_screen(run, motion_file, monkeypatch):
+    monkeypatch.setenv("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    pytest.importorskip("pygame")
+    if sys.platform != "linux":
+        pytest.skip("other systems have a screen")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    code, out, err = run("-d", motion_file, "--sink", "window")
+    assert (code, out) == (4, "")
+    assert "--sink mjpeg shows a page instead" in err
+
+
+def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, motion_file, monkeypatch):
+    from vitascope.errors import OutputError
+    from vitascope.media.sinks.udp import UdpSink
+
+    def send(self, picture):
+        raise OutputError("the cable was pulled")
+
+    monkeypatch.setattr(UdpSink, "send", send)
+    code, out, err = run("-d", motion_file, "--sink", "null", "--sink", "udp:127.0.0.1:5004")
+    assert code == 4
+    assert "udp:127.0.0.1:5004 stopped: the cable was pulled" in err
+    assert "null: " in out and "; closed" in out
+    code, out, err = run("-d", motion_file, "--sink", "udp:127.0.0.1:5004")
+    assert (code, out) == (4, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+class TestTerminal:
+    """A process of its own in a terminal of its own."""
+
+    @pytest.fixture
+    def start(self, tmp_path, face_model):
+        """Start a long run with a terminal; gives the process and the terminal's other end."""
+        write_rows(tmp_path / "long.motion", count=2500)
+        ends, processes = [], []
+
+        def starter(*words):
+            ours, theirs = pty.openpty()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "vitascope", "animate", str(PORTRAIT), "-d", "long.motion", *words],
+                cwd=tmp_path,
+                env={**os.environ, "VITASCOPE_HOME": str(face_model.parents[1]), "COLUMNS": "200"},
+                stdin=theirs,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            ends.extend((ours, theirs))
+            processes.append(process)
+            deadline = time.monotonic() + 60
+            while termios.tcgetattr(theirs)[3] & termios.ICANON:  # until it reads keys
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.02)
+            return process, ours, theirs
+
+        yield starter
+        for process in processes:
+            process.kill()
+            process.communicate()
+        for end in ends:
+            os.close(end)
+
+    def test_keys(self, start, tmp_path):
+        process, terminal, theirs = start("--sink", "null")
+        os.write(terminal, b"m+s")
+        deadline = time.monotonic() + 30
+        while not list(tmp_path.glob("portrait-*.png")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.write(terminal, b"zQ")
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "mirror on" in err and "strength 1.10" in err and "snapshot: portrait-" in err
+        assert "pictures in" in out
+        assert termios.tcgetattr(theirs)[3] & termios.ICANON  # given back
+
+    def test_ctrl_c_completes_the_file(self, start, tmp_path):
+        process, terminal, _ = start("--sink", "file:out.mp4")
+        os.write(terminal, b"s")
+        deadline = time.monotonic() + 30
+        while not list(tmp_path.glob("portrait-*.png")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        with av.open(str(tmp_path / "out.mp4")) as container:
+            assert next(container.decode(video=0)).width == 512

@@ -1,0 +1,98 @@
+"""``vitascope bench`` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from clips import write_clip
+from vitascope.cli import main
+from vitascope.tuning import suite
+from vitascope.tuning.cell_measurement import Rounds
+from vitascope.tuning.results import Row, load_results
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    return end.value.code
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A small real run."""
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
+        patch.setattr(suite, "_QUICK_FRAMES", 8)
+        patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
+        assert run("bench", "run", "--quick", "--only", "batch", "--output-dir", folder) == 0
+    return folder / "benchmark_results.json"
+
+
+def test_run_and_analyze(measured, capsys, tmp_path):
+    assert run("bench", "analyze", measured, "-o", tmp_path, "--set", "performance.target_fps=0.001") == 0
+    printed = capsys.readouterr().out
+    assert "1080p, batch 4, fp32" in printed
+    (row,) = [line for line in printed.splitlines() if line.startswith("performance.target_fps")]
+    assert row.endswith("pass")
+    assert f"written: {tmp_path / 'benchmark_report.html'}" in printed
+    assert (tmp_path / "benchmark_report_1.png").is_file()
+
+
+def slowed(path, tmp_path, factor):
+    """The same results, every round slower."""
+    results = load_results(path)
+    cells = []
+    for cell in results.cells:
+        rate = cell.row("throughput")
+        # A steady machine, so that the factor alone is seen.
+        before = Row.of("throughput", "frames/s", [100.0, 100.5, 99.5])
+        after = Row.of("throughput", "frames/s", [sample / factor for sample in before.samples])
+        assert rate is not None
+        cells.append(replace(cell, rows=(after, *cell.rows[1:])))
+    from vitascope.tuning.results import ResultsFile
+
+    changed = tmp_path / f"{factor}.json"
+    ResultsFile(changed, replace(results, cells=tuple(cells)))
+    return changed
+
+
+def test_compare_exits_with_1_on_a_regression_alone(measured, tmp_path, capsys):
+    same, slow = slowed(measured, tmp_path, 1.0), slowed(measured, tmp_path, 1.12)
+    assert run("bench", "compare", same, same) == 0
+    assert "no regression" in capsys.readouterr().out
+    assert run("bench", "compare", same, slow) == 1
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1].startswith("regression: ")
+    assert "percentile bootstrap" in printed
+    assert run("bench", "compare", same, slow, "--tolerance", "0.2") == 0
+    capsys.readouterr()
+    assert run("bench", "compare", same, slow, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["regression"] is True
+    assert found["overall"]["slowdown"] == pytest.approx(1.12)
+
+
+def test_pipeline(tmp_path, capsys):
+    film = write_clip(tmp_path / "in.mp4", frame_count=24)
+    words = ("bench", "pipeline", film, "--discard", "--profile", "fast")
+    assert run(*words, "--output-dir", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "24 frames, key, discarded: selfie" in printed
+    assert " fps (p5 " in printed
+    assert "do this: " in printed
+    assert load_results(tmp_path / "out" / "benchmark_results.json").kind == "pipeline"
+
+
+def test_what_does_not_exist(tmp_path, capsys, measured):
+    (tmp_path / "text.json").write_text("text")
+    assert run("bench", "run", "--only", "weather") == 2
+    assert run("bench", "analyze", tmp_path / "missing.json") == 3
+    assert run("bench", "analyze", tmp_path / "text.json") == 3
+    assert run("bench", "compare", measured, tmp_path / "text.json") == 3
+    assert run("bench", "pipeline", tmp_path / "missing.mp4") == 3
+    assert run("bench", "run", "--input", tmp_path / "missing.mp4", "--output-dir", tmp_path / "out") == 3
+    assert len(capsys.readouterr().err.strip().splitlines()) == 6

@@ -1,0 +1,85 @@
+"""``vitascope segment --metrics-port``."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from urllib.request import urlopen
+
+import pytest
+
+from clips import write_clip
+from vitascope.cli import main
+from vitascope.observe.metrics import Metrics
+from vitascope.observe.metrics_server import MetricsServer
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    return end.value.code
+
+
+def test_a_run_can_be_watched(tmp_path, capsys, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=6)
+    broken = tmp_path / "text.mp4"
+    broken.write_text("no video")
+    looks, urls = [], []
+    begin, end = MetricsServer.__enter__, Metrics.job_ended
+
+    def began(server):
+        urls.append(server.url)
+        return begin(server)
+
+    def ended(metrics, *words, **more):
+        with urlopen(urls[0], timeout=10) as answer:
+            looks.append(answer.read().decode())
+        end(metrics, *words, **more)
+        with urlopen(urls[0], timeout=10) as answer:
+            looks.append(answer.read().decode())
+
+    monkeypatch.setattr(MetricsServer, "__enter__", began)
+    monkeypatch.setattr(Metrics, "job_ended", ended)
+    folder = tmp_path / "out"
+    assert run("segment", broken, clip, "-o", folder, "--profile", "fast", "--metrics-port", 0) == 3
+    assert f"metrics: {urls[0]}\n" in capsys.readouterr().err
+    after_the_broken, working, after_all = looks[1:]
+    assert 'vitascope_errors_total{kind="InputError"} 1.0' in after_the_broken
+    assert "vitascope_job_running 1.0" in working
+    assert 'vitascope_stage_items_total{stage="infer"} 6.0' in working
+    assert "vitascope_frames_total 6.0" in after_all
+    assert 'vitascope_jobs_total{status="done"} 1.0' in after_all
+    assert 'vitascope_jobs_total{status="failed"} 1.0' in after_all
+    with pytest.raises(OSError, match="refused"):
+        urlopen(urls[0], timeout=1)
+
+
+def test_a_port_in_use_is_one_line_before_anything_is_written(tmp_path, capsys):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run("segment", clip, "-o", tmp_path / "out.mp4", "--metrics-port", port) == 4
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"vitascope: metrics cannot be served at 127.0.0.1, port {port}: ")
+    assert len(complaint.splitlines()) == 1
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_what_is_refused(tmp_path, capsys):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    begin = ("segment", clip, "-o", tmp_path / "out.mp4")
+    assert run(*begin, "--metrics-host", "0.0.0.0") == 2
+    assert run(*begin, "--metrics-port", 9100, "--dry-run") == 2
+    assert run(*begin, "--metrics-port", 70000) == 2
+    assert run(*begin, "--metrics-port", "http") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 4
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_without_the_extra(tmp_path, capsys, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert run("segment", clip, "-o", tmp_path / "out.mp4", "--metrics-port", 0) == 5
+    assert "pip install 'vitascope[metrics]'" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""``vitascope optimize`` as it is typed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clips import write_clip
+from vitascope.cli import main
+from vitascope.config import load_settings
+from vitascope.tuning import optimizer
+
+SMALL = ("--profile", "fast", "--trials", "3", "--seconds", "0.1")
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as end:
+        main(["optimize", *(str(word) for word in words)])
+    return end.value.code
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("optimize") / "in.mp4", frame_count=60)
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
+
+
+def test_a_file_that_segment_takes(clip, tmp_path, capsys):
+    tuned = tmp_path / "tuned.yaml"
+    assert run(clip, "--auto-optimize", "--save-config", tuned, *SMALL) == 0
+    printed = capsys.readouterr()
+    assert f"written: {tuned}" in printed.out
+    assert "1/3 " in printed.err
+    assert "(start: what the settings say)" in printed.err
+    assert load_settings(files=[tuned]).profile == "fast"
+    assert tuned.read_text().startswith("# Tuned by vitascope ")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tuned.yaml"]  # no state stays
+    (line,) = (tmp_path / "home" / "optimization_history.jsonl").read_text().splitlines()
+    assert json.loads(line)["file"] == str(tuned)
+
+
+def test_for_machines(clip, capsys):
+    assert run(clip, "--json", *SMALL) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert len(document["trials"]) <= 3
+    assert document["after"]["fps"] > 0
+    assert printed.err == ""
+
+
+def test_an_impossible_target(clip, tmp_path, capsys):
+    tuned = tmp_path / "tuned.yaml"
+    assert run(clip, "--save-config", tuned, "--target-fps", 99_999, *SMALL) == 1
+    assert "99999 fps cannot be reached here" in capsys.readouterr().err
+    assert not tuned.exists()
+    # Its trials are kept: a lower target costs none of them again.
+    assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 0
+    assert tuned.exists()
+    assert "/3 " not in capsys.readouterr().err
+
+
+def test_bottlenecks(clip, capsys):
+    assert run(clip, "--detect-bottlenecks", "--profile", "fast") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("60 frames at ")
+    assert "do this: " in printed
+    assert "busy: decode " in printed
+    assert run(clip, "--detect-bottlenecks", "--profile", "fast", "--json") == 0
+    finding = json.loads(capsys.readouterr().out)["findings"][0]
+    assert finding["evidence"]
+
+
+def test_a_synthetic_clip_where_none_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(optimizer, "_SYNTHETIC_SIZE", (96, 64))
+    monkeypatch.setattr(optimizer, "_SYNTHETIC_FRAMES", 60)
+    assert run("--detect-bottlenecks", "--profile", "fast") == 0
+    assert capsys.readouterr().out.startswith("60 frames at ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["missing.mp4"], 3, "missing.mp4"),
+        (["--resume"], 2, "--resume goes with --save-config"),
+        (["--save-config", "."], 2, "is a folder"),
+        (["--detect-bottlenecks", "--save-config", "x.yaml"], 2, "saves nothing"),
+        (["CLIP", "--preset", "gtx480-4k"], 2, "no preset is called 'gtx480-4k'"),
+        (["CLIP", "--target-fps", "-3"], 2, "--target-fps"),
+        (["CLIP", "--min-quality", "7"], 2, "--min-quality"),
+        (["CLIP", "--trials", "0"], 2, "there is at least one"),
+        (["CLIP", "--set", "model.nonsense=1"], 2, "unknown setting"),
+        (["SHORT"], 3, "5 frames are too few to tune with"),
+        (["SHORT", "--detect-bottlenecks", "--profile", "fast"], 3, "5 frames are too few for a verdict"),
+    ],
+)
+def test_what_cannot_be_done(words, code, complaint, clip, tmp_path, capsys):
+    short = write_clip(tmp_path / "short.mp4", frame_count=5)
+    named = {"CLIP": clip, "SHORT": short}
+    assert run(*(named.get(word, word) for word in words)) == code
+    said = capsys.readouterr().err.strip()
+    assert complaint in said
+    assert len(said.splitlines()) == 1

@@ -1,0 +1,83 @@
+"""A GPU and a live run whose figures are known beforehand."""
+
+from __future__ import annotations
+
+from vitascope.animation.live.report import LiveReport
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
+from vitascope.gpu.queues import Latency
+from vitascope.gpu.stages import Map, Sink, Source
+from vitascope.media.sinks.outlet import OutletReport
+
+FIGURES = GpuFigures(
+    gpu_percent=87.0,
+    memory_bus_percent=40.0,
+    decoder_percent=12.0,
+    encoder_percent=None,
+    pcie_to_gpu_bytes_per_second=3e9,
+    pcie_from_gpu_bytes_per_second=2e9,
+    memory_used_bytes=6 << 30,
+    power_watts=310.5,
+    temperature_celsius=71.0,
+    sm_clock_mhz=1905.0,
+    throttling=("power cap",),
+)
+LIMITS = GpuLimits(
+    name="Test GPU",
+    memory_bytes=24 << 30,
+    power_watts=350.0,
+    slowdown_celsius=95.0,
+    sm_clock_mhz=2100.0,
+    pcie_bytes_per_second=31.5e9,
+)
+
+
+class ScriptedGpu:
+    """Always the same figures."""
+
+    def __init__(self):
+        self.closed = 0
+
+    def figures(self):
+        return FIGURES
+
+    def limits(self):
+        return LIMITS
+
+    def close(self):
+        self.closed += 1
+
+
+def finished_pipeline(count=5):
+    """A pipeline that ran."""
+    pipeline = Pipeline([Source("capture", range(count)), Map("track", str), Sink("output", len)])
+    pipeline.run()
+    return pipeline
+
+
+class ScriptedLiveRun:
+    """A live run that gave 9 pictures, of which 5 were taken."""
+
+    def __init__(self):
+        self.pipeline = finished_pipeline(5)
+        self.sink_sent = 4
+
+    def report(self):
+        sink = {"dropped": 1, "send": Latency(), "age": Latency(), "error": None}
+        return LiveReport(
+            seconds=1.0,
+            animator="mesh",
+            size=(64, 64),
+            captured=9,
+            shown=5,
+            repeated=2,
+            lost=1,
+            target_fps=30.0,
+            latency=self.pipeline.snapshot().latency,
+            sinks=(
+                OutletReport(name="window", state="running", sent=self.sink_sent, **sink),
+                OutletReport(name="ndi", state="failed", sent=0, **sink),
+            ),
+            pipeline=self.pipeline.snapshot(),
+            utilisation=None,
+        )

@@ -1,0 +1,283 @@
+"""Tuning on real runs: what is turned, what limits do, what is written, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.config import load_settings
+from vitascope.device import Device
+from vitascope.errors import DeviceMemoryError, InputError, UsageError, VitascopeError
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.tuning import clip_trials, optimizer
+from vitascope.tuning.clip_trials import LEAST_FRAMES, ClipTrials
+from vitascope.tuning.grid import Effect
+from vitascope.tuning.history import append_history, history_path, read_history
+from vitascope.tuning.knobs import cell_of, knobs_for
+from vitascope.tuning.optimizer import Target, Tuner
+from vitascope.tuning.settings_source import SettingsSource
+from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
+
+# Batches of 4 are by far the fastest, and 8 do not fit.
+CALL_SECONDS = {1: 0.008, 2: 0.014, 4: 0.01}
+
+
+class BatchNetwork(BrightnessNetwork):
+    """Takes a time that the size of the batch sets, runs out of memory, and is off in FP16-like ways when small."""
+
+    name = "rvm-scripted"
+
+    def __init__(self, side):
+        super().__init__()
+        self.side = side
+
+    def input_for(self, region_size):
+        return NetworkInput((self.side or 128,) * 2, self.layout, self.mean, self.std)
+
+    def infer(self, images, state):
+        if len(images) > 4:
+            raise DeviceMemoryError("8 frames do not fit")
+        time.sleep(CALL_SECONDS.get(len(images), 0.01) * (((self.side or 128) / 128) ** 2))
+        found = super().infer(images, state)
+        wrong = 0.1 if self.side == 64 else 0.0
+        return [MatteEstimate(alpha=np.clip(one.alpha + wrong, 0, 1)) for one in found]
+
+
+@pytest.fixture
+def scripted(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    opened = []
+
+    def open_network(settings, *_, **__):
+        opened.append(settings)
+        return ChosenNetwork(BatchNetwork(settings.model.longest_side), "scripted", None)
+
+    monkeypatch.setattr(segmenter_module, "open_network", open_network)
+    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("tune") / "in.mp4", frame_count=72)
+
+
+# All but batch and size stay as they are: a grid of a few cells.
+HELD = (
+    "processing.num_threads=1",
+    "model.num_workers=1",
+    "pipeline.stages.decode.threads=1",
+    "pipeline.stages.postprocess.threads=1",
+    "processing.max_queue_size=32",
+)
+
+
+def source_of(*assignments):
+    return SettingsSource(profile="fast", assignments=(*HELD, *assignments))
+
+
+def tuner_of(clip, *assignments, **options):
+    return Tuner(source_of(*assignments), clip, subject="a clip", **{"seconds": 0.1, **options})
+
+
+def test_the_fastest_batch_is_found_without_loss(scripted, clip):
+    tuned = tuner_of(clip).tune()
+    assert tuned.values == {"model.batch_size": 4}
+    assert tuned.gain > 1.5
+    assert tuned.after.figures["alpha_error"] == pytest.approx(0, abs=1e-6)
+    assert tuned.unreachable is None
+    failures = {trial.measured.failure for trial in tuned.search.trials}
+    assert failures == {None, "out of memory"}
+    # Half the size is twice as fast, and breaks the limit that nobody set.
+    assert {
+        trial.measured.figures["alpha_error"] > 1
+        for trial in tuned.search.trials
+        if not trial.measured.failure
+    } == {
+        True,
+        False,
+    }
+
+
+def test_less_quality_may_be_asked_for(scripted, clip, monkeypatch):
+    monkeypatch.setitem(CALL_SECONDS, 1, 0.03)  # the network sets the pace at every size
+    tuned = tuner_of(clip, "model.batch_size=1", target=Target(min_quality=0.5)).tune()
+    assert tuned.values == {"model.input_size": 64}
+    assert tuned.after.figures["alpha_error"] > 1.5
+    assert "alpha error" in tuned.trade_off()
+
+
+def test_what_the_user_set_stays_and_a_range_is_searched(scripted, clip):
+    tuned = tuner_of(clip, "model.batch_size=1-2", keep_quality=True).tune()
+    assert {knob[0] for knob in zip(tuned.values, strict=True)} <= {"model.batch_size"}
+    tried = {trial.cell for trial in tuned.search.trials}
+    assert tried == {(0,), (1,)}
+    with pytest.raises(UsageError, match="every setting that could be tuned was set by hand"):
+        tuner_of(clip, "model.batch_size=2", keep_quality=True).tune()
+
+
+def test_a_target_out_of_reach_says_what_is_reachable(scripted, clip):
+    tuned = tuner_of(clip, target=Target(fps=90_000), keep_quality=True).tune()
+    assert "90000 fps cannot be reached here: the most is" in tuned.unreachable
+    assert "model.batch_size=4" in tuned.unreachable
+
+
+def test_a_target_that_is_reached_ends_the_search(scripted, clip):
+    tuned = tuner_of(clip, target=Target(fps=5)).tune()
+    assert tuned.search.ended == "the target was reached"
+    assert len(tuned.search.trials) == 1
+    assert tuned.values == {}
+
+
+def test_limits_that_nothing_keeps(scripted, clip):
+    tuned = tuner_of(clip, target=Target(max_latency_ms=0.001), keep_quality=True).tune()
+    assert tuned.unreachable.startswith(
+        "no settings keep all limits; the best of each that was reached: latency_ms"
+    )
+
+
+def test_a_clip_shorter_than_the_warm_up(tmp_path):
+    short = write_clip(tmp_path / "short.mp4", frame_count=LEAST_FRAMES - 1)
+    with pytest.raises(InputError, match="47 frames are too few to tune with: 16 warm up"):
+        ClipTrials(SettingsSource(), short, seconds=1)
+    with pytest.raises(InputError, match="24 frames are too few"):
+        ClipTrials(
+            SettingsSource(assignments=("video.start_seconds=1",)),
+            write_clip(tmp_path / "long.mp4", frame_count=LEAST_FRAMES),
+            seconds=1,
+        )
+
+
+@pytest.mark.parametrize(
+    "target", [Target(fps=0), Target(fps=float("nan")), Target(max_latency_ms=-1), Target(min_quality=1.5)]
+)
+def test_wishes_out_of_range(clip, target):
+    with pytest.raises(UsageError):
+        tuner_of(clip, target=target)
+
+
+def test_settings_that_do_not_run_at_all(scripted, clip):
+    with pytest.raises(VitascopeError, match="8 frames do not fit"):
+        tuner_of(clip, "model.batch_size=8").tune()
+
+
+def test_trials_are_alone_and_show_the_network_every_frame(scripted, clip):
+    trials = ClipTrials(
+        source_of("processing.enable_caching=true", "inference.skip_static=0.01"), clip, seconds=0.1
+    )
+    trials.begin(with_quality=True)
+    trials.measure({"model.batch_size": 2})
+    reference, *others = scripted
+    assert not any(one.processing.enable_caching or one.processing.use_multiprocessing for one in scripted)
+    assert (reference.gpu.precision, reference.inference.skip_static) == ("fp32", 0.0)
+    assert {one.inference.skip_static for one in others} == {0.01}
+    assert others[-1].frames_per_call == 2
+
+
+def test_knobs_of_a_gpu(monkeypatch):
+    monkeypatch.setattr("vitascope.tuning.knobs.why_nvenc_fails", lambda _: None)
+    monkeypatch.setattr("vitascope.tuning.knobs.find_spec", lambda name: name == "torch" or None)
+    gpu = Device("cuda", "NVIDIA H200 (GPU 0)")
+
+    def keys(network="rvm", *, keep_quality=False, loaded=None):
+        return {
+            knob.key: knob.values
+            for knob in knobs_for(
+                loaded or load_settings(),
+                device=gpu,
+                network=network,
+                network_size=(288, 512),
+                keep_quality=keep_quality,
+            )
+        }
+
+    every = keys()
+    assert every["model.batch_size"] == (1, 2, 4, 8, 16)
+    assert every["model.input_size"] == (None, 384, 256)
+    assert every["model.backend"] == ("auto", "inductor")
+    assert {
+        "gpu.precision",
+        "gpu.decoder_sessions",
+        "gpu.encoder",
+        "pipeline.stages.preprocess.cuda_streams",
+    } < set(every)
+    assert not {"gpu.precision", "model.backend", "model.input_size"} & set(keys(keep_quality=True))
+    assert not {"gpu.precision", "model.input_size"} & set(keys("selfie"))
+    fixed = load_settings(assignments=["gpu.precision=fp32", "performance.mode=latency"])
+    assert not {"gpu.precision", "model.batch_size"} & set(keys(loaded=fixed))
+
+
+def test_the_cell_that_is_nearest_to_some_values():
+    knobs = knobs_for(
+        load_settings(),
+        device=Device("cpu", "CPU"),
+        network="selfie",
+        network_size=(256, 256),
+        keep_quality=False,
+    )
+    cell = cell_of(knobs, {"model.batch_size": 7, "processing.max_queue_size": 32, "gpu.encoder": "nvenc"})
+    values = {knob.key: knob.values[place] for knob, place in zip(knobs, cell, strict=True)}
+    assert (values["model.batch_size"], values["processing.max_queue_size"]) == (8, 32)
+
+
+def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, clip, tmp_path):
+    source = source_of("performance.auto_tune=true")
+    tuned = Tuner(source, clip, subject="a clip", seconds=0.1).tune()
+    when = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+    path = tmp_path / "tuned.yaml"
+    write_tuned(path, tuned_text(tuned, source, subject="a clip", when=when))
+    text = path.read_text()
+    assert "# Tuned by vitascope" in text
+    assert "# expected with each value, the rest as below: 4:" in " ".join(text.split())
+    loaded = load_settings(files=[path])
+    assert loaded.profile == "fast"
+    assert loaded.settings.frames_per_call == 4
+    assert loaded.settings.model.num_workers == 1  # set by hand before, and kept
+    assert not loaded.settings.performance.auto_tune
+    append_history(tuned, subject="a clip", when=when, file=path)
+    with history_path().open("a") as file:
+        file.write('{"half of a li')
+    (line,) = read_history()
+    assert line["change"] == {"model.batch_size": 4}
+    assert line["after"]["fps"] > line["before"]["fps"]
+    assert line["date"] == "2026-05-04T03:02:00+00:00"
+    assert {"trade_off", "clip", "device", "file"} < set(line)
+
+
+def test_a_reason_says_when_a_knob_matters_little():
+    assert reason(Effect("k", 1, ((1, 100.0), (2, 99.5)))).endswith("it matters little")
+    assert "not within the limits" in reason(Effect("k", 1, ((1, 80.0), (2, 99.5))))
+
+
+def test_a_search_that_was_broken_off_is_not_measured_again(scripted, clip, tmp_path):
+    state = tmp_path / "s.json"
+
+    def stop(search, trial):
+        if len(search.trials) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuner_of(clip, keep_quality=True, state=state, told=stop).tune()
+    assert len(json.loads(state.read_text())["trials"]) == 2
+    told = []
+    tuned = tuner_of(
+        clip, keep_quality=True, state=state, resume=True, told=lambda _, trial: told.append(trial)
+    ).tune()
+    assert len(told) == len(tuned.search.trials) - 2
+    assert tuned.values == {"model.batch_size": 4}
+
+
+def test_mattes_of_large_films_are_thinned(monkeypatch, clip, scripted):
+    monkeypatch.setattr(clip_trials, "_MOST_COMPARED_WIDTH", 32)
+    trials = ClipTrials(source_of(), Path(clip), seconds=0.1)
+    trials.begin(with_quality=True)
+    assert trials._reference[0].shape == (22, 32)
