@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import av
@@ -267,3 +269,33 @@ class TestTerminal:
         assert process.returncode == 0
         with av.open(str(tmp_path / "out.mp4")) as container:
             assert next(container.decode(video=0)).width == 512
+
+
+def test_metrics_are_served_while_it_runs(run, motion_file):
+    pytest.importorskip("prometheus_client")
+    port, seen = free_port(), []
+
+    def look() -> None:
+        deadline = time.monotonic() + 20
+        while not seen and time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as page:
+                    text = page.read().decode()
+            except OSError:
+                text = ""
+            if 'vitascope_stage_items_total{stage="animate"}' in text or "vitascope_frames_total" in text:
+                seen.append(text)
+            time.sleep(0.05)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    words = ("--enable-metrics", "--metrics-port", str(port), "--duration", "3")
+    run("--driver", str(motion_file), "--sink", "null", *words)
+    looking.join()
+    assert seen
+
+
+def test_metrics_are_for_live_runs(run, motion_file, tmp_path):
+    code, _, err = run("--driver", str(motion_file), "-o", str(tmp_path / "a.mp4"), "--enable-metrics")
+    assert code == 2
+    assert "--enable-metrics is for live runs" in err

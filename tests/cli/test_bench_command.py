@@ -96,3 +96,19 @@ def test_what_does_not_exist(tmp_path, capsys, measured):
     assert run("bench", "pipeline", tmp_path / "missing.mp4") == 3
     assert run("bench", "run", "--input", tmp_path / "missing.mp4", "--output-dir", tmp_path / "out") == 3
     assert len(capsys.readouterr().err.strip().splitlines()) == 6
+
+
+def test_a_portrait_is_measured(face_model, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    assert run("bench", "animate", "--duration", "0.5", "--set", "animation.calibrate=false") == 0
+    printed = capsys.readouterr().out
+    assert "fps; mesh at 512x512" in printed
+    assert "null: " in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_duration_is_a_time(seconds, capsys):
+    assert run("bench", "animate", "--duration", seconds) == 2
+    assert "--duration" in capsys.readouterr().err

@@ -146,7 +146,8 @@ def test_rows_cover_everything_once_with_origin_and_meaning() -> None:
     assert len(rows) == len(loaded.rows())
     assert {key.partition(".")[0] for key in rows} == set(Settings.model_fields)
     assert rows["performance.gpu_memory_fraction"].value_text == "0.5"
-    assert rows["performance.gpu_memory_fraction"].arrives_with == "the animator"
+    assert rows["performance.gpu_memory_fraction"].arrives_with is None
+    assert rows["animation.batch_size"].arrives_with == "the animator"
     assert rows["animation.batch_size"].value_text == "4"
     assert str(rows["animation.batch_size"].origin) == "profile animator"
     assert str(rows["video.stereo"].origin) == "default"
@@ -154,12 +155,12 @@ def test_rows_cover_everything_once_with_origin_and_meaning() -> None:
 
 
 def test_only_what_the_user_set_himself_counts_as_inactive(tmp_path: Path) -> None:
-    path = write(tmp_path, "performance:\n  gpu_memory_fraction: 0.5\nmodel:\n  batch_size: 8\n")
+    path = write(tmp_path, "animation:\n  batch_size: 2\nmodel:\n  batch_size: 8\n")
     loaded = load_settings(
         profile="animator", files=[path], assignments=["performance.target_fps=30", "video.stereo=sbs"]
     )
     keys = [row.key for row in loaded.inactive()]
-    assert keys == ["performance.gpu_memory_fraction"]
+    assert keys == ["animation.batch_size"]
     assert load_settings(profile="animator").inactive() == []
 
 
@@ -170,6 +171,19 @@ def test_which_settings_act_now() -> None:
         "model.name",
         "model.kind",
         "model.person_class",
+        "animation.animator",
+        "animation.liveportrait_folder",
+        "animation.gpu_id",
+        "animation.inference_precision",
+        "animation.use_half_precision",
+        "animation.enable_tensorrt",
+        "performance.frame_skip_enabled",
+        "performance.frame_skip_threshold",
+        "performance.prefetch_frames",
+        "performance.gpu_memory_fraction",
+        "performance.clear_cache_interval",
+        "performance.use_async_capture",
+        "performance.use_async_output",
         "animation.brows",
         "animation.calibrate",
         "animation.expression",

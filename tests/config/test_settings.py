@@ -71,7 +71,7 @@ def test_every_value_survives_being_set_to_its_default(entry: SettingField) -> N
 
 def test_later_work_is_named_by_its_part() -> None:
     assert {entry.arrives_with for entry in FIELDS} <= {None, *Arrival}
-    assert setting_fields()["performance.frame_skip_enabled"].arrives_with is Arrival.ANIMATOR
+    assert setting_fields()["animation.batch_size"].arrives_with is Arrival.ANIMATOR
     assert setting_fields()["performance.auto_tune"].arrives_with is None
     assert setting_fields()["gpu.memory_fraction"].arrives_with is None
     assert setting_fields()["tensorrt.workspace_gb"].arrives_with is None

@@ -260,7 +260,9 @@ def test_profile_performance(clip, tmp_path, scripted):
     assert stages["encode"]["count"] == stages["postprocess"]["count"] == report.frame_count
     for stage in report.pipeline.stages:
         assert stages[stage.name]["total_seconds"] <= stage.busy_seconds
-    assert {row["name"] for row in document["threads"]} >= {f"vitascope-{name}" for name in ("decode", "encode")}
+    assert {row["name"] for row in document["threads"]} >= {
+        f"vitascope-{name}" for name in ("decode", "encode")
+    }
     assert document["verdict"]["main"]["advice"]
     assert len(document["utilisation"]) >= 2
     events = json.loads((tmp_path / "True.mp4.trace.json").read_text())["traceEvents"]
@@ -336,7 +338,7 @@ def test_limits_of_memory_end_with_a_network_that_cannot_be_opened(gpu_streams, 
 def test_the_acting_settings_are_these():
     """A setting that begins to act needs a test here or in test_segmenter; this list makes that be noticed."""
     acting = {row.key for row in load_settings().rows() if row.arrives_with is None}
-    assert len(acting) == 92
+    assert len(acting) == 108
 
 
 def test_a_batch_size_is_named_where_latency_mode_overrules_it(clip, tmp_path, scripted):

@@ -172,8 +172,9 @@ def test_a_state_that_is_no_json(tmp_path):
 
 
 def test_a_state_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("no folder")
     with pytest.raises(OutputError, match="cannot be written"):
-        GridSearch(SMALL, most_trials=2, state=tmp_path / "missing" / "state.json").run(sevens)
+        GridSearch(SMALL, most_trials=2, state=tmp_path / "file" / "state.json").run(sevens)
 
 
 def test_grids_beyond_reason():

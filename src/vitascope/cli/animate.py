@@ -42,6 +42,8 @@ def animate(
     start: str | None = None,
     end: str | None = None,
     duration: float | None = None,
+    enable_metrics: Annotated[bool, Parameter(negative="")] = False,
+    metrics_port: int = 9100,
     json: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> None:
@@ -76,6 +78,8 @@ def animate(
         start: Where the driver begins: seconds, or 1:30, or 0:01:30.5.
         end: Where the driver stops.
         duration: Stop a live run after so many seconds.
+        enable_metrics: Serve a live run's figures to Prometheus, on this machine.
+        metrics_port: Where.
         json: Print the report for machines.
         quiet: Print nothing but errors.
     """
@@ -104,7 +108,17 @@ def animate(
     if not sink and out is None:
         raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
     if sink:
-        _live(portrait, driver, sink, loaded, record=record, duration=duration, json=json, quiet=quiet)
+        _live(
+            portrait,
+            driver,
+            sink,
+            loaded,
+            record=record,
+            duration=duration,
+            metrics_port=metrics_port if enable_metrics else None,
+            json=json,
+            quiet=quiet,
+        )
         return
     assert out is not None  # or sinks, see above
     from vitascope.media.camera import is_camera
@@ -115,6 +129,8 @@ def animate(
         )
     if duration is not None:
         raise UsageError("--duration is for live runs; --end says where a driver's file stops")
+    if enable_metrics:
+        raise UsageError("--enable-metrics is for live runs, with --sink")
     # Imported here so that --help and usage errors do not wait for codecs.
     from vitascope.animation.examples import find_example
     from vitascope.animation.offline import animate_file
@@ -157,12 +173,15 @@ def _live(
     *,
     record: Path | None,
     duration: float | None,
+    metrics_port: int | None,
     json: bool,
     quiet: bool,
 ) -> None:
     from vitascope.animation.examples import find_example
     from vitascope.animation.live.report import summarise_live
     from vitascope.animation.live.run import animate_live
+    from vitascope.animation.live.session import LiveSession
+    from vitascope.cli.metrics_options import metrics_address, serving_metrics
     from vitascope.media.camera import is_camera
     from vitascope.models.store import ModelStore
     from vitascope.observe.keys import PressedKeys
@@ -177,7 +196,14 @@ def _live(
     for row in loaded.inactive():
         say(f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}")
     named = driver if is_camera(driver) else str(find_example(Path(driver)))
-    with PressedKeys() as keys:
+    address = metrics_address(metrics_port, None)
+    with PressedKeys() as keys, serving_metrics(address, screen=screen, quiet=quiet) as metrics:
+
+        def begin(session: LiveSession) -> None:
+            keys.hand_to(session.controls.press, at_interrupt=session.stop)
+            if metrics is not None:
+                metrics.follow_live(session)
+
         report = animate_live(
             find_example(portrait),
             named,
@@ -186,7 +212,7 @@ def _live(
             store=ModelStore(vitascope_home()),
             record=record,
             seconds=duration,
-            on_session=lambda session: keys.hand_to(session.controls.press, at_interrupt=session.stop),
+            on_session=begin,
             on_report=lambda so_far: say("\n".join(summarise_live(so_far))),
             on_message=say,
         )

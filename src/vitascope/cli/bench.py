@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.console import Console
 
+from vitascope.config import load_settings, vitascope_home
+from vitascope.errors import UsageError
+
 if TYPE_CHECKING:
     from vitascope.tuning.results import BenchResults, Cell
 
@@ -151,7 +154,6 @@ def analyze(
         config: Settings file (YAML) with such targets.
         set_: One setting as key=value, for example performance.target_fps=60.
     """
-    from vitascope.config import load_settings
     from vitascope.tuning.analysis import analyse
     from vitascope.tuning.analysis_files import text_report, write_reports
     from vitascope.tuning.results import load_results
@@ -218,6 +220,55 @@ def pipeline(
         keep_earlier(path)
         ResultsFile(path, results)
         page.print(f"written: {path}")
+
+
+@app.command
+def animate(
+    *,
+    image: Path = Path("examples/astronaut.jpg"),
+    driver: Path = Path("examples/talk.motion"),
+    duration: float = 60.0,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    json: Annotated[bool, _Switch] = False,
+) -> None:
+    """Let a portrait follow a driver that never ends, with nothing shown: how fast is this machine?
+
+    Args:
+        image: The portrait.
+        driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone).
+        duration: Seconds.
+        profile: Settings to begin with [default: balanced].
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value, for example performance.target_fps=60.
+        json: Print the report for machines.
+    """
+    if not 0 < duration < float("inf"):
+        raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
+    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
+    from vitascope.animation.examples import find_example
+    from vitascope.animation.live.measure import measure_live
+    from vitascope.animation.live.report import summarise_live
+    from vitascope.models.store import ModelStore
+    from vitascope.observe.keys import PressedKeys
+
+    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    with PressedKeys() as keys:
+        report = measure_live(
+            find_example(image),
+            find_example(driver),
+            loaded=loaded,
+            store=ModelStore(vitascope_home()),
+            seconds=duration,
+            on_session=lambda session: keys.hand_to(session.controls.press, at_interrupt=session.stop),
+            on_message=screen.print,
+        )
+    if json:
+        page.print_json(data=report.to_dict())
+    else:
+        page.print("\n".join(summarise_live(report)))
 
 
 def _told(cell: Cell) -> str:

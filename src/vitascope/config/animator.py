@@ -30,7 +30,8 @@ class AnimationSettings(Section):
         "fp16", "Arithmetic of LivePortrait's networks, but for the one that reads motion: that is fp32."
     )
     use_half_precision: bool = setting(
-        True, "Keep LivePortrait's weights and activations in fp16; false is fp32, whatever the precision says."
+        True,
+        "Keep LivePortrait's weights and activations in fp16; false is fp32, whatever the precision says.",
     )
     enable_tensorrt: bool = setting(
         False, "Run the animator's networks as TensorRT engines; LivePortrait's cannot, and say so."
@@ -69,7 +70,8 @@ class TrackingSettings(Section):
         "Whom to follow when several faces are found: largest, or their number from the left, from 0.",
     )
     refine_landmarks: bool = setting(
-        True, "Also run the network that names expressions, which makes blinks and smiles surer; costs CPU time."
+        True,
+        "Also run the network that names expressions, which makes blinks and smiles surer; costs CPU time.",
     )
     smoothing_window: int = setting(
         5,

@@ -300,7 +300,9 @@ def unique_list(value: object) -> object:
 def _parse_face(value: object) -> object:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
-    if value == "largest" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_FACES):
+    if value == "largest" or (
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_FACES
+    ):
         return value
     raise ValueError("neither largest nor a number of a face")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +89,6 @@ def open_capture(
     Raises:
         InputError: There is no such camera, or another program uses it.
     """
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # AV_LOG_QUIET; read once, by the first address
     logging = cv2.utils.logging
     before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
     try:

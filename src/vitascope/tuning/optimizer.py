@@ -12,7 +12,7 @@ from vitascope.config import LoadedSettings
 from vitascope.config.catalogue import value_of
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.tuning.clip_trials import ClipTrials, Shown
-from vitascope.tuning.grid import Limit, Measured, SearchResult, Trial
+from vitascope.tuning.grid import Cell, Limit, Measured, SearchResult, Trial
 from vitascope.tuning.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for
 from vitascope.tuning.presets import preset_for, preset_values
 from vitascope.tuning.search import GridSearch
@@ -246,9 +246,13 @@ class Tuner:
         best = found.best
         if best is not None and self._target.fps is not None:
             best = self._most_exact(search, self._target.fps) or best
-        values = {} if best is None else search.values(best)
-        values = {key: value for key, value in values.items() if value != now[key]}
+        values = _changed(search, best, now)
         before, after = self._in_turns(values)
+        if best != found.best and after.score < (
+            self._target.fps or 0.0
+        ):  # luck reached it, so speed comes first
+            values = _changed(search, found.best, now)
+            before, after = self._in_turns(values)
         as_they_are = search.keeps_limits(before)
         reaches = self._target.fps is None or before.score >= self._target.fps
         if as_they_are and reaches and (after.failure or after.score < before.score * _LEAST_GAIN):
@@ -310,6 +314,12 @@ class Tuner:
                 f"({', '.join(f'{key}={_plain(value)}' for key, value in search.values(found.best).items())})"
             )
         return None
+
+
+def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cell sets otherwise than it is now."""
+    values = {} if cell is None else search.values(cell)
+    return {key: value for key, value in values.items() if value != now[key]}
 
 
 def _grid_share(knobs: list[Any]) -> int:

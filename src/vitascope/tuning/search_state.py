@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,12 @@ def save_trials(path: Path, identity: Mapping[str, Any], trials: Sequence[Trial]
     document = {"schema": _SCHEMA, "version": _VERSION, "search": dict(identity), "trials": rows}
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

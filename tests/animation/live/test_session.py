@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.report import LiveReport, summarise_live, verdict
-from vitascope.animation.live.session import LiveOptions, LiveSession, similarity
+from vitascope.animation.live.session import LiveOptions, LiveSession
 from vitascope.errors import OutputError, PipelineError
+from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.camera import CameraPicture
 from vitascope.media.sinks.null import NullSink
 from vitascope.media.sinks.outlet import SinkOutlet
@@ -373,22 +375,8 @@ def test_a_run_ends_by_itself_after_its_time() -> None:
     assert live.result is not None and live.result.seconds >= 0.05
 
 
-def test_similarity_is_one_for_the_same_and_falls_with_the_strongest_tile() -> None:
-    picture = np.full((64, 64, 3), 100, np.uint8)
-    assert similarity(picture, picture) == 1
-    blink = picture.copy()
-    blink[8:16, 8:16] = 110
-    assert similarity(picture, blink) == 0
-    faint = picture.copy()
-    faint[0:8, 0:8] = 101
-    assert 0.7 < similarity(picture, faint) < 0.9
-
-
 def test_a_report_before_anything_was_measured() -> None:
-    from vitascope.gpu.profiling.utilisation import UtilisationSampler
-
-    live = Live(sampler=UtilisationSampler())
-    assert live.session.report().utilisation is None
+    assert Live(sampler=UtilisationSampler()).session.report().utilisation is None
 
 
 def test_the_verdict_names_what_is_poor() -> None:
@@ -402,8 +390,6 @@ def test_the_verdict_names_what_is_poor() -> None:
     lines = summarise_live(live.result)
     assert lines[0].startswith("2 pictures in ")
     assert any(line.startswith("keeping: 2 sent") for line in lines)
-    from dataclasses import replace
-
     poor = replace(live.result, target_fps=60, captured=40, seconds=1.0)
     assert verdict(poor)[0].startswith("poor: 2 fps of 40 possible; ")
     limited = replace(live.result, target_fps=60, captured=2, seconds=1.0)

@@ -15,6 +15,7 @@ from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.face import Animator
 from vitascope.animation.live.background import GreenScreen
 from vitascope.animation.live.controls import Controls, LiveState
+from vitascope.animation.live.endless import EndlessDriver
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, PictureSource, Tracker
 from vitascope.animation.live.sources import FilmSource, ReplaySource
@@ -51,6 +52,7 @@ def animate_live(
     store: ModelStore,
     record: Path | None = None,
     seconds: float | None = None,
+    endless_fps: float | None = None,
     on_session: Callable[[LiveSession], object] | None = None,
     on_report: Callable[[LiveReport], object] | None = None,
     on_message: Callable[[str], object] | None = None,
@@ -66,6 +68,7 @@ def animate_live(
         store: Where the tracker's model lies, or is fetched to.
         record: Where to keep the driver's motion (``.motion``).
         seconds: When to stop by itself; None runs until the key Q or the driver's end.
+        endless_fps: For measuring: a driver's file is given again and again, at this many pictures a second.
         on_session: Given the session before it runs, for keys and ``stop``.
         on_report: Told a report when R was pressed.
         on_message: Told, in one line, what should be known at once.
@@ -128,12 +131,11 @@ def animate_live(
         tracker: Tracker | None = None
         estimator: Estimator
         if replays:
-            replay = stack.enter_context(
-                ReplaySource(Path(driver), start_seconds=part.start_seconds, end_seconds=part.end_seconds)
-            )
+            replay = _open_recording(Path(driver), loaded, endless_fps)
+            stack.enter_context(replay)
             source = estimator = replay
         else:
-            source = _open_pictures(driver, loaded, on_message)
+            source = _open_pictures(driver, loaded, endless_fps, on_message)
             stack.enter_context(source)
             tracker = stack.enter_context(
                 FaceTracker(
@@ -197,16 +199,31 @@ def animate_live(
     return replace(report, sinks=tuple(outlet.report() for outlet in outlets))
 
 
+def _open_recording(
+    driver: Path, loaded: LoadedSettings, endless_fps: float | None
+) -> ReplaySource | EndlessDriver:
+    if endless_fps is not None:
+        return EndlessDriver(driver, frame_rate=endless_fps)
+    part = loaded.settings.video
+    return ReplaySource(driver, start_seconds=part.start_seconds, end_seconds=part.end_seconds)
+
+
 def _open_pictures(
-    driver: str, loaded: LoadedSettings, on_message: Callable[[str], object] | None
-) -> Camera | FilmSource:
+    driver: str,
+    loaded: LoadedSettings,
+    endless_fps: float | None,
+    on_message: Callable[[str], object] | None,
+) -> Camera | FilmSource | EndlessDriver:
     performance = loaded.settings.performance
     if not is_camera(driver):
+        if endless_fps is not None:
+            return EndlessDriver(Path(driver), frame_rate=endless_fps)
         part = loaded.settings.video
         return FilmSource(
             Path(driver),
             start_seconds=part.start_seconds,
             end_seconds=part.end_seconds,
+            max_corrupt_frames=part.max_corrupt_frames,
             prefetch_frames=performance.prefetch_frames,
         )
     source = int(driver) if driver.isdecimal() else driver

@@ -22,6 +22,7 @@ import numpy as np
 
 from vitascope.animation.face import Animator, FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.live.controls import Controls
+from vitascope.animation.live.overlay import with_overlay
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MotionWriter
@@ -346,7 +347,7 @@ class LiveSession:
             if state.background == "green" and self._on_background is not None:
                 rgb = self._on_background(rgb)
             if state.overlay and seen.motion.face is not None:
-                rgb = _with_overlay(rgb, seen.captured.rgb, seen.motion.face)
+                rgb = with_overlay(rgb, seen.captured.rgb, seen.motion.face)
             self._last_picture = rgb
         assert self._last_picture is not None  # the first picture is no repeat
         return LivePicture(
@@ -387,16 +388,3 @@ def similarity(before: RgbPicture, now: RgbPicture) -> float:
     """
     planes = (np.moveaxis(picture, -1, 0) for picture in (before, now))
     return max(1 - change(*planes, tiles=_TILES) / _NOTHING_IN_COMMON, 0.0)
-
-
-def _with_overlay(rgb: RgbPicture, driver: RgbPicture, face: TrackedFace) -> RgbPicture:
-    """The driver's picture with its landmarks, small, in a corner."""
-    height, width = rgb.shape[:2]
-    scale = min(0.3 * width / driver.shape[1], 0.3 * height / driver.shape[0])
-    size = max(round(driver.shape[1] * scale), 1), max(round(driver.shape[0] * scale), 1)
-    small = cv2.resize(driver, size, interpolation=cv2.INTER_AREA)
-    for x, y in face.landmarks[:, :2] * scale:
-        cv2.circle(small, (round(float(x)), round(float(y))), 1, (90, 255, 120), -1, cv2.LINE_AA)
-    made = rgb.copy()
-    made[: size[1], : size[0]] = small
-    return made

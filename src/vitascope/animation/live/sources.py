@@ -30,6 +30,7 @@ class FilmSource:
         path: A video.
         start_seconds: Leave out what comes before.
         end_seconds: Leave out what comes from here on.
+        max_corrupt_frames: Damaged pictures that are skipped.
         prefetch_frames: Pictures that a thread decodes ahead; 0 decodes when one is taken.
         clock: Seconds that pass evenly.
         wait: Sleeps.
@@ -44,11 +45,17 @@ class FilmSource:
         *,
         start_seconds: float | None = None,
         end_seconds: float | None = None,
+        max_corrupt_frames: int = 25,
         prefetch_frames: int = 0,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
-        self._reader = open_video(path, start_seconds=start_seconds or None, end_seconds=end_seconds)
+        self._reader = open_video(
+            path,
+            start_seconds=start_seconds or None,
+            end_seconds=end_seconds,
+            max_corrupt_frames=max_corrupt_frames,
+        )
         self._ahead = _ReadAhead(self._reader, prefetch_frames) if prefetch_frames else None
         self._clock, self._wait = clock, wait
         self._began: float | None = None

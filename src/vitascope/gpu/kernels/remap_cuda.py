@@ -101,7 +101,9 @@ def launch_remap(
     )
     height, width = read.size
     with nvtx_range("remap"):
-        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / (_BLOCK[1] * _ROWS))), _BLOCK, (by_value(job),))
+        kernel(
+            (math.ceil(width / _BLOCK[0]), math.ceil(height / (_BLOCK[1] * _ROWS))), _BLOCK, (by_value(job),)
+        )
     return out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
@@ -14,8 +13,8 @@ from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 __all__ = ["WindowSink"]
 
 _TITLE = "Vitascope"
-_NO_SCREEN = ("dummy", "offscreen")
-"""What SDL falls back to where nobody would see a window; whoever names one of them wants it."""
+_NO_SCREEN = "offscreen"
+"""What SDL takes by itself where nobody would see a window; its ``dummy`` has to be asked for."""
 _LARGEST_SHARE = 0.9
 """Of the screen, for pictures that are larger."""
 
@@ -58,7 +57,7 @@ class WindowSink:
             ) from error
         try:
             pygame.display.init()
-            if pygame.display.get_driver() in _NO_SCREEN and "SDL_VIDEODRIVER" not in os.environ:
+            if pygame.display.get_driver() == _NO_SCREEN:
                 pygame.display.quit()
                 raise OutputError(
                     "no window can be opened here: no screen; --sink mjpeg shows a page instead"

@@ -1,0 +1,123 @@
+"""A driver for measuring: a film or a recording again and again, at a rate of one's own, from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
+from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
+from vitascope.animation.pictures import driver_picture
+from vitascope.errors import InputError
+from vitascope.media.camera import CameraPicture
+from vitascope.media.reader import open_video
+
+__all__ = ["EndlessDriver"]
+
+_MOST_BYTES = 256 << 20
+_NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
+
+
+class EndlessDriver:
+    """Gives a driver's pictures without end; those that nobody took in time fall out. A context manager.
+
+    Reading costs nothing while it runs: the beginning of the driver, at most 256 MB, is read before. For a recording
+    this is the estimator, too.
+
+    Args:
+        path: A video, or a ``.motion`` file.
+        frame_rate: Pictures a second.
+        clock: Seconds that pass evenly.
+        wait: Sleeps.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        frame_rate: float,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+    ) -> None:
+        is_recording = path.suffix.lower() == MOTION_SUFFIX
+        self._rows = _rows_of(path) if is_recording else []
+        self._pictures = [_NO_PICTURE] * len(self._rows) if is_recording else _pictures_of(path)
+        if not self._pictures:
+            raise InputError(f"{path}: it holds no motion")
+        self._interval = 1 / frame_rate
+        self._clock, self._wait = clock, wait
+        self._began: float | None = None
+        self._given = 0
+        self.captured_count = 0
+        """Pictures that came due, also those that nobody took."""
+        self.is_over = False
+        """Never."""
+
+    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
+        """The newest picture that is due, waited for; None when none comes due in time."""
+        if self._began is None:
+            self._began = self._clock()
+        ahead = self._began + self.captured_count * self._interval - self._clock()
+        if timeout_seconds is not None and ahead > timeout_seconds:
+            self._wait(timeout_seconds)
+            return None
+        if ahead > 0:
+            self._wait(ahead)
+        due = int((self._clock() - self._began) / self._interval)
+        self._given = max(due, self.captured_count)
+        self.captured_count = self._given + 1
+        when = self._began + self._given * self._interval
+        rgb = self._pictures[self._given % len(self._pictures)]
+        return CameraPicture(rgb, when, self._given, self._given == 0)
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        """The row of the picture that was taken last."""
+        del face, driver_rgb
+        return replace(self._rows[self._given % len(self._rows)], pts_seconds=pts_seconds)
+
+    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+        """False: a recording has its neutral."""
+        del face
+        return False
+
+    def find_neutral(self) -> bool:
+        """False: a recording has its neutral."""
+        return False
+
+    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
+        """A recording was smoothed when it was made."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is open."""
+
+
+def _rows_of(path: Path) -> list[FaceMotion]:
+    with MotionReader(path) as rows:
+        return list(rows)
+
+
+def _pictures_of(path: Path) -> list[RgbPicture]:
+    kept: list[RgbPicture] = []
+    with open_video(path) as reader:
+        for frame in reader:
+            kept.append(driver_picture(frame, rotation_degrees=reader.info.rotation_degrees))
+            if (len(kept) + 1) * kept[0].nbytes > _MOST_BYTES:
+                break
+    return kept

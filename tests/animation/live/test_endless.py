@@ -1,0 +1,81 @@
+"""A driver without end, and what is measured with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.animation.face import FaceMotion
+from vitascope.animation.live.endless import EndlessDriver
+from vitascope.animation.live.measure import measure_live
+from vitascope.animation.motion_file import write_motion
+from vitascope.config import load_settings
+from vitascope.errors import UsageError
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+class Clock:
+    now = 9.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds + 1e-9
+
+
+def test_a_recording_begins_anew_and_what_is_late_falls_out(tmp_path: Path) -> None:
+    rows = [FaceMotion(scale=1 + index, pts_seconds=index) for index in range(3)]
+    write_motion(tmp_path / "a.motion", rows, frame_rate=1)
+    clock = Clock()
+    driver = EndlessDriver(tmp_path / "a.motion", frame_rate=10, clock=clock, wait=clock.wait)
+    scales = []
+    for _ in range(5):
+        picture = driver.take(timeout_seconds=1)
+        assert picture is not None
+        scales.append(driver.update(None, pts_seconds=picture.captured_seconds).scale)
+    assert scales == pytest.approx([1, 2, 3, 1, 2])
+    assert clock.now == pytest.approx(9.4)
+    assert driver.take(timeout_seconds=0.01) is None
+    clock.now = 10.05
+    late = driver.take()
+    assert late is not None and late.index == 10
+    assert (driver.captured_count, driver.is_over) == (11, False)
+
+
+def test_a_film_is_read_once(tmp_path: Path) -> None:
+    path = write_clip(
+        tmp_path / "a.mkv",
+        width=32,
+        height=32,
+        frame_count=3,
+        paint=lambda n: np.full((32, 32, 3), 60 * n, np.uint8),
+    )
+    clock = Clock()
+    with EndlessDriver(path, frame_rate=50, clock=clock, wait=clock.wait) as driver:
+        path.unlink()
+        levels = []
+        for _ in range(6):
+            picture = driver.take()
+            assert picture is not None
+            levels.append(round(int(picture.rgb[16, 16, 1]) / 60))
+    assert levels == [0, 1, 2, 0, 1, 2]
+
+
+def test_measuring(face_model: Path, model_store: Any, tmp_path: Path) -> None:
+    loaded = load_settings(
+        assignments=["performance.target_fps=40", "animation.animator=mesh", "animation.calibrate=false"]
+    )
+    report = measure_live(
+        EXAMPLES / "astronaut.jpg", EXAMPLES / "talk.motion", loaded=loaded, store=model_store, seconds=0.5
+    )
+    assert report.target_fps == 40
+    assert 0.5 <= report.seconds < 5
+    assert 1 <= report.shown <= report.captured <= 40 * report.seconds + 1
+    with pytest.raises(UsageError):
+        measure_live(tmp_path / "a.jpg", tmp_path / "a.mp4", loaded=loaded, store=model_store, seconds=0)
