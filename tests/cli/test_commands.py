@@ -335,7 +335,7 @@ def test_config_show(run, tmp_path):
     assert "my.yaml:2" in rows["edges.grow_px"]
     assert "profile fast" in rows["model.name"]
     assert "8-16" in rows["model.batch_size"]
-    assert "arrives with" in rows["performance.gpu_memory_fraction"]
+    assert "arrives with" in rows["animation.batch_size"]
     assert json.loads(run("config", "show", "--json")[1])[0]["key"]
     yaml = tmp_path / "again.yaml"
     yaml.write_text(run("config", "show", "--profile", "fast", "-c", settings, "--yaml")[1])
