@@ -18,7 +18,6 @@ CONFLICT = "setting_conflict"
 class Arrival(StrEnum):
     """The part of the product that brings the work of a setting which does not act yet."""
 
-    GPU_TOOLKIT = "the GPU toolkit"
     ANIMATOR = "the animator"
     TUNING = "tuning and monitoring"
     VR_PROJECTIONS = "VR projections"
