@@ -10,7 +10,7 @@ demo: $(VENV)/installed ## Segment the stereo example, animate the portrait, and
 	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance) and demo/portrait.mp4."
 
 test: $(VENV)/installed-dev check ## Run the checks and the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/installed-dev ## Style, types, import rule
 	$(BIN)/ruff check .
