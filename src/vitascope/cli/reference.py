@@ -34,6 +34,7 @@ COMMANDS = (
     ("bench", "analyze"),
     ("bench", "compare"),
     ("bench", "pipeline"),
+    ("bench", "animate"),
     ("config",),
     ("config", "show"),
 )
