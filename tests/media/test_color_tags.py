@@ -188,9 +188,10 @@ LOCATIONS = ["left", "center", "topleft", "center", "left", "center"]
 def test_chroma_location_of_h264_and_h265(tmp_path: Path, codec: str, suffix: str, kind: int | None) -> None:
     parameters = "log-level=none:" if codec == "libx265" else "interlaced=1:" if kind == 2 else "cqm=jvt:"
     parameters += "bframes=4:ref=4:keyint=9" + (f":chromaloc={kind}" if kind is not None else "")
+    # libx265 hands out uninitialised decoding times for films of one or two frames, and the MP4 muxer may refuse them.
     path = write_clip(
         tmp_path / f"a.{suffix}", width=98, height=64, codec=codec, codec_options={f"{codec[3:]}-params": parameters},
-        frame_count=2, pixel_format="yuv420p10le" if codec == "libx265" else "yuv420p", color_tags=(9, 16, 9, 1),
+        frame_count=3, pixel_format="yuv420p10le" if codec == "libx265" else "yuv420p", color_tags=(9, 16, 9, 1),
     )  # fmt: skip
     expected = "left" if kind is None else LOCATIONS[kind]
     with open_video(path) as reader:
