@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.gpu.queues import BoundedQueue, LatencyHistogram, Mark, QueueLimits, Turnstile, nbytes_of
+from vitascope.gpu.latency import LatencyHistogram
+from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits, Turnstile, nbytes_of
 
 PATIENCE_SECONDS = 20.0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vitascope.animation.live.report import LiveReport
+from vitascope.gpu.latency import Latency
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
-from vitascope.gpu.queues import Latency
 from vitascope.gpu.stages import Map, Sink, Source
 from vitascope.media.sinks.outlet import OutletReport
 

@@ -12,8 +12,8 @@ from scripted_figures import FIGURES, LIMITS, ScriptedGpu, ScriptedLiveRun, fini
 
 from vitascope import __version__
 from vitascope.errors import DeviceError, InputError, MissingDependencyError
+from vitascope.gpu.latency import Latency, LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.queues import Latency, LatencyHistogram
 from vitascope.gpu.stages import Sink, Source
 from vitascope.observe import metrics as metrics_module
 from vitascope.observe.metric_families import FAMILIES

@@ -20,12 +20,11 @@ from vitascope.gpu.async_config import AsyncConfig
 from vitascope.gpu.async_model import open_model
 from vitascope.gpu.async_stages import StageWork, Triple
 from vitascope.gpu.batching.lanes import origin_of
+from vitascope.gpu.latency import Latency, LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import PipelineReport, StageReport
 from vitascope.gpu.queues import (
     BoundedQueue,
-    Latency,
-    LatencyHistogram,
     Mark,
     QueueLimits,
     QueueReport,

@@ -80,7 +80,8 @@ class Download:
         self.nbytes: int = starts[-1]
         """Bytes of page-locked memory."""
         memory = pool.empty((self.nbytes,))
-        self._copy = Copy(cupy.cuda.Event(block=sleeps, disable_timing=True), (tuple(arrays), keep))
+        arrived = cupy.cuda.Event(block=sleeps, disable_timing=True)
+        self._copy = Copy(arrived, (tuple(arrays), keep))
         self._views: list[npt.NDArray[Any]] = []
         produced = cupy.cuda.Event(disable_timing=True)
         produced.record()
@@ -98,7 +99,7 @@ class Download:
                     cupy.cuda.runtime.memcpyDeviceToHost,
                     stream.ptr,
                 )
-        self._copy.event.record(stream)  # type: ignore[attr-defined]  # of an event as CuPy makes it
+        arrived.record(stream)
         pool.hold(memory, self._copy)
 
     @property

@@ -18,10 +18,11 @@ from time import perf_counter, process_time, thread_time
 from typing import Any
 
 from vitascope.errors import PipelineError, VitascopeError
+from vitascope.gpu.latency import LatencyHistogram
 from vitascope.gpu.pipeline_report import Meter, PipelineReport, summarise
 from vitascope.gpu.pipeline_worker import Node, Worker
 from vitascope.gpu.profiling.pace import find_bottleneck
-from vitascope.gpu.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, LatencyHistogram, Mark, Turnstile
+from vitascope.gpu.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, Mark, Turnstile
 from vitascope.gpu.stages import CONSUMER, Group, Map, Source, Stage, check_stages
 
 __all__ = ["Pipeline", "describe_item"]

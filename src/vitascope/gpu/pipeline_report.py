@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
-from vitascope.gpu.queues import Latency, LatencyHistogram, QueueReport
+from vitascope.gpu.latency import Latency, LatencyHistogram
+from vitascope.gpu.queues import QueueReport
 
 __all__ = ["Bottleneck", "Interruptible", "Measured", "Meter", "PipelineReport", "StageReport", "summarise"]
 

@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.gpu.latency import Latency
 from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
-from vitascope.gpu.queues import Latency
 
 __all__ = [
     "BUCKET_BOUNDS_SECONDS",

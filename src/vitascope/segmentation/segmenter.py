@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import cv2
 
-from vitascope.config import LoadedSettings, OutputKind, Settings, load_settings, vitascope_home
-from vitascope.device import Device, peak_memory_bytes, select_device
+from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
+from vitascope.device import peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import Interruptible
 from vitascope.gpu.stages import Sink, Source
 from vitascope.media.encoding import Encoding
-from vitascope.media.probe import probe
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.cached_film import open_matte_cache, open_or_defer
@@ -28,6 +27,7 @@ from vitascope.segmentation.contact_sheet import ContactSheet
 from vitascope.segmentation.deferred_network import opening
 from vitascope.segmentation.device_ids import checked_devices, works_in_processes
 from vitascope.segmentation.endings import FramesUntilDamage, finish_files, kept_files
+from vitascope.segmentation.gpu_capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
 from vitascope.segmentation.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
@@ -44,18 +44,10 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from vitascope.gpu.profiling.profiler import Profiler
-    from vitascope.gpu.streams import JobStreams
     from vitascope.segmentation.crew import ProcessCrew
     from vitascope.segmentation.matte_cache import MatteCache
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
-
-_GPU_FRAMES_PER_CALL = 16
-_GPU_MEMORY_SHARE_OF_BATCH = 0.05
-# One hardware decoder is slower than everything behind it above 4K. Each session keeps a group of pictures waiting.
-_SESSIONS_ABOVE_4K = 4
-_SAMPLES_OF_4K = 4096 * 2304
-_MEMORY_FOR_SESSIONS = 22 << 30
 
 
 class FrameAndAlpha(NamedTuple):
@@ -120,7 +112,7 @@ class Segmenter:
             self.device, self.chosen = self._crew.device, self._crew.chosen
             return
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
-        self._streams = _streams_on(self.device, self.settings)
+        self._streams = open_streams(self.device, self.settings)
         # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
         # the process's; close() gives it back.
         self._opencv_threads = cv2.getNumThreads()
@@ -373,31 +365,10 @@ class Segmenter:
         return RunProfile(outputs, wanted=wanted, device_id=self.device.index)
 
     def _frames_per_call(self, reader: VideoReader) -> int:
-        """What was asked for; else one, and on a GPU as many as it takes to fill it."""
-        settings = self.settings
-        if settings.performance.mode == "latency":
-            return 1
-        keys = ("model.batch_size", "pipeline.stages.inference.batch_size")
-        if self._streams is None or any(self.loaded.origin(key).explicit for key in keys):
-            return settings.frames_per_call
-        info = reader.info
-        frame_bytes = info.width * info.height * 3 // 2 * info.format.dtype.itemsize
-        room = int(self._streams.allowed_bytes() * _GPU_MEMORY_SHARE_OF_BATCH)
-        return max(min(_GPU_FRAMES_PER_CALL, room // frame_bytes), 1)
+        return frames_per_call(self.loaded, reader.info, streams=self._streams)
 
     def _decoder_sessions(self, video: Path) -> int:
-        wanted = self.settings.gpu.decoder_sessions
-        if self._streams is None:
-            return 1
-        if wanted != "auto":
-            return wanted
-        if (
-            self.settings.performance.mode == "latency"
-            or self._streams.allowed_bytes() < _MEMORY_FOR_SESSIONS
-        ):
-            return 1
-        info = probe(video)
-        return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1
+        return decoder_sessions(self.settings, video, streams=self._streams)
 
     def _bind_encoder(self) -> None:
         """NVENC takes pictures on the GPU in this thread."""
@@ -423,17 +394,3 @@ class Segmenter:
             )
             for kind, path in outputs
         ]
-
-
-def _streams_on(device: Device, settings: Settings) -> JobStreams | None:
-    if device.kind == "cpu":
-        return None
-    from vitascope.gpu.streams import JobStreams  # of no use without a GPU
-
-    return JobStreams(
-        device,
-        pin_memory=settings.dataloader.pin_memory,
-        max_vram_usage=settings.gpu.max_vram_usage,
-        memory_fraction=settings.gpu.memory_fraction,
-        preparing_streams=settings.pipeline.stages.preprocess.cuda_streams,
-    )

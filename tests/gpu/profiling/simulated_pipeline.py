@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from vitascope.gpu.latency import Latency
 from vitascope.gpu.pipeline_report import PipelineReport, StageReport
-from vitascope.gpu.queues import Latency, QueueReport
+from vitascope.gpu.queues import QueueReport
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 from simulated_pipeline import SimulatedStage, simulate
 
 from vitascope.gpu import BottleneckDetector
+from vitascope.gpu.latency import Latency
 from vitascope.gpu.profiling.nvml import GpuLimits
 from vitascope.gpu.profiling.utilisation import Utilisation
-from vitascope.gpu.queues import Latency
 
 LIMITS = GpuLimits(
     name="Test GPU",

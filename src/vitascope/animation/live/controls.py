@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 __all__ = ["KEYS", "Background", "Controls", "LiveState"]
 
@@ -15,6 +15,7 @@ _STRENGTH_STEP = 1.1
 _STRENGTHS = (0.1, 4.0)
 _WINDOWS = (1, 60)
 
+Number = TypeVar("Number", int, float)
 Request = Literal["report", "neutral", "best-neutral", "snapshot", "quit", "smoothing"]
 
 KEYS: dict[str, str] = {
@@ -99,11 +100,18 @@ class Controls:
                 return True
             return False
 
-    def change(self, **changes: object) -> None:
-        """Set parts of the state; values as in ``LiveState``."""
+    def change(self, *, strength: float | None = None, smoothing_window: int | None = None) -> None:
+        """Set what keys change by steps, within the same limits; None leaves a value.
+
+        Args:
+            strength: 0.1 to 4.
+            smoothing_window: 1 to 60 frames.
+        """
         with self._lock:
-            self._state = replace(self._state, **changes)  # type: ignore[arg-type]  # its fields check themselves
-            if "smoothing_window" in changes:
+            if strength is not None:
+                self._state = replace(self._state, strength=_within(strength, *_STRENGTHS))
+            if smoothing_window is not None:
+                self._state = replace(self._state, smoothing_window=_within(smoothing_window, *_WINDOWS))
                 self._requests.add("smoothing")
 
     def _do(self, key: str) -> str:
@@ -139,15 +147,19 @@ class Controls:
                 return f"background: {background}"
             case "+" | "-":
                 factor = _STRENGTH_STEP if key == "+" else 1 / _STRENGTH_STEP
-                strength = min(max(state.strength * factor, _STRENGTHS[0]), _STRENGTHS[1])
+                strength = _within(state.strength * factor, *_STRENGTHS)
                 self._state = replace(state, strength=strength)
                 return f"strength {strength:.2f}"
             case _:
                 window = state.smoothing_window + (1 if key == "]" else -1)
-                window = min(max(window, _WINDOWS[0]), _WINDOWS[1])
+                window = _within(window, *_WINDOWS)
                 self._state = replace(state, smoothing_window=window)
                 self._requests.add("smoothing")
                 return f"smoothing over {window} frames"
+
+
+def _within(value: Number, low: Number, high: Number) -> Number:
+    return min(max(value, low), high)
 
 
 def _on(value: bool) -> str:

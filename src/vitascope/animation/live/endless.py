@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
+from vitascope.animation.live.sources import RecordedEstimator
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
 from vitascope.errors import InputError
@@ -24,7 +25,7 @@ _MOST_BYTES = 256 << 20
 _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 
 
-class EndlessDriver:
+class EndlessDriver(RecordedEstimator):
     """Gives a driver's pictures without end; those that nobody took in time fall out. A context manager.
 
     Reading costs nothing while it runs: the beginning of the driver, at most 256 MB, is read before. For a recording
@@ -85,18 +86,6 @@ class EndlessDriver:
         """The row of the picture that was taken last."""
         del face, driver_rgb
         return replace(self._rows[self._given % len(self._rows)], pts_seconds=pts_seconds)
-
-    def set_neutral(self, face: TrackedFace | None = None) -> bool:
-        """False: a recording has its neutral."""
-        del face
-        return False
-
-    def find_neutral(self) -> bool:
-        """False: a recording has its neutral."""
-        return False
-
-    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
-        """A recording was smoothed when it was made."""
 
     def __enter__(self) -> Self:
         """Use as a context manager."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vitascope.gpu.latency import Latency
 from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.profiling.utilisation import Utilisation
-from vitascope.gpu.queues import Latency
 from vitascope.media.sinks.outlet import OutletReport
 
 __all__ = ["LiveReport", "summarise_live", "verdict"]

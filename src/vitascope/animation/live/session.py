@@ -27,9 +27,10 @@ from vitascope.animation.live.report import LiveReport
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MotionWriter
 from vitascope.errors import OutputError
+from vitascope.gpu.latency import LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
-from vitascope.gpu.queues import LatencyHistogram, QueueLimits
+from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Map, Sink, Source
 from vitascope.gpu.temporal import change
 from vitascope.media.camera import CameraPicture

@@ -20,7 +20,7 @@ from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.camera import CameraPicture
 from vitascope.media.reader import VideoReader, open_video
 
-__all__ = ["FilmSource", "ReplaySource"]
+__all__ = ["FilmSource", "RecordedEstimator", "ReplaySource"]
 
 
 class FilmSource:
@@ -150,7 +150,23 @@ class _ReadAhead:
         self._thread.join()
 
 
-class ReplaySource:
+class RecordedEstimator:
+    """The half of an estimator that recorded motion has no use for; ``update`` is its owner's."""
+
+    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+        """False: a recording has its neutral."""
+        del face
+        return False
+
+    def find_neutral(self) -> bool:
+        """False: a recording has its neutral."""
+        return False
+
+    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
+        """A recording was smoothed when it was made."""
+
+
+class ReplaySource(RecordedEstimator):
     """Recorded motion at its own pace: camera and estimator in one. A context manager.
 
     Args:
@@ -221,18 +237,6 @@ class ReplaySource:
         """The row that ``take`` announced."""
         del face, pts_seconds, driver_rgb
         return self._given
-
-    def set_neutral(self, face: TrackedFace | None = None) -> bool:
-        """False: a recording has its neutral."""
-        del face
-        return False
-
-    def find_neutral(self) -> bool:
-        """False: a recording has its neutral."""
-        return False
-
-    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
-        """A recording was smoothed when it was made."""
 
     def __enter__(self) -> Self:
         """Use as a context manager."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from vitascope.gpu.queues import Latency, LatencyHistogram
+from vitascope.gpu.latency import Latency, LatencyHistogram
 
 __all__ = ["BatchTally", "BatcherStats"]
 

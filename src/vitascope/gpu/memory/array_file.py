@@ -53,9 +53,7 @@ def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
     """
     description = _description(array)
     dense = np.asarray(array, order="C")
-    values: bytes | memoryview = (
-        memoryview(dense.reshape(-1).view(np.uint8)) if dense.nbytes else b""  # type: ignore[arg-type]
-    )
+    values: bytes | memoryview = dense.reshape(-1).view(np.uint8).data if dense.nbytes else b""
     packed = _is_worth_packing(values)
     if packed:
         values = zlib.compress(values, _LEVEL)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from vitascope.gpu.latency import Latency
 from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.profiling.utilisation import Utilisation
-from vitascope.gpu.queues import Latency
 
 __all__ = ["Confidence", "Finding", "Kind", "Role", "risk_findings", "role_of"]
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vitascope.gpu.queues import Latency, LatencyHistogram
+from vitascope.gpu.latency import Latency, LatencyHistogram
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Span

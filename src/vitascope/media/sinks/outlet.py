@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from vitascope.errors import OutputError, VitascopeError
-from vitascope.gpu.queues import BoundedQueue, Latency, LatencyHistogram, Mark, QueueLimits
+from vitascope.gpu.latency import Latency, LatencyHistogram
+from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.sinks.sink import LivePicture, Sink, SinkFormat
 
 __all__ = ["OutletReport", "SinkOutlet"]
