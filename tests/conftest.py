@@ -3,7 +3,8 @@
 pytest puts this directory on the module path, so ``from clips import write_clip`` works everywhere.
 
 A test that needs what this machine lacks is skipped, with the reason; where that must not happen, in CI, the variable
-``VITASCOPE_REQUIRE_MODELS=1`` (fetched models) or ``VITASCOPE_REQUIRE_CUDA=1`` (a GPU) turns the skip into a failure.
+``VITASCOPE_REQUIRE_MODELS=1`` (fetched models), ``VITASCOPE_REQUIRE_CUDA=1`` (a GPU) or ``VITASCOPE_REQUIRE_BROWSER=1``
+(a browser) turns the skip into a failure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +20,8 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from gpu_turns import gpu_turn, release_gpu_memory
+from headless_browser import PROGRAMS, find_browser
 from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
 from vitascope.models.store import ModelStore
@@ -36,6 +39,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FETCHED_MODEL_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fetched_model)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests on the GPU share it with those of other processes; ``whole_gpu`` ones have it alone."""
+    if item.get_closest_marker("cuda") is None or missing_gpu():
+        return (yield)
+    alone = item.get_closest_marker("whole_gpu") is not None
+    with gpu_turn(alone=alone):
+        try:
+            return (yield)
+        finally:
+            if alone:
+                release_gpu_memory()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -107,6 +124,16 @@ def pull_or_skip() -> Callable[[ModelStore, str], Path]:
 def rvm_model_path(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
     """The official RobustVideoMatting network (MobileNetV3, FP32 ONNX), fetched on first use."""
     return pull_or_skip(model_store, "rvm")
+
+
+@pytest.fixture(scope="session")
+def browser_program() -> str:
+    """A browser that runs without a window."""
+    program = find_browser()
+    if program is None:
+        reason = f"needs a browser: none of {', '.join(PROGRAMS)} is on PATH"
+        skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_BROWSER")
+    return program
 
 
 @pytest.fixture(scope="session")

@@ -155,6 +155,10 @@ def test_a_prefetched_batch_is_read_behind_its_copy(cupy):
     with cupy.cuda.Stream() as mine:
         for sample, name in PrefetchDataLoader([(RGB, "a"), (RGB, "b")], "cuda"):
             assert isinstance(sample, FakeArray)
-            copied = [entry for entry in cupy.diary if entry[0] == "record" and entry[1] != mine.ptr]
+            copied = [n for n, entry in enumerate(cupy.diary) if entry[0] == "copy"]
+            assert len(copied) >= 1 + (name == "b")
             waited = {entry[2] for entry in cupy.diary if entry[0] == "wait" and entry[1] == mine.ptr}
-            assert {entry[2] for entry in copied[: 1 + (name == "b")]} <= waited
+            for n in copied[: 1 + (name == "b")]:
+                behind = {e[2] for e in cupy.diary[n:] if e[0] == "record" and e[1] == cupy.diary[n][1]}
+                assert cupy.diary[n][1] != mine.ptr
+                assert behind & waited

@@ -9,7 +9,7 @@ from watched_runs import BoomError, watched
 
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.stages import Group, Map, Sink, Source, TimedGrouper
+from vitascope.gpu.stages import Batched, Group, Map, Sink, Source, TimedGrouper
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 
@@ -106,3 +106,35 @@ def test_on_halt_is_not_called_for_a_run_that_ends():
     told = []
     watched(Pipeline([Source("items", [1]), Sink("take", print)], on_halt=lambda: told.append(1)).run)
     assert told == []
+
+
+def test_a_batch_that_is_not_full_goes_when_its_first_item_has_waited():
+    arrived = threading.Event()
+
+    def items():
+        yield from range(3)  # a full batch, and one that waits
+        assert arrived.wait(10)
+        yield 3
+
+    taken = []
+
+    def consume(batch):
+        taken.append(batch)
+        if batch == (2,):
+            arrived.set()
+
+    grouper = Batched(lambda batch: [tuple(batch)], size=2, timeout_seconds=0.005)
+    watched(Pipeline([Source("items", items()), Group("gather", grouper), Sink("take", consume)]).run)
+    assert taken == [(0, 1), (2,), (3,)]
+
+
+def test_without_a_timeout_a_batch_waits_until_it_is_full():
+    grouper = Batched(lambda batch: [len(batch)], size=2)
+    assert grouper.due_seconds() is None
+    assert list(grouper.accumulate(1)) == []
+    assert grouper.due_seconds() is None
+    assert list(grouper.accumulate(1)) == [2]
+    timed = Batched(lambda batch: [len(batch)], size=2, timeout_seconds=60.0)
+    assert timed.due_seconds() is None  # nothing waits
+    timed.accumulate(1)
+    assert 0 < timed.due_seconds() <= 60

@@ -19,7 +19,7 @@ from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
 MIB = 1 << 20
 

@@ -248,6 +248,7 @@ def test_closing_early_returns_and_frames_stay_valid(films: dict[str, Path], ses
         assert int(as_planar(frame)[0].max()) > 0
 
 
+@pytest.mark.whole_gpu
 @pytest.mark.cuda
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_memory_is_flat_and_the_count_exact(films: dict[str, Path], sessions: int) -> None:

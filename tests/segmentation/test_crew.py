@@ -30,7 +30,9 @@ from vitascope.segmentation.batch import segment_all
 from vitascope.segmentation.crew_plan import plan_crew, warm_up_frames, worth_sharing
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
+from vitascope.segmentation.shared_film import SharedFilm
 
+PATIENCE_SECONDS = 60
 TWO = {
     "processing.use_multiprocessing": True,
     "processing.chunk_size": 15,
@@ -271,7 +273,7 @@ def _is_running(pid):
     return True
 
 
-def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path):
+def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path, monkeypatch):
     def press(started):
         def when_some_is_written():
             while started.pipeline.snapshot().items < 5:
@@ -280,6 +282,8 @@ def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path):
 
         threading.Thread(target=when_some_is_written).start()
 
+    # However late that thread wakes, the signal must not come when the film is done: there it would end these tests.
+    monkeypatch.setattr(SharedFilm, "finish", lambda _: threading.Event().wait(PATIENCE_SECONDS))
     with Segmenter(profile="fast", settings=TWO) as segmenter:
         pids = [process.pid for process in workers_of(segmenter)]
         with pytest.raises(KeyboardInterrupt, match=r"kept what was written|nothing had been written"):

@@ -21,24 +21,30 @@ _ALIGNMENT_BYTES = 256
 class Copy:
     """A copy that goes on, and what must live until it is over."""
 
-    __slots__ = ("event", "keep")
+    __slots__ = ("event", "is_over", "keep")
 
     def __init__(self, event: Pending, keep: object = None) -> None:
         self.event = event
         """The ``cupy.cuda.Event`` behind it."""
         self.keep = keep
+        self.is_over = False
+        """True once somebody has seen the end of it: the GPU need not be asked again."""
 
     @property
     def done(self) -> bool:
         """True once it is over; what it kept is let go then."""
-        if self.event.done:
-            self.keep = None
-            return True
-        return False
+        if not self.is_over and self.event.done:
+            self._end()
+        return self.is_over
 
     def synchronize(self) -> None:
         """Wait until it is over."""
-        self.event.synchronize()
+        if not self.is_over:
+            self.event.synchronize()
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
         self.keep = None
 
 
@@ -76,29 +82,29 @@ class Download:
         if not all(array.flags.c_contiguous for array in arrays):
             raise ValueError("only C-contiguous arrays come down in one copy")
         runs = _runs(arrays)
-        starts = np.cumsum([0, *(_aligned(sum(array.nbytes for array in run)) for run in runs)]).tolist()
-        self.nbytes: int = starts[-1]
+        sizes = [sum(array.nbytes for array in run) for run in runs]
+        self.nbytes: int = sum(map(_aligned, sizes))
         """Bytes of page-locked memory."""
         memory = pool.empty((self.nbytes,))
         arrived = cupy.cuda.Event(block=sleeps, disable_timing=True)
         self._copy = Copy(arrived, (tuple(arrays), keep))
         self._views: list[npt.NDArray[Any]] = []
-        produced = cupy.cuda.Event(disable_timing=True)
-        produced.record()
-        stream.wait_event(produced)
-        for run, start in zip(runs, starts, strict=False):
+        runtime = cupy.cuda.runtime
+        if stream.ptr != cupy.cuda.get_current_stream().ptr:  # one stream is in order by itself
+            produced = cupy.cuda.Event(disable_timing=True)
+            produced.record()
+            stream.wait_event(produced)
+        address, start = memory.ctypes.data, 0
+        for run, size in zip(runs, sizes, strict=True):
             end = start
             for array in run:
                 self._views.append(np.ndarray(array.shape, array.dtype, memory, end))
                 end += array.nbytes
-            if end > start:
-                cupy.cuda.runtime.memcpyAsync(
-                    memory.ctypes.data + start,
-                    run[0].data.ptr,
-                    end - start,
-                    cupy.cuda.runtime.memcpyDeviceToHost,
-                    stream.ptr,
+            if size:
+                runtime.memcpyAsync(
+                    address + start, run[0].data.ptr, size, runtime.memcpyDeviceToHost, stream.ptr
                 )
+            start += _aligned(size)
         arrived.record(stream)
         pool.hold(memory, self._copy)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from vitascope.gpu.queues import QueueLimits
@@ -140,34 +142,56 @@ class Group(Stage, Generic[T, U]):
         return self.grouper.flush()
 
     def _patience_seconds(self) -> float | None:
-        return self.grouper.due_seconds() if isinstance(self.grouper, TimedGrouper) else None
+        return None if self._timed is None else self._timed.due_seconds()
 
     def _lapse(self) -> Iterable[U]:
-        return self.grouper.lapse() if isinstance(self.grouper, TimedGrouper) else ()
+        return () if self._timed is None else self._timed.lapse()
+
+    @cached_property
+    def _timed(self) -> TimedGrouper[T, U] | None:
+        # Once: Python looks for a protocol's methods by name, and a stage asks for every item.
+        return self.grouper if isinstance(self.grouper, TimedGrouper) else None
 
 
 class Batched(Generic[T, U]):
-    """A ``Grouper`` that calls ``work`` with ``size`` consecutive items at a time, fewer at the end.
+    """A ``TimedGrouper`` that calls ``work`` with ``size`` consecutive items at a time, fewer at the end or in time.
 
     Args:
         work: What one batch becomes; one result for each item, or any other number.
         size: Items in a batch, at least 1.
+        timeout_seconds: How long the first item of a batch waits for others; None: until the batch is full.
 
     Raises:
         ValueError: ``size`` is below 1.
     """
 
-    def __init__(self, work: Callable[[Sequence[T]], Iterable[U]], *, size: int) -> None:
+    def __init__(
+        self, work: Callable[[Sequence[T]], Iterable[U]], *, size: int, timeout_seconds: float | None = None
+    ) -> None:
         if size < 1:
             raise ValueError(f"a batch holds at least 1 item, not {size}")
         self._work = work
         self._size = size
+        self._timeout_seconds = timeout_seconds
         self._items: list[T] = []
+        self._deadline = 0.0
 
     def accumulate(self, item: T, /) -> Iterable[U]:
         """Take one item; the results of the batch when it is full."""
+        if not self._items and self._timeout_seconds is not None:
+            self._deadline = perf_counter() + self._timeout_seconds
         self._items.append(item)
         return self.flush() if len(self._items) == self._size else ()
+
+    def due_seconds(self) -> float | None:
+        """How long the items that are there still wait for others."""
+        if not self._items or self._timeout_seconds is None:
+            return None
+        return max(self._deadline - perf_counter(), 0.0)
+
+    def lapse(self) -> Iterable[U]:
+        """No item came in time: the results of what is there."""
+        return self.flush()
 
     def flush(self) -> Iterable[U]:
         """The results of the batch as it is; nothing when it is empty."""

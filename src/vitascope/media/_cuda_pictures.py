@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import av
 
 from vitascope.frames import DeviceEvent, Plane, YuvFormat
+from vitascope.gpu.memory.pinned_pool import shared_pool
 
-__all__ = ["is_cuda_picture", "planes_on_gpu", "record_ready", "upload"]
+__all__ = ["ReadyEvents", "is_cuda_picture", "planes_on_gpu", "upload"]
+
+_READY_EVENTS = 64  # more than frames of one film are under way at a time, mostly
 
 
 def is_cuda_picture(picture: av.VideoFrame) -> bool:
@@ -53,26 +57,42 @@ def planes_on_gpu(picture: av.VideoFrame, target: YuvFormat, *, device: int) -> 
     )
 
 
-def record_ready(device: int) -> DeviceEvent:
-    """An event that passes when the decoder has written every picture that it has given out so far.
+class ReadyEvents:
+    """Events that pass when the decoder has written every picture that it has given out so far.
 
-    FFmpeg copies pictures out of the decoder on the legacy default stream, whatever stream the reader uses.
+    FFmpeg copies pictures out of the decoder on the legacy default stream, whatever stream the reader uses. Events are
+    used again, because CuPy holds the interpreter while it makes and ends one: who waits for a picture of long ago
+    then waits for a later one as well, which is ready no earlier. Used by one thread.
+
+    Args:
+        device: The CUDA device.
     """
-    import cupy
 
-    with cupy.cuda.Device(device):
-        event: DeviceEvent = cupy.cuda.Event(disable_timing=True)
-        cupy.cuda.Stream.null.record(event)
-    return event
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._events: deque[Any] = deque()
+
+    def record(self) -> DeviceEvent:
+        """The event behind the pictures so far."""
+        import cupy
+
+        with cupy.cuda.Device(self._device):
+            if len(self._events) < _READY_EVENTS:
+                self._events.append(cupy.cuda.Event(disable_timing=True))
+            else:
+                self._events.rotate(-1)
+            event: DeviceEvent = self._events[-1]
+            cupy.cuda.Stream.null.record(event)
+        return event
 
 
 def upload(planes: tuple[Plane, ...], *, device: int) -> tuple[Plane, ...]:
     """Copy planes from host memory; they may be read at once, by any stream."""
     import cupy
 
+    pool = shared_pool(device)
     with cupy.cuda.Device(device):
         stream: Any = cupy.cuda.Stream(non_blocking=True)
-        with stream:
-            arrays: tuple[Plane, ...] = tuple(cupy.asarray(plane) for plane in planes)
+        arrays = tuple(pool.upload(plane, stream=stream, beside=False) for plane in planes)
         stream.synchronize()
     return arrays

@@ -14,7 +14,7 @@ import av
 
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import ColorSpec, DeviceEvent, Frame, Plane, VideoInfo
-from vitascope.media._cuda_pictures import is_cuda_picture, planes_on_gpu, record_ready, upload
+from vitascope.media._cuda_pictures import ReadyEvents, is_cuda_picture, planes_on_gpu, upload
 from vitascope.media._opened_video import Decoding
 from vitascope.media._source import PictureSource
 from vitascope.media.color_tags import HdrMetadata, color_spec, read_side_data
@@ -134,6 +134,7 @@ class VideoReader:
         pictures = source.pictures()
         picture = first_picture(source.facts.path, pictures)
         self._cuda_device = cuda_device if is_cuda_picture(picture) else None
+        self._ready = None if self._cuda_device is None else ReadyEvents(self._cuda_device)
         self.info: VideoInfo = describe_video(source.facts, picture)
         """What the whole file is; trimming does not change it."""
         self.hdr: HdrMetadata | None = read_side_data(picture).hdr
@@ -281,8 +282,8 @@ class VideoReader:
 
     def _planes_of(self, picture: av.VideoFrame) -> tuple[tuple[Plane, ...], DeviceEvent | None]:
         target, device = self.info.format, self._cuda_device
-        if device is not None and is_cuda_picture(picture):
-            return planes_on_gpu(picture, target, device=device), record_ready(device)
+        if device is not None and self._ready is not None and is_cuda_picture(picture):
+            return planes_on_gpu(picture, target, device=device), self._ready.record()
         planes = self._planes.read(picture, target=target)
         # A stream may change on the way to what the GPU does not decode; its frames stay where they were.
         return (planes if device is None else upload(planes, device=device)), None

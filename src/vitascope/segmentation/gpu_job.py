@@ -8,17 +8,23 @@
 
 What a batch needs lives until its pictures have come down, so that the memory of a frame is not given to the next one
 while a kernel may still read it.
+
+The threads of all stages share one interpreter, and each call into CUDA takes it away from the others or gives it up to
+them. So a stage asks for as much as it can at a time: all frames of a batch are prepared together, and drawn and
+brought down by fours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 from vitascope.frames import Frame, Rotation, StereoLayout
 from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
 from vitascope.gpu.download import Download
-from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
 from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
@@ -26,9 +32,10 @@ from vitascope.gpu.kernels.semi_planar import upload
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Group, Map, Stage
+from vitascope.gpu.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams, memory_errors
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.gpu_batches import PendingPictures, PreparedBatch
+from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.gpu_batches import DrawnFrame, PendingPictures, PreparedBatch, send_down
 from vitascope.segmentation.gpu_keeping import KeptMatte, MatteKeeper
 from vitascope.segmentation.gpu_rendering import Coefficients, GpuPictures, GpuRenderer
 from vitascope.segmentation.gpu_report import GpuReport
@@ -45,6 +52,11 @@ from vitascope.vr.stereo import eye_regions
 
 __all__ = ["GpuJob", "PendingPictures", "PreparedBatch"]
 
+# As many pictures wait in the GPU's and in page-locked memory before the first of them comes down: 8K's are 50 MB each.
+_FRAMES_DRAWN_TOGETHER = 4
+# The driver is asked for the memory that is in use, with the interpreter in hand, and answers in some 10 to 100 µs.
+_SECONDS_BETWEEN_MEMORY_CHECKS = 0.02
+
 
 class GpuJob:
     """Mattes and draws one video on a GPU: owns its recurrent state.
@@ -60,7 +72,7 @@ class GpuJob:
         frames_per_call: Consecutive frames for each call of the network.
         limits: Of the queues between stages.
         parallelism: How far the preprocessing runs ahead.
-        profiler: Times the parts of the job; one that keeps only sums when omitted.
+        profiler: Times the parts of the job; when omitted, only the GPU's sums are kept.
         first_network: What looks first where ``options.inference`` asks for another network.
         cache: Mattes of this stretch of the film, known and to be kept.
 
@@ -106,7 +118,7 @@ class GpuJob:
         )
         self.cut_count = 0
         self.cut_pts: list[int] = []
-        self.profiler = profiler or Profiler("segment", keep_spans=0)
+        self.times: Profiler | StreamTimes = profiler or StreamTimes()
         self.peak_vram_bytes = 0
         self.notes: list[str] = []
         self._renderer = renderer
@@ -123,6 +135,7 @@ class GpuJob:
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._looks_for_cuts = options.scene_cut_threshold > 0
         self._looks_for_motion = options.inference.wants_tiles
+        self._memory_checked_at = 0.0
 
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """The stages between decoder and encoder; they give ``Rendered`` in the host's memory.
@@ -154,7 +167,7 @@ class GpuJob:
 
     def gpu_report(self) -> GpuReport:
         """Spans on the GPU's clock, and memory; waits until the GPU is done."""
-        return GpuReport(self.profiler.gpu_seconds(), self.peak_vram_bytes)
+        return GpuReport(self.times.gpu_seconds(), self.peak_vram_bytes)
 
     def keep_mattes(self, *, is_whole: bool) -> None:
         """Complete the cache of mattes, once all frames are through."""
@@ -164,14 +177,34 @@ class GpuJob:
         """What became of the frames, once all are through."""
         return self.source.report(len(self.regions))
 
-    def _prepare(self, frame: Frame, images: Any | None) -> Frame:
-        """Write the network's pictures of one frame, if it needs any; the frame, on the GPU."""
+    def _to_gpu(self, frame: Frame) -> Frame:
+        """The frame, at the latest from now on its way up."""
+        if is_on_gpu(frame.planes[0]):
+            return frame
+        with memory_errors(), self.times.profile("preprocess"):
+            return upload(frame, pool=self._streams.host_memory)
+
+    def _prepare(self, frames: list[Frame], *, needs_pictures: bool) -> PreparedBatch:
+        """The batch of some frames on the GPU, with the network's pictures of them if it needs any."""
+        images = None
+        with memory_errors(), self.times.profile("preprocess"):
+            if needs_pictures:
+                images = self._network_pictures(frames)
+            else:
+                for frame in frames:
+                    wait_until_ready(frame)
+        with memory_errors():
+            seen = None if images is None else self._look_at(images)
+        # This stream has waited for every frame, and whoever takes the batch waits for this stream.
+        frames = [frame if frame.ready is None else replace(frame, ready=None) for frame in frames]
+        return PreparedBatch(frames, images, seen, self._streams.event())
+
+    def _network_pictures(self, frames: list[Frame]) -> Any:
+        import cupy
+
         wanted = self.network_input
-        with self.profiler.profile("preprocess"):
-            if not is_on_gpu(frame.planes[0]):
-                frame = upload(frame, pool=self._streams.host_memory)
-            if images is None:
-                return frame
+        images = cupy.empty((len(frames), len(self.regions), *wanted.picture_shape()), wanted.dtype)
+        for place, frame in enumerate(frames):
             preprocess(
                 frame,
                 regions=self.regions,
@@ -181,24 +214,22 @@ class GpuJob:
                 layout=wanted.layout,
                 rotation_degrees=self._rotation,
                 dtype=wanted.dtype,
-                out=images,
+                out=images[place],
             )
-        return frame
+        return images
 
-    def _finish_batch(self, frames: list[Frame], images: Any | None) -> PreparedBatch:
-        seen = None
-        if images is not None:
-            images = images[: len(frames)]
-            arrays = []
-            if self._looks_for_cuts:
-                arrays.append(color_histogram(plain_rgb(images[:, 0], self.network_input)))
-            if self._looks_for_motion:
-                arrays.append(tile_means(plain_rgb(images, self.network_input)))
-            if arrays:
-                # Not on the copying stream: there they would wait behind finished pictures, and the network for them.
-                streams = self._streams
-                seen = Download(arrays, stream=streams.current(), pool=streams.host_memory)
-        return PreparedBatch(frames, images, seen, self._streams.event())
+    def _look_at(self, images: Any) -> Download | None:
+        """What tells cuts and motion, on its way down, as far as it is wanted."""
+        arrays = []
+        if self._looks_for_cuts:
+            arrays.append(color_histogram(plain_rgb(images[:, 0], self.network_input)))
+        if self._looks_for_motion:
+            arrays.append(tile_means(plain_rgb(images, self.network_input)))
+        if not arrays:
+            return None
+        # Not on the copying stream: there they would wait behind finished pictures, and the network for them.
+        streams = self._streams
+        return Download(arrays, stream=streams.current(), pool=streams.host_memory)
 
     def _pictures(self, batch: PreparedBatch) -> Pictures:
         """A batch as the network's source takes it, once it is known where shots begin."""
@@ -218,26 +249,32 @@ class GpuJob:
     def _run_shots(
         self, shots: ShotInference, images: Any, starts_shot: Sequence[bool]
     ) -> list[MatteEstimate]:
-        with self.profiler.profile("network"):
+        with self.times.profile("network"):
             return shots.run(images, starts_shot, sizer=self._sizer)
 
     def _note_shortage(self, error: Exception, frames_per_call: int) -> None:
         self.notes.append(f"{error}; went on with {frames_per_call} frames a call")
 
-    def _coefficients(self, estimate: MatteEstimate, images: Any | None) -> Coefficients:
+    def _coefficients(self, estimate: MatteEstimate, images: Any | None, place: int) -> Coefficients:
+        """Of one frame of a batch, of which ``images`` are all the network's pictures."""
         import cupy
 
         if estimate.gain is not None and estimate.offset is not None:
+            if is_on_gpu(estimate.gain) and is_on_gpu(estimate.offset):
+                return Coefficients(estimate.gain, estimate.offset)
             # From the cache, and of plain mattes that a lever fitted, they come in the host's memory.
             return Coefficients(cupy.asarray(estimate.gain), cupy.asarray(estimate.offset))
         assert images is not None  # from the cache come coefficients
         assert estimate.alpha is not None  # MatteEstimate holds either form
         alpha = cupy.asnumpy(estimate.alpha)
-        gain, offset = fit_plain_matte(cupy.asnumpy(images), alpha, self.network_input)
+        gain, offset = fit_plain_matte(cupy.asnumpy(images[place]), alpha, self.network_input)
         return Coefficients(cupy.asarray(gain[:, None]), cupy.asarray(offset[:, None]))
 
     def _note_memory(self) -> None:
-        self.peak_vram_bytes = max(self.peak_vram_bytes, self._streams.check_memory())
+        now = perf_counter()
+        if now - self._memory_checked_at >= _SECONDS_BETWEEN_MEMORY_CHECKS:
+            self._memory_checked_at = now
+            self.peak_vram_bytes = max(self.peak_vram_bytes, self._streams.check_memory())
 
 
 class _Preparing:
@@ -246,33 +283,40 @@ class _Preparing:
     def __init__(self, job: GpuJob) -> None:
         self._job = job
         self._frames: list[Frame] = []
-        self._images: Any = None
+        self._needs_pictures = False
         self._size = 0
 
     def accumulate(self, frame: Frame, /) -> Iterable[PreparedBatch]:
         """Take one frame; the batch when it is full, and where mattes cease to be known."""
         job = self._job
         needs_pictures = job.source.needs_pictures(frame.index)
-        before = self.flush() if self._frames and needs_pictures != (self._images is not None) else []
-        with memory_errors():
-            if not self._frames:
-                self._size = job._sizer.batch_size
-                job._streams.next_preparing()
-                if needs_pictures:
-                    import cupy
-
-                    wanted = job.network_input
-                    shape = (self._size, len(job.regions), *wanted.picture_shape())
-                    self._images = cupy.empty(shape, wanted.dtype)
-            images = self._images[len(self._frames)] if needs_pictures else None
-            self._frames.append(job._prepare(frame, images))
+        before = self.flush() if self._frames and needs_pictures != self._needs_pictures else []
+        if not self._frames:
+            self._size = job._sizer.batch_size
+            self._needs_pictures = needs_pictures
+            job._streams.next_preparing()
+        self._frames.append(job._to_gpu(frame))
         return [*before, *self.flush()] if len(self._frames) == self._size else before
 
     def flush(self) -> list[PreparedBatch]:
         """The batch as it is; nothing when it is empty."""
-        frames, images = self._frames, self._images
-        self._frames, self._images = [], None
-        return [self._job._finish_batch(frames, images)] if frames else []
+        frames, self._frames = self._frames, []
+        return [self._job._prepare(frames, needs_pictures=self._needs_pictures)] if frames else []
+
+
+@dataclass(slots=True, eq=False)
+class _Matted:
+    """A frame and its matte, to be drawn."""
+
+    frame: Frame
+    place: int
+    """In its batch."""
+    estimate: MatteEstimate
+    starts_shot: bool
+    is_new: bool
+    """True where the cache, if there is one, shall have the matte."""
+    memory: Sequence[FloatArray] | None = None
+    """The network's after this frame, where that shall be kept, too."""
 
 
 class _Matting:
@@ -285,6 +329,15 @@ class _Matting:
 
     def accumulate(self, batch: PreparedBatch, /) -> Iterable[PendingPictures]:
         """Run the network over a batch, and draw every frame."""
+        matted = self._matte(batch)
+        for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
+            yield from self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batch)
+
+    def flush(self) -> Iterable[PendingPictures]:
+        """Nothing is held back."""
+        return ()
+
+    def _matte(self, batch: PreparedBatch) -> list[_Matted]:
         job = self._job
         pictures = job._pictures(batch)
         job._streams.computing.wait_event(batch.prepared)
@@ -292,53 +345,40 @@ class _Matting:
         new = [not job.source.is_known(frame.index) for frame in batch.frames]
         memory = job.source.memory(sum(new))
         job._note_memory()
-        images_of = [None] * len(new) if batch.images is None else batch.images
-        for index, (frame, images, estimate, starts_shot) in enumerate(
-            zip(batch.frames, images_of, estimates, pictures.starts_shot, strict=True)
-        ):
-            if starts_shot:
-                self._renderer.start_shot()
-            wants_alpha = self._wants_alpha(frame.index)
-            with memory_errors():
-                coefficients = job._coefficients(estimate, images)
-                with job.profiler.profile("composite"):
-                    drawn = self._renderer.render(frame, coefficients, with_alpha=wants_alpha)
-                kept = None
-                if job.keeper is not None and new[index]:
-                    kept = job.keeper.come_down(
-                        estimate,
-                        coefficients.gain,
-                        coefficients.offset,
-                        starts_shot=starts_shot,
-                        memory=memory if index == len(new) - 1 else None,
-                    )
-                pending = self._bring_down(
-                    frame, drawn, kept, with_source=wants_alpha, keep=(batch, coefficients)
-                )
-            yield pending
+        matted = [
+            _Matted(*parts)
+            for parts in zip(batch.frames, range(len(new)), estimates, pictures.starts_shot, new, strict=True)
+        ]
+        matted[-1].memory = memory
+        return matted
 
-    def flush(self) -> Iterable[PendingPictures]:
-        """Nothing is held back."""
-        return ()
+    def _draw(self, matted: Sequence[_Matted], batch: PreparedBatch) -> list[PendingPictures]:
+        """Draw some frames of a batch, and send their pictures down together."""
+        job, renderer = self._job, self._renderer
+        with memory_errors():
+            coefficients = [job._coefficients(one.estimate, batch.images, one.place) for one in matted]
+            drawn: list[tuple[GpuPictures, Frame | None]] = []
+            with job.times.profile("composite"):
+                for one, own in zip(matted, coefficients, strict=True):
+                    if one.starts_shot:
+                        renderer.start_shot()
+                    wants_alpha = self._wants_alpha(one.frame.index)
+                    pictures = renderer.render(one.frame, own, with_alpha=wants_alpha)
+                    drawn.append((pictures, one.frame if wants_alpha else None))
+            frames = [
+                DrawnFrame(one.frame.index, pictures, source, self._keep(one, own))
+                for one, own, (pictures, source) in zip(matted, coefficients, drawn, strict=True)
+            ]
+            return send_down(frames, streams=job._streams, keeper=job.keeper, keep=(batch, coefficients))
 
-    def _bring_down(
-        self, frame: Frame, drawn: GpuPictures, kept: KeptMatte | None, *, with_source: bool, keep: object
-    ) -> PendingPictures:
-        coming = [picture for picture, stays in zip(drawn.pictures, drawn.stays, strict=True) if not stays]
-        if with_source:
-            coming.append(frame)
-        arrays = [_dense(plane) for picture in coming for plane in picture.planes]
-        if drawn.alpha is not None:
-            arrays.append(_dense(drawn.alpha))
-        if kept is not None:
-            arrays += kept.arrays
-        with nvtx_range("download"):
-            streams = self._job._streams
-            download = Download(arrays, stream=streams.copying, pool=streams.host_memory, keep=keep)
-        source = frame if with_source else None
-        return PendingPictures(frame.index, drawn, source, download, self._job.keeper, kept)
-
-
-def _dense(array: Any) -> Any:
-    """Decoded planes have padded rows; only dense ones come down in one copy."""
-    return array if array.flags.c_contiguous else array.copy()
+    def _keep(self, one: _Matted, coefficients: Coefficients) -> KeptMatte | None:
+        """What the cache shall have of a frame."""
+        if self._job.keeper is None or not one.is_new:
+            return None
+        return self._job.keeper.come_down(
+            one.estimate,
+            coefficients.gain,
+            coefficients.offset,
+            starts_shot=one.starts_shot,
+            memory=one.memory,
+        )

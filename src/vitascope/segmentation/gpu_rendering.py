@@ -90,7 +90,8 @@ class GpuRenderer:
         if any(kind == "replace" for kind, _ in outputs):
             assert settings.background is not None  # check_kinds saw to it
             self._background = Background(Path(settings.background), begin_seconds=background_begin)
-        self._outputs = list(outputs)
+        self._outputs = [_output(kind, encoding, settings) for kind, encoding in outputs]
+        self._mask_regions: list[Region] | None = None
         self._stays = tuple(encoding.is_nvenc for _, encoding in outputs)
         alters_alpha = options.edges.active or options.temporal_smoothing > 0
         self._alters_alpha = alters_alpha
@@ -121,7 +122,7 @@ class GpuRenderer:
             with_alpha: Give the alpha plane, too.
         """
         if not self._needs_alpha and not with_alpha:
-            fused = [self._fused(frame, coefficients, *output) for output in self._outputs]
+            fused = [self._fused(frame, coefficients, output) for output in self._outputs]
             return GpuPictures(fused, None, self._stays)
         alpha = self.alpha(frame, coefficients)
         person = frame
@@ -136,9 +137,9 @@ class GpuRenderer:
             )
         pictures = [
             # A narrow mask is drawn in one way throughout, whatever else is drawn beside it.
-            self._fused(frame, coefficients, *output)
-            if output[0] == "mask" and not self._alters_alpha
-            else self._on_alpha(frame, person, alpha, *output)
+            self._fused(frame, coefficients, output)
+            if output.kind == "mask" and not self._alters_alpha
+            else self._on_alpha(frame, person, alpha, output)
             for output in self._outputs
         ]
         return GpuPictures(pictures, alpha if with_alpha or self._gives_alpha else None, self._stays)
@@ -160,30 +161,31 @@ class GpuRenderer:
             "rotation_degrees": self._rotation,
         }
 
-    def _fused(self, frame: Frame, coefficients: Coefficients, kind: OutputKind, encoding: Encoding) -> Frame:
+    def _fused(self, frame: Frame, coefficients: Coefficients, output: _Output) -> Frame:
         regions = self._regions
-        if kind == "mask" and self._mask_size is not None:
-            whole = (frame.height, frame.width)
-            regions = shrunk_regions(regions, frame_size=whole, size=self._mask_size)
-            frame = shrink_frame(frame, regions=self._regions, size=self._mask_size)
+        if output.kind == "mask" and self._mask_size is not None:
+            if self._mask_regions is None:
+                whole = (frame.height, frame.width)
+                self._mask_regions = shrunk_regions(regions, frame_size=whole, size=self._mask_size)
+            frame = shrink_frame(frame, regions=regions, size=self._mask_size)
+            regions = self._mask_regions
         return render(
             frame,
             regions=regions,
             gain=coefficients.gain,
             offset=coefficients.offset,
             rotation_degrees=self._rotation,
-            paint=self._paint(frame, kind, encoding),
+            paint=self._paint(frame, output),
             decontaminate=(
                 self._options.decontaminate
                 and coefficients.gain.shape[1] == 4
-                and kind not in ("mask", "overlay")
+                and output.kind not in ("mask", "overlay")
             ),
-            planar=not encoding.is_nvenc,
+            planar=output.is_planar,
         )
 
-    def _on_alpha(
-        self, frame: Frame, person: Frame, alpha: Any, kind: OutputKind, encoding: Encoding
-    ) -> Frame:
+    def _on_alpha(self, frame: Frame, person: Frame, alpha: Any, output: _Output) -> Frame:
+        kind = output.kind
         make: Callable[[Frame, Any, Region], Frame] | None = None
         if kind == "alpha":
             make = lambda eye, matte, _: clear_transparent(eye, matte)  # noqa: E731 - a pair of short ones
@@ -192,32 +194,49 @@ class GpuRenderer:
             make = lambda eye, matte, _: blur_background(eye, matte, sigma=sigma(eye))  # noqa: E731
         if make is not None:
             picture = each_eye(person, alpha, self._regions, make)
-            return picture if encoding.is_nvenc else to_planar(picture)
+            return to_planar(picture) if output.is_planar else picture
         picture = render_alpha(
             frame if kind in ("mask", "overlay") else person,
             alpha,
             regions=self._regions,
-            paint=self._paint(frame, kind, encoding),
-            planar=not encoding.is_nvenc and (self._mask_size is None or kind != "mask"),
+            paint=self._paint(frame, output),
+            planar=output.is_planar and (self._mask_size is None or kind != "mask"),
         )
         if kind == "mask" and self._mask_size is not None:
             picture = shrink_frame(picture, regions=self._regions, size=self._mask_size)
-            return picture if encoding.is_nvenc else to_planar(picture)
+            return to_planar(picture) if output.is_planar else picture
         return picture
 
-    def _paint(self, frame: Frame, kind: OutputKind, encoding: Encoding) -> Paint:
-        settings = self._settings
-        match kind:
-            case "mask":
-                depth = 8 if encoding.bit_depth == 8 else 10
-                return MatteOnly(full_range=mask_is_full_range(encoding), bit_depth=depth)
-            case "overlay":
-                return Tint(settings.overlay_color.as_tuple(), settings.overlay_opacity)
-            case "replace":
-                assert self._background is not None  # opened with the outputs
-                behind = self._background.behind(frame, self._regions, rotation_degrees=self._rotation)
-                return OnFrame(behind)
-            case "cutout":
-                return OnColor(BLACK)
-            case _:
-                return OnColor(settings.key_color.as_tuple())
+    def _paint(self, frame: Frame, output: _Output) -> Paint:
+        if output.paint is not None:
+            return output.paint
+        assert self._background is not None  # opened with the outputs
+        return OnFrame(self._background.behind(frame, self._regions, rotation_degrees=self._rotation))
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What all frames of an output have in common."""
+
+    kind: OutputKind
+    is_planar: bool
+    """True where its encoder is on the processor."""
+    paint: Paint | None
+    """None for a background, which moves."""
+
+
+def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _Output:
+    paint: Paint | None
+    match kind:
+        case "mask":
+            depth = 8 if encoding.bit_depth == 8 else 10
+            paint = MatteOnly(full_range=mask_is_full_range(encoding), bit_depth=depth)
+        case "overlay":
+            paint = Tint(settings.overlay_color.as_tuple(), settings.overlay_opacity)
+        case "replace":
+            paint = None
+        case "cutout":
+            paint = OnColor(BLACK)
+        case _:
+            paint = OnColor(settings.key_color.as_tuple())
+    return _Output(kind, not encoding.is_nvenc, paint)

@@ -145,6 +145,7 @@ def test_an_engine_needs_one_graph_for_each_bucket(torch):
             torch.testing.assert_close(response.data, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.whole_gpu
 @pytest.mark.parametrize("library", ["cupy", "torch"])
 def test_no_frame_is_lost_when_the_gpu_runs_out_of_memory(library, cupy, torch):
     free, total = cupy.cuda.runtime.memGetInfo()
@@ -167,6 +168,7 @@ def test_no_frame_is_lost_when_the_gpu_runs_out_of_memory(library, cupy, torch):
     assert cupy.cuda.runtime.memGetInfo()[0] < total
 
 
+@pytest.mark.whole_gpu
 def test_the_best_size_is_bounded_by_memory(cupy, torch):
     free, _ = cupy.cuda.runtime.memGetInfo()
     each = free // 12

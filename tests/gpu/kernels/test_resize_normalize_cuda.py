@@ -8,6 +8,7 @@ from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc
 from test_batch_normalize import MEAN, STD, noise
 
 from pictures import ODD_SIZES
+from vitascope.gpu.kernels import resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 
 OPTIONS = {"mean": MEAN, "std": STD}
@@ -42,6 +43,17 @@ def test_it_agrees_with_the_reference(size_in, size, dtype_in):
             actual = resize_normalize(cupy.asarray(images), **options)
             assert actual.dtype == expected.dtype
             np.testing.assert_allclose(actual.get(), expected, **tolerances(dtype))
+
+
+@pytest.mark.parametrize("layout_in", ["NHWC", "NCHW"])
+def test_a_row_that_shrinks_too_far_is_refused_whatever_the_layout(layout_in):
+    shape = (1, 4, 1001, 3) if layout_in == "NHWC" else (1, 3, 4, 1001)
+    strides = np.empty(shape, np.uint8).strides
+    with pytest.raises(ValueError, match="at most 1000 samples to one, not 1001"):
+        resize_normalize_cuda._plan(
+            shape, strides, np.dtype(np.uint8), True, (1.0,) * 3, (0.0,) * 3, (4, 1), layout_in, "NCHW",
+            False, "float32", 0,
+        )  # fmt: skip
 
 
 @pytest.mark.cuda

@@ -102,6 +102,7 @@ def test_round_trips_of_many_threads(pool) -> None:
     assert not failures
 
 
+@pytest.mark.whole_gpu
 def test_nothing_is_left_after_many_round_trips(pool) -> None:
     import cupy
 

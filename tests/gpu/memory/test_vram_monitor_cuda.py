@@ -6,7 +6,7 @@ import pytest
 
 from vitascope.gpu.memory.vram_monitor import VRAMMonitor
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
 
 def test_memory_that_is_taken_is_seen_by_all_who_tell() -> None:

@@ -12,7 +12,7 @@ from vitascope.gpu.profiling.nvml import NvmlGpu
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.gpu.stages import Map, Sink, Source
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
 SPIN = r"""
 extern "C" __global__ void spin(long long nanoseconds) {

@@ -185,6 +185,7 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     return frame.with_planes((luma, chroma, chroma), format=fmt, color=color)
 
 
+@cache
 def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
     """BT.709 throughout, so that no player tone-maps the matte of an HDR video; chroma sits where the frame's does."""
     return ColorSpec("bt709", full_range, color.chroma_location, primaries=1, transfer=1, matrix_code=1)

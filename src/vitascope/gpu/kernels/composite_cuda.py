@@ -23,19 +23,18 @@ from vitascope.gpu.kernels.composite_job import (
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.composite_plan import JobArrays, Launch, LaunchPlans, array_layout
 from vitascope.gpu.kernels.cuda_module import (
-    by_value,
     cuda_kernel,
     current_device,
     multiprocessors,
     nvtx_range,
     wait_until_ready,
 )
+from vitascope.gpu.kernels.dense_planes import empty_planes
 from vitascope.gpu.kernels.guided import alpha_dtype
 from vitascope.gpu.kernels.region import Region
 
 __all__ = [
     "chroma_weights_on_gpu",
-    "empty_planes",
     "foreground_on_gpu",
     "paint_on_gpu",
     "refine_on_gpu",
@@ -55,6 +54,7 @@ _BLOCKS = 16  # that fit a multiprocessor: 32 threads of 128 registers
 _PLANS = LaunchPlans()
 
 _Kind = Literal["ALPHA", "WEIGHTS", "MATTE", "COLOR", "FRAME", "TINT", "FOREGROUND"]
+_KINDS: dict[type, _Kind] = {MatteOnly: "MATTE", OnColor: "COLOR", OnFrame: "FRAME", Tint: "TINT"}
 
 
 def refine_on_gpu(frame: Frame, regions: Sequence[Region], coefficients: Coefficients) -> Plane:
@@ -124,28 +124,14 @@ def paint_on_gpu(
     fmt, color = _made_format(frame, paint, planar=planar), frame.color
     if isinstance(paint, MatteOnly):
         color = matte_color(frame.color, full_range=paint.full_range)
-    kinds: dict[type, _Kind] = {MatteOnly: "MATTE", OnColor: "COLOR", OnFrame: "FRAME", Tint: "TINT"}
     made = empty_planes(fmt, frame.width, frame.height)
     _launch(
-        kinds[type(paint)], frame, regions, made=made, made_depth=fmt.bit_depth, made_shift=fmt.sample_shift,
+        _KINDS[type(paint)], frame, regions, made=made, made_depth=fmt.bit_depth, made_shift=fmt.sample_shift,
         paint=paint, planar=not fmt.semi_planar, decontaminates=decontaminates,
         coefficients=matte if isinstance(matte, Coefficients) else None,
         alpha=None if isinstance(matte, Coefficients) else matte,
     )  # fmt: skip
     return replace(frame, planes=made, format=fmt, color=color, ready=None)
-
-
-def empty_planes(fmt: YuvFormat, width: int, height: int) -> tuple[Any, ...]:
-    """Dense CuPy planes one behind the other in one allocation, as encoders and single copies want them."""
-    import cupy
-
-    chroma_width, chroma_height = fmt.chroma_size(width, height)
-    luma, chroma = width * height, chroma_width * chroma_height
-    flat = cupy.empty(luma + 2 * chroma, fmt.dtype)
-    luma_plane = flat[:luma].reshape(height, width)
-    if fmt.semi_planar:
-        return luma_plane, flat[luma:].reshape(chroma_height, chroma_width, 2)
-    return luma_plane, *flat[luma:].reshape(2, chroma_height, chroma_width)
 
 
 def _made_format(frame: Frame, paint: Paint, *, planar: bool) -> YuvFormat:
@@ -199,7 +185,9 @@ def _launch(
         None if coefficients is None else coefficients.rotation_degrees,
         (made_depth, made_shift, len(made), planar, decontaminates),
         current_device(),
-        *(array_layout(array) for array in arrays.as_tuple()),
+        # What is made is dense, at the beginning of an allocation: the frame's layout tells that, too.
+        *(array_layout(array) for array in (*frame.planes, alpha, arrays.gain, arrays.offset)),
+        *(() if behind is None else (array_layout(plane) for plane in behind.planes)),
     )
 
     def describe() -> Launch:
@@ -214,7 +202,7 @@ def _launch(
     if behind is not None:
         wait_until_ready(behind)
     with nvtx_range("composite"):
-        launch.kernel(launch.grid, (_THREADS,), (by_value(job),), shared_mem=launch.shared_bytes)
+        launch.kernel(launch.grid, (_THREADS,), (job,), shared_mem=launch.shared_bytes)
 
 
 def _described(

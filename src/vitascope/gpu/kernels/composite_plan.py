@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from vitascope.gpu.kernels.composite_job import JOB, MAX_EYES
+from vitascope.gpu.kernels.cuda_module import by_value
 
 __all__ = ["JobArrays", "Launch", "LaunchPlans", "array_layout"]
 
 _MOST_PLANS = 256
+_PARAMETER = np.dtype((np.void, JOB.itemsize))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +69,7 @@ class LaunchPlans:
         self._plans: dict[Hashable, _Plan] = {}
 
     def job(self, key: Hashable, arrays: JobArrays, describe: Callable[[], Launch]) -> tuple[Launch, Any]:
-        """The launch, and its job with pointers into these arrays.
+        """The launch, and its job with pointers into these arrays, as a kernel's parameter (``by_value``).
 
         Args:
             key: All that the job holds but pointers; equal keys have arrays of equal layout.
@@ -81,11 +83,12 @@ class LaunchPlans:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[key] = _Plan(launch, launch.job.view(np.uint64).copy(), _pointers(launch.job, parts))
-            return launch, launch.job
+            return launch, by_value(launch.job)
         words = plan.words.copy()
         for word, part, beyond in plan.pointers:
             words[word] = parts[part].data.ptr + beyond
-        return plan.launch, words.view(JOB)
+        # Not by way of the job's own type, which NumPy compares with the words' field by field, in Python.
+        return plan.launch, words.view(_PARAMETER)
 
 
 def array_layout(array: Any) -> Hashable:

@@ -12,7 +12,12 @@ import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import (
+    by_value,
+    cuda_kernel,
+    has_whole_vectors,
+    wait_until_ready,
+)
 from vitascope.gpu.kernels.eyes import chroma_region
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span
@@ -114,7 +119,7 @@ def _plan(
         "preprocess",
         SAMPLE="unsigned char" if fmt.bit_depth == 8 else "unsigned short",
         OUTPUT="float" if dtype == np.float32 else "__half",
-        VECTORS=int(all(_has_whole_vectors(*plane, itemsize=fmt.dtype.itemsize) for plane in planes)),
+        VECTORS=int(all(has_whole_vectors(*plane, itemsize=fmt.dtype.itemsize) for plane in planes)),
     )
     return _Plan(
         kernel,
@@ -170,14 +175,6 @@ def _axis(start: float, stop: float, count: int, first: int, end: int) -> tuple[
     """One axis of a window, and the samples of the plane that it may read: the eye's own."""
     begin, stopped = clamped_span(start, stop, first, end)
     return start, (stop - start) / count, begin, stopped - 1
-
-
-def _has_whole_vectors(
-    shape: tuple[int, ...], strides: tuple[int, ...], misalignment: int, *, itemsize: int
-) -> bool:
-    """True when every row begins on 16 bytes and may be read to a multiple of 16 bytes."""
-    row_bytes = math.prod(shape[1:]) * itemsize
-    return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
 
 
 @lru_cache(maxsize=64)

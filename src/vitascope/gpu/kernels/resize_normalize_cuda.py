@@ -18,6 +18,8 @@ _THREADS = 128
 _SPAN = 4096
 _MOST_TAPS = 6
 _MAX_GRID_Z = 65_535
+# Of four channels as many samples of a row fit the span.
+_MOST_SHRUNK = 1000
 
 _NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__half", "float32": "float"}
 _PICTURES = np.dtype(
@@ -128,10 +130,10 @@ def _plan(
         side_by_side, plane_pitch, row_pitch, slices = 1, strides[1], strides[2], count * channels
     height, width = size
     step_y, step_x = in_height / height, in_width / width
+    if step_x > _MOST_SHRUNK:
+        raise ValueError(f"the GPU kernel shrinks at most {_MOST_SHRUNK} samples to one, not {step_x:.0f}")
     # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
     run = min(int((_SPAN / side_by_side - 24) / step_x), width)
-    if run < 1:
-        raise ValueError(f"the GPU kernel shrinks at most 1000 samples to one, not {step_x:.0f}")
     # Equal runs: none much shorter than the rest.
     run = math.ceil(width / math.ceil(width / run))
     parameter = np.zeros(1, _PICTURES)

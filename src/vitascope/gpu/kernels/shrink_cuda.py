@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from vitascope.frames import Frame
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.frames import Frame, YuvFormat
+from vitascope.gpu.kernels.cuda_module import (
+    by_value,
+    cuda_kernel,
+    current_device,
+    has_whole_vectors,
+    nvtx_range,
+    wait_until_ready,
+)
 from vitascope.gpu.kernels.shrink import PlaneWindow
 
 __all__ = ["launch_shrink"]
@@ -66,11 +74,51 @@ def launch_shrink(
         cupy.empty(size, frame.format.dtype),
         cupy.empty((chroma_height, chroma_width, 2), frame.format.dtype),
     )
-    parameter = np.zeros(1, _PLANES)
+    sources: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types do not know
+    plan = _plan(
+        frame.format,
+        tuple((plane.shape, plane.strides, plane.data.ptr % 16) for plane in sources),
+        tuple(windows),
+        size,
+        current_device(),
+    )
+    # Only the pointers change from frame to frame.
+    planes = plan.planes.copy()
+    planes["plane"]["data"][0, : 2 * len(windows)] = [plane.data.ptr for plane in sources] * len(windows)
+    planes["plane"]["out"][0, : 2 * len(windows)] = [plane.data.ptr for plane in out] * len(windows)
+    with nvtx_range("shrink"):
+        wait_until_ready(frame)
+        plan.kernel(plan.grid, (_THREADS,), (by_value(planes),))
+    # Ordered on the current stream: there is no event to wait for.
+    return replace(frame, planes=out, ready=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """A launch, but for the pointers."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    planes: Any
+
+
+@lru_cache(maxsize=64)
+def _plan(
+    fmt: YuvFormat,
+    layouts: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...],
+    windows: tuple[tuple[PlaneWindow, PlaneWindow], ...],
+    size: tuple[int, int],
+    device: int,
+) -> _Plan:
+    """The launch for frames of one kind. ``layouts`` are shapes, strides in bytes, and pointers modulo 16."""
+    del device  # kernels are compiled for the current one
+    itemsize = fmt.dtype.itemsize
+    # The result is dense: a row of luma, and a row of pairs of chroma samples.
+    pitches = (size[1], 2 * fmt.chroma_size(size[1], size[0])[0])
+    planes = np.zeros(1, _PLANES)
     runs, rows, most_taps = 1, 1, 1
     for eye, eye_windows in enumerate(windows):
         for slot, (own, (left, top, right, bottom), share) in enumerate(eye_windows):
-            source: Any = frame.planes[slot]  # a CuPy array, whose pointer NumPy's types do not know
             channels = slot + 1
             step = (right - left) / share.width
             # A run's windows, their ends and the alignment of its first load must fit the span.
@@ -79,11 +127,11 @@ def launch_shrink(
             run = math.ceil(share.width / math.ceil(share.width / run)) if run else 0
             if run < 1:
                 raise ValueError(f"the GPU kernel shrinks at most 1000 samples to one, not {step:.0f}")
-            parameter["plane"][0, 2 * eye + slot] = (
-                source.data.ptr,
-                out[slot].data.ptr,
-                source.strides[0] // source.dtype.itemsize,
-                out[slot].strides[0] // source.dtype.itemsize,
+            planes["plane"][0, 2 * eye + slot] = (
+                0,
+                0,
+                layouts[slot][1][0] // itemsize,
+                pitches[slot],
                 _axis(left, right, own.x, own.width, share.x, share.width),
                 _axis(top, bottom, own.y, own.height, share.y, share.height),
                 run,
@@ -94,29 +142,15 @@ def launch_shrink(
     kernel = cuda_kernel(
         "shrink.cu",
         "shrink",
-        SAMPLE="unsigned char" if frame.format.bit_depth == 8 else "unsigned short",
-        STEP=1 << frame.format.sample_shift,
+        SAMPLE="unsigned char" if fmt.bit_depth == 8 else "unsigned short",
+        STEP=1 << fmt.sample_shift,
         TAPS=min(most_taps, _MOST_TAPS),
-        VECTORS=int(all(_has_whole_vectors(plane) for plane in frame.planes)),
+        VECTORS=int(all(has_whole_vectors(*layout, itemsize=itemsize) for layout in layouts)),
     )
-    with nvtx_range("shrink"):
-        wait_until_ready(frame)
-        kernel((runs, rows, 2 * len(windows)), (_THREADS,), (by_value(parameter),))
-    # Ordered on the current stream: there is no event to wait for.
-    return replace(frame, planes=out, ready=None)
+    return _Plan(kernel, (runs, rows, 2 * len(windows)), planes)
 
 
 def _axis(
     start: float, stop: float, first: int, length: int, origin: int, count: int
 ) -> tuple[float, float, int, int, int, int]:
     return start, (stop - start) / count, first, first + length - 1, origin, count
-
-
-def _has_whole_vectors(plane: Any) -> bool:
-    """True when every row begins on 16 bytes and may be read to a multiple of 16 bytes."""
-    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
-    return bool(
-        plane.data.ptr % 16 == 0
-        and plane.strides[0] % 16 == 0
-        and plane.strides[0] >= -(-row_bytes // 16) * 16
-    )

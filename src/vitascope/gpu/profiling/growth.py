@@ -1,18 +1,20 @@
-"""Whether a series of measurements keeps growing: trend and its significance, without assumptions on the noise."""
+"""Whether a series of measurements keeps growing: the line of ``leak_slope``, and what tells a leak from a warm-up."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
 
-import numpy as np
+from vitascope.gpu.memory.leak_slope import leak_slope
 
 __all__ = ["Growth", "steady_growth"]
 
-_MOST_POINTS = 400  # pairs are compared: 80,000 of them
+_FEWEST = 9
 _WARM_UP = 0.25
-_SIGNIFICANT = 3.3  # standard deviations: 1 in 2,000 by chance
+_SIGNIFICANT = 3.3  # standard errors: 1 in 2,000 by chance
+_MOST_SCORE = 1000.0  # of measurements without noise, whose line has no error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,50 +22,38 @@ class Growth:
     """A trend."""
 
     slope: float
-    """Units of the values for each unit of the positions; the median over all pairs (Theil 1950, Sen 1968)."""
+    """Units of the values for each unit of the positions: the line of least squares."""
     total: float
     """What the values gained over the stretch that was looked at."""
     score: float
-    """Standard deviations from no trend (Mann 1945, Kendall 1975)."""
+    """The slope in its own standard errors; 1000 at most."""
 
 
 def steady_growth(positions: Sequence[float], values: Sequence[float], *, least: float) -> Growth | None:
     """The trend of a series that grows from beginning to end; None where it does not.
 
     The first quarter is left out: caches fill there, and pools take their size. What grows in one jump, or stops
-    growing, is not a leak: each third of the rest must lie above the one before it by a fair part of the growth.
+    growing, is not a leak: each third of the rest must lie above the one before it by a fair part of the growth. The
+    thirds are told by their medians, so a single outlier decides nothing.
 
     Args:
         positions: Times or numbers of steps, ascending.
         values: As many.
         least: Growth over the whole stretch that is worth a word, in units of the values.
     """
-    x, y = np.asarray(positions, float), np.asarray(values, float)
-    begin = int(len(x) * _WARM_UP)
-    x, y = x[begin:], y[begin:]
-    if len(x) < 9:
+    begin = int(len(positions) * _WARM_UP)
+    x, y = positions[begin:], values[begin:]
+    if len(x) < _FEWEST:
         return None
-    if len(x) > _MOST_POINTS:
-        chosen = np.linspace(0, len(x) - 1, _MOST_POINTS).astype(int)
-        x, y = x[chosen], y[chosen]
-    later, earlier = np.tril_indices(len(x), -1)
-    apart = x[later] > x[earlier]
-    rises = y[later] - y[earlier]
-    slope = float(np.median(rises[apart] / (x[later] - x[earlier])[apart])) if apart.any() else 0.0
-    score = _mann_kendall(y, float(np.sign(rises).sum()))
-    total = slope * float(x[-1] - x[0])
-    thirds = [float(np.median(part)) for part in np.array_split(y, 3)]
-    steps = np.diff(thirds)
-    if score < _SIGNIFICANT or total < least or steps.min() < 0.25 * steps.mean() or steps.mean() <= 0:
+    line = leak_slope(x, y)
+    slope = line.bytes_per_second
+    total = slope * line.seconds
+    if slope <= 0 or total < least or slope < _SIGNIFICANT * line.error_bytes_per_second:
         return None
-    return Growth(slope=slope, total=total, score=score)
-
-
-def _mann_kendall(values: np.ndarray, rising: float) -> float:
-    """The statistic as a normal deviate, with the correction for ties."""
-    count = len(values)
-    _, ties = np.unique(values, return_counts=True)
-    variance = (
-        count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())
-    ) / 18
-    return (rising - math.copysign(1, rising)) / math.sqrt(variance) if variance > 0 and rising else 0.0
+    bounds = [len(y) * n // 3 for n in range(4)]
+    thirds = [median(y[first:end]) for first, end in pairwise(bounds)]
+    steps = [later - earlier for earlier, later in pairwise(thirds)]
+    if fmean(steps) <= 0 or min(steps) < 0.25 * fmean(steps):
+        return None
+    error = max(line.error_bytes_per_second, slope / _MOST_SCORE)
+    return Growth(slope=slope, total=total, score=slope / error)

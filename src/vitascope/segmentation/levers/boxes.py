@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["cover", "largest_change_outside", "people_boxes", "rim", "still_fits"]
+__all__ = ["cover", "largest_change_outside", "people_boxes", "rim", "still_fits", "total_area"]
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -101,6 +101,11 @@ def still_fits(
         if not (left and top and right and bottom):
             return False
     return True
+
+
+def total_area(parts: Sequence[Region]) -> int:
+    """Samples of all parts together."""
+    return sum(part.width * part.height for part in parts)
 
 
 def rim(parts: Sequence[Region], size: tuple[int, int], grid: tuple[int, int]) -> npt.NDArray[np.bool_]:

@@ -11,18 +11,17 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, SpatialState
-from vitascope.segmentation.levers.alpha import as_coefficients, empty_estimate, small_alpha
-from vitascope.segmentation.levers.boxes import VISIBLE, cover, people_boxes, rim, still_fits
-from vitascope.segmentation.levers.looks import Looks
+from vitascope.segmentation.levers.alpha import as_coefficients, small_alpha
+from vitascope.segmentation.levers.boxes import VISIBLE, cover, people_boxes, rim, still_fits, total_area
 from vitascope.segmentation.levers.options import Tally
 from vitascope.segmentation.levers.pictures import Pictures, RunShots, array_module
-from vitascope.segmentation.levers.whole import Whole
+from vitascope.segmentation.levers.surroundings import Surroundings
 from vitascope.segmentation.shots import ShotInference
 
 __all__ = ["Cropped", "pasted", "reaches"]
 
 
-class Cropped:
+class Cropped(Surroundings):
     """Cuts parts around people out of the network's own pictures, sample for sample, and asks for those.
 
     The picture is looked at as a whole at the start of a shot, every ``recheck_frames`` frames, and when something
@@ -58,44 +57,23 @@ class Cropped:
         with_foreground: bool,
         tally: Tally,
     ) -> None:
-        self._network, self._run, self._shots = network, run, shots
-        self._whole = Whole(run, shots, tally=tally)
-        self._wanted, self._multiple, self._margin = wanted, multiple, margin
+        super().__init__(run, shots, wanted=wanted, recheck_frames=recheck_frames, tally=tally)
+        self._network, self._shots = network, shots
+        self._multiple, self._margin = multiple, margin
         self._with_foreground = with_foreground
-        self._tally = tally
-        self._looks = Looks(wanted.size, recheck_frames)
         self._parts: list[Region] | None = None
         """None: the whole picture is asked for."""
-        self._nobody = False
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
-        """Mattes of the next frames."""
-        estimates: list[MatteEstimate] = []
-        while (at := len(estimates)) < len(pictures):
-            if self._looks.is_due(pictures, at, self._parts):
-                estimates += self._look(pictures.take([at]))
-                continue
-            stretch = pictures.take(range(at, self._looks.stretch_end(pictures, at, self._parts)))
-            self._looks.passed(len(stretch))
-            if self._nobody:
-                self._tally.empty_frames += len(stretch)
-                estimates += [empty_estimate(images, self._wanted) for images in stretch.images]
-            elif self._parts is None:
-                estimates += self._whole.estimate(stretch)
-            else:
-                estimates += self._crop(stretch, self._parts)
-        return estimates
+    def _watched(self) -> list[Region] | None:
+        return self._parts
 
-    def _look(self, pictures: Pictures) -> list[MatteEstimate]:
-        """The whole picture, and from its last matte where to look next."""
-        estimates = self._whole.estimate(pictures)
-        self._looks.looked(pictures)
-        boxes = people_boxes(to_numpy(small_alpha(estimates[-1], pictures.images[-1], self._wanted)))
-        self._nobody = boxes is None
+    def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
+        del starts_shot  # a part's memory is the whole picture's, begun anew with it
         self._parts = None if boxes is None else self._cover(boxes)
-        return estimates
 
-    def _crop(self, pictures: Pictures, parts: list[Region]) -> list[MatteEstimate]:
+    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+        parts = self._parts
+        assert parts is not None  # they are watched
         images = _cut(pictures.images, parts, self._wanted)
         whole = self._shots.state
         state = whole.window(parts) if isinstance(whole, SpatialState) else whole
@@ -132,7 +110,7 @@ class Cropped:
         ]
         fresh = self._cover(boxes)
         kept = still_fits(parts, boxes, guard=self._multiple // 2, grid=self._wanted.size)
-        if not kept or fresh is None or 2 * _area(fresh) < _area(parts):
+        if not kept or fresh is None or 2 * total_area(fresh) < total_area(parts):
             self._parts = fresh
 
     def _cover(self, boxes: list[Region]) -> list[Region] | None:
@@ -174,7 +152,3 @@ def _cut(images: Any, parts: list[Region], wanted: NetworkInput) -> Any:
     else:
         eyes = [images[:, eye, part.rows, part.columns] for eye, part in enumerate(parts)]
     return arrays.stack(eyes, axis=1)
-
-
-def _area(parts: list[Region]) -> int:
-    return sum(part.width * part.height for part in parts)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.levers.alpha import as_coefficients, empty_estimate, small_alpha
-from vitascope.segmentation.levers.boxes import cover, people_boxes, rim, still_fits
+from vitascope.segmentation.levers.alpha import as_coefficients, small_alpha
+from vitascope.segmentation.levers.boxes import cover, rim, still_fits, total_area
 from vitascope.segmentation.levers.cropped import pasted, reaches
-from vitascope.segmentation.levers.looks import Looks
 from vitascope.segmentation.levers.options import Tally
 from vitascope.segmentation.levers.pictures import Pictures, RunShots, Views
-from vitascope.segmentation.levers.whole import Whole
+from vitascope.segmentation.levers.surroundings import Surroundings
 from vitascope.segmentation.shots import ShotInference
 
 __all__ = ["Zoomed"]
@@ -38,7 +36,7 @@ class _Plan:
     """(height, width) of the enlarged whole picture."""
 
 
-class Zoomed:
+class Zoomed(Surroundings):
     """Reads parts around people from the full frames, up to twice as large as in the usual picture.
 
     Where people are is seen in the whole picture, at the start of a shot, every ``recheck_frames`` frames, and when
@@ -75,60 +73,41 @@ class Zoomed:
         with_foreground: bool,
         tally: Tally,
     ) -> None:
-        self._network, self._run, self._views = network, run, views
-        self._wanted, self._multiple, self._eye_size = wanted, multiple, eye_size
+        shots = ShotInference(network, warm_up_frames=warm_up_frames)
+        super().__init__(run, shots, wanted=wanted, recheck_frames=recheck_frames, tally=tally)
+        self._network, self._views = network, views
+        self._multiple, self._eye_size = multiple, eye_size
         self._margin, self._with_foreground = margin, with_foreground
-        self._whole = Whole(run, ShotInference(network, warm_up_frames=warm_up_frames), tally=tally)
         self._enlarged = ShotInference(network, warm_up_frames=warm_up_frames)
-        self._tally = tally
-        self._looks = Looks(wanted.size, recheck_frames)
         self._plan: _Plan | None = None
         """None: nobody is there, or hardly less than the whole picture would do."""
-        self._nobody = False
         self._restarts = True
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
-        """Mattes of the next frames."""
-        estimates: list[MatteEstimate] = []
-        while (at := len(estimates)) < len(pictures):
-            parts = None if self._plan is None else self._plan.parts
-            if self._looks.is_due(pictures, at, parts):
-                first = pictures.take([at])
-                seen = self._look(first)
-                estimates += seen if self._plan is None else self._enlarge(first, self._plan, whole=seen)
-                continue
-            stretch = pictures.take(range(at, self._looks.stretch_end(pictures, at, parts)))
-            self._looks.passed(len(stretch))
-            if self._nobody:
-                self._tally.empty_frames += len(stretch)
-                estimates += [empty_estimate(images, self._wanted) for images in stretch.images]
-            elif self._plan is None:
-                estimates += self._whole.estimate(stretch)
-            else:
-                estimates += self._enlarge(stretch, self._plan)
-        return estimates
+    def _watched(self) -> list[Region] | None:
+        return None if self._plan is None else self._plan.parts
 
-    def _look(self, pictures: Pictures) -> list[MatteEstimate]:
-        """The whole picture, and from its last matte where to look closely."""
-        estimates = self._whole.estimate(pictures)
-        self._looks.looked(pictures)
-        boxes = people_boxes(to_numpy(small_alpha(estimates[-1], pictures.images[-1], self._wanted)))
-        self._nobody = boxes is None
+    def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
         if boxes is None:
             self._plan = None
-            return estimates
+            return
         grid = self._wanted.size
         fresh = cover(boxes, margin=self._margin, grid=grid, multiple=_ALIGNMENT)
         if self._plan is not None and fresh is not None:
             guard = _ALIGNMENT // 2
             enough = still_fits(self._plan.parts, boxes, guard=guard, grid=grid)
-            if enough and 2 * _area(fresh) > _area(self._plan.parts):
-                if pictures.starts_shot[-1]:
+            if enough and 2 * total_area(fresh) > total_area(self._plan.parts):
+                if starts_shot:
                     self._restarts = True
-                return estimates
+                return
         self._plan = None if fresh is None else self._planned(fresh)
         self._restarts = True
-        return estimates
+
+    def _improved(self, pictures: Pictures, whole: list[MatteEstimate]) -> list[MatteEstimate]:
+        return whole if self._plan is None else self._enlarge(pictures, self._plan, whole=whole)
+
+    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+        assert self._plan is not None  # its parts are watched
+        return self._enlarge(pictures, self._plan)
 
     def _enlarge(
         self, pictures: Pictures, plan: _Plan, *, whole: list[MatteEstimate] | None = None
@@ -202,7 +181,3 @@ def _places(
         for part in parts
     ]
     return places, canvas
-
-
-def _area(parts: list[Region]) -> int:
-    return sum(part.width * part.height for part in parts)

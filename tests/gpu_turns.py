@@ -1,0 +1,57 @@
+"""Turns on the GPU for tests in several processes at once: most share it, some need all of it for themselves.
+
+A test that fills the GPU's memory, counts what is free of it, or looks at a clock is alone on it. Otherwise it fails
+for what others do, or they for what it does: a job whose ``gpu.max_vram_usage`` others have used up gets no memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["gpu_turn", "release_gpu_memory"]
+
+
+@contextmanager
+def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
+    """Be on the GPU, with others or alone.
+
+    Who waits to be alone goes before those who come later. Windows, which has no such locks, is not asked to wait.
+
+    Args:
+        alone: Wait until all others have left, and keep them out.
+        folder: Where the lock files lie; that of temporary files when omitted.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    place = folder or Path(tempfile.gettempdir())
+    user = os.getuid()
+    with (
+        (place / f"vitascope-test-gpu-{user}.gate").open("w") as gate,
+        (place / f"vitascope-test-gpu-{user}.lock").open("w") as room,
+    ):
+        wanted = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        fcntl.flock(gate, wanted)
+        fcntl.flock(room, wanted)
+        if not alone:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+def release_gpu_memory() -> None:
+    """Give back what the allocators of CuPy and PyTorch hold idle, so that other processes can have it."""
+    gc.collect()
+    cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
+    if cupy is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,39 @@
+"""Fixtures of the tests that run whole jobs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from segmented_films import astronaut
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation.networks import ChosenNetwork
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory):
+    """128 x 128, 12 frames at a rate that is no whole number, with sound, BT.709."""
+    return write_clip(
+        tmp_path_factory.mktemp("clip") / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=12,
+        frame_rate=Fraction(30000, 1001),
+        paint=astronaut,
+        audio="aac",
+        color_tags=(1, 1, 1, 1),
+        metadata={"title": "wedding"},
+    )
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Segmenters get this network instead of the one they ask for."""
+    network = BrightnessNetwork(recurrent=True)
+    monkeypatch.setattr(
+        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
+    )
+    return network

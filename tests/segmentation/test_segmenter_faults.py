@@ -1,0 +1,104 @@
+"""Jobs that cannot be done, break on the way or meet damaged films: what is left behind, and what is said."""
+
+from __future__ import annotations
+
+import av
+import pytest
+from segmented_films import astronaut, luma
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
+from vitascope.media.writer import VideoWriter
+from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation.batch import segment_all
+from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.plan import PlannedVideo
+from vitascope.segmentation.segmenter import Segmenter
+
+
+def test_the_output_must_not_be_the_input(clip):
+    with Segmenter(profile="fast") as segmenter, pytest.raises(UsageError, match="the output is the input"):
+        segmenter.write(clip, [("key", clip)])
+
+
+class Exploding(BrightnessNetwork):
+    def infer(self, images, state):
+        if len(self.calls) == 5:
+            raise ValueError("the network broke")
+        return super().infer(images, state)
+
+
+def test_a_failing_stage_leaves_nothing_behind(clip, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(Exploding(), "scripted", None)
+    )
+    settings = {"model.batch_size": 1}
+    with Segmenter(settings=settings) as segmenter, pytest.raises(PipelineError, match="infer") as caught:
+        segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert "Frame(128x128" in "".join(caught.value.exceptions[0].__notes__)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def truncated(clip, tmp_path):
+    """The clip with its index first, cut in the middle of the pictures."""
+    whole = write_clip(
+        tmp_path / "whole.mp4", width=128, height=128, frame_count=48, paint=astronaut,
+        codec_options={"g": "6"},
+    )  # fmt: skip
+    fast = tmp_path / "fast.mp4"
+    with av.open(str(whole)) as source, av.open(str(fast), "w", options={"movflags": "faststart"}) as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    whole.unlink()
+    content = fast.read_bytes()
+    fast.write_bytes(content[: len(content) * 6 // 10])
+    return fast
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_of_a_truncated_video_the_readable_part_is_kept_on_request(truncated, tmp_path, scripted, keep):
+    out = tmp_path / "out" / "o.mp4"
+    settings = {"output.keep_partial": keep}
+    with Segmenter(settings=settings) as segmenter, pytest.raises(CorruptInputError, match=r"fast\.mp4"):
+        segmenter.write(truncated, [("key", out)])
+    assert not out.exists()
+    part = out.with_name("o.mp4.part")
+    assert part.exists() is keep
+    if keep:
+        assert 5 < len(luma(part)) < 48
+
+
+def test_one_bad_file_does_not_stop_the_others(clip, tmp_path, scripted):
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("no video")
+    plans = [
+        PlannedVideo(bad, (("key", tmp_path / "bad_out.mp4"),)),
+        PlannedVideo(clip, (("key", tmp_path / "good_out.mp4"),)),
+    ]
+    with Segmenter() as segmenter:
+        first, second = segment_all(segmenter, plans)
+        assert first.error is not None
+        assert "bad.mp4" in str(first.error)
+        assert second.report is not None
+        again = list(segment_all(segmenter, plans[1:], resume=True))
+    assert again[0].report is again[0].error is None
+
+
+def test_a_failure_of_one_output_leaves_no_other(clip, tmp_path, scripted, monkeypatch):
+    complete = VideoWriter.complete
+
+    def fail_for_masks(self):
+        if "mask" in self._path.name:
+            raise OutputError(f"{self._path}: disk full")
+        complete(self)
+
+    monkeypatch.setattr(VideoWriter, "complete", fail_for_masks)
+    outputs = [("key", tmp_path / "o_key.mp4"), ("mask", tmp_path / "o_mask.mp4")]
+    with Segmenter() as segmenter, pytest.raises(OutputError, match="disk full"):
+        segmenter.write(clip, outputs)
+    assert list(tmp_path.iterdir()) == []

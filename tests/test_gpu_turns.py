@@ -1,0 +1,72 @@
+"""Who may be on the GPU at a time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from gpu_turns import gpu_turn
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
+
+PATIENCE_SECONDS = 20.0
+MOMENT_SECONDS = 0.2
+
+
+class Visitor:
+    """A thread that goes on the GPU, and stays until it is told to leave. Locks tell open files apart, not threads."""
+
+    def __init__(self, folder, *, alone):
+        self.entered, self.leave = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self._visit, args=(folder, alone), daemon=True)
+        self.thread.start()
+
+    def _visit(self, folder, alone):
+        with gpu_turn(alone=alone, folder=folder):
+            self.entered.set()
+            self.leave.wait(PATIENCE_SECONDS)
+
+    def is_in(self, seconds=PATIENCE_SECONDS):
+        return self.entered.wait(seconds)
+
+    def go(self):
+        self.leave.set()
+        self.thread.join(PATIENCE_SECONDS)
+
+
+def test_those_who_share_are_there_together(tmp_path):
+    visitors = [Visitor(tmp_path, alone=False) for _ in range(3)]
+    assert all(visitor.is_in() for visitor in visitors)
+    for visitor in visitors:
+        visitor.go()
+
+
+def test_who_is_alone_waits_for_all_others_and_keeps_them_out(tmp_path):
+    first, second = (Visitor(tmp_path, alone=False) for _ in range(2))
+    assert first.is_in()
+    assert second.is_in()
+    alone = Visitor(tmp_path, alone=True)
+    assert not alone.is_in(MOMENT_SECONDS)
+    first.go()
+    assert not alone.is_in(MOMENT_SECONDS)
+    # Who comes later waits, or those who share would never all have left.
+    late = Visitor(tmp_path, alone=False)
+    assert not late.is_in(MOMENT_SECONDS)
+    second.go()
+    assert alone.is_in()
+    assert not late.is_in(MOMENT_SECONDS)
+    alone.go()
+    assert late.is_in()
+    late.go()
+
+
+def test_only_one_is_alone_at_a_time(tmp_path):
+    one = Visitor(tmp_path, alone=True)
+    assert one.is_in()
+    other = Visitor(tmp_path, alone=True)
+    assert not other.is_in(MOMENT_SECONDS)
+    one.go()
+    assert other.is_in()
+    other.go()
