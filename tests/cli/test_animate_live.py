@@ -12,6 +12,7 @@ import sys
 import termios
 import threading
 import time
+import types
 import urllib.request
 from pathlib import Path
 
@@ -191,6 +192,48 @@ def test_a_window_without_a_screen(run, motion_file, monkeypatch):
     assert "--sink mjpeg shows a page instead" in err
 
 
+@pytest.mark.parametrize(("problem", "code"), [(None, 5), (RuntimeError("no device\nnot one"), 4)])
+def test_a_virtual_camera_that_cannot_be_had(run, motion_file, monkeypatch, problem, code):
+    def refuse(*_, **__):
+        raise problem
+
+    fake = types.SimpleNamespace(Camera=refuse, PixelFormat=types.SimpleNamespace(RGB="RGB"))
+    monkeypatch.setitem(sys.modules, "pyvirtualcam", None if problem is None else fake)
+    got, out, err = run("-d", motion_file, "--sink", "null", "--sink", "virtualcam")
+    assert (got, out) == (code, "")
+    assert err.startswith("vitascope: ") and err.count("\n") == 1
+    assert "virtual" in err
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope")]
+
+
+def test_the_key_t_starts_a_failed_sink_again(run, tmp_path, monkeypatch):
+    from vitascope.animation.live.controls import Controls
+    from vitascope.errors import OutputError
+    from vitascope.media.sinks.udp import UdpSink
+
+    sent, send = [], UdpSink.send
+
+    def fail_once(self, picture):
+        sent.append(picture.index)
+        if len(sent) == 1:
+            raise OutputError("the cable was pulled")
+        send(self, picture)
+
+    def press_t(self, wanted, *, take=Controls.take):
+        return take(self, wanted) or (wanted == "restart" and len(sent) == 1)
+
+    monkeypatch.setattr(UdpSink, "send", fail_once)
+    monkeypatch.setattr(Controls, "take", press_t)
+    write_rows(tmp_path / "two_seconds.motion", count=50)
+    code, out, err = run(
+        "-d", "two_seconds.motion", "--sink", "null", "--sink", f"udp:127.0.0.1:{free_port()}"
+    )
+    assert code == 0, err
+    assert "stopped: the cable was pulled" in err and "started again: udp:" in err
+    assert "; closed; started again once, after: the cable was pulled" in out
+    assert len(sent) > 1
+
+
 def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, motion_file, monkeypatch):
     from vitascope.errors import OutputError
     from vitascope.media.sinks.udp import UdpSink
@@ -253,6 +296,7 @@ class TestTerminal:
         os.write(terminal, b"zQ")
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0
+        assert err.startswith("keys: ? lists them, Q quits\n")
         assert "mirror on" in err and "strength 1.10" in err and "snapshot: portrait-" in err
         assert "pictures in" in out
         assert termios.tcgetattr(theirs)[3] & termios.ICANON  # given back

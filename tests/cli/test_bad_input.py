@@ -201,16 +201,20 @@ def test_ctrl_c_keeps_the_part_that_was_written(tmp_path):
     long = write_clip(
         tmp_path / "long.mp4", width=640, height=360, frame_count=600, codec_options={"preset": "ultrafast"}
     )
+    # The tinted picture, at a high rate: the file grows while the film is under way, so that a part can be seen.
     process = subprocess.Popen(
-        command("segment", long, "-o", tmp_path / "out" / "out.mp4", "--profile", "fast", "--output", "blur"),
+        command(
+            "segment", long, "-o", tmp_path / "out" / "out.mp4", "--profile", "fast", "--output", "overlay",
+            "--set", "output.crf=3",
+        ),
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not any((tmp_path / "out").glob(".out*")):
-        time.sleep(0.05)
-    time.sleep(1.0)
+    while not any(part.stat().st_size > 1000 for part in (tmp_path / "out").glob(".out.*.part.mp4")):
+        assert time.monotonic() < deadline, "nothing was written"
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -249,3 +253,11 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     assert message == "vitascope: segment: --out is missing; see vitascope segment --help\n"
     _, message = fails("models", "pull")
     assert message == "vitascope: models pull: NAMES is missing; see vitascope models pull --help\n"
+    _, message = fails("models", "where", "rvm")
+    assert (
+        message == "vitascope: models where: there is no place for 'rvm'; see vitascope models where --help\n"
+    )
+    _, message = fails("cache", "info", "--films")
+    assert message == "vitascope: cache info: Unknown option: --films; see vitascope cache info --help\n"
+    _, message = fails("segment", clip, "--oot", tmp_path)
+    assert message == "vitascope: Unknown option: --oot. Did you mean --out?\n"

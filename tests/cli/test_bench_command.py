@@ -10,6 +10,7 @@ import pytest
 from clips import write_clip
 from vitascope.cli import main
 from vitascope.tuning import suite
+from vitascope.tuning.ceilings import CeilingEffort
 from vitascope.tuning.cell_measurement import Rounds
 from vitascope.tuning.results import Row, load_results
 
@@ -28,6 +29,9 @@ def measured(tmp_path_factory):
         patch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
         patch.setattr(suite, "_QUICK_FRAMES", 8)
         patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
+        patch.setattr(
+            suite, "_QUICK_CEILINGS", CeilingEffort(copy_bytes=1 << 25, largest_side=256, samples=3)
+        )
         assert run("bench", "run", "--quick", "--only", "batch", "--output-dir", folder) == 0
     return folder / "benchmark_results.json"
 

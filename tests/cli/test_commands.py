@@ -265,14 +265,6 @@ def test_flags_beat_set_beats_file_beats_profile(run, clip, tmp_path):
     assert codec("--set", "output.codec=av1", "--codec", "h264") == "h264"
 
 
-def test_a_setting_that_arrives_later_is_said_so(run, clip, tmp_path):
-    _, _, err = run(
-        "segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--set", "animation.batch_size=2"
-    )
-    assert "animation.batch_size" in err
-    assert "no effect yet" in err
-
-
 def test_models_commands(run, tmp_path, monkeypatch):
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path))
     code, out, _ = run("models", "list")
@@ -335,7 +327,6 @@ def test_config_show(run, tmp_path):
     assert "my.yaml:2" in rows["edges.grow_px"]
     assert "profile fast" in rows["model.name"]
     assert "8-16" in rows["model.batch_size"]
-    assert "arrives with" in rows["animation.batch_size"]
     assert json.loads(run("config", "show", "--json")[1])[0]["key"]
     yaml = tmp_path / "again.yaml"
     yaml.write_text(run("config", "show", "--profile", "fast", "-c", settings, "--yaml")[1])

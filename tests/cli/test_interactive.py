@@ -61,3 +61,17 @@ def test_hardware_and_metrics(run):
     assert "metrics: http://127.0.0.1:" in told
     assert "segment computes on" in told
     assert "none runs" in told
+
+
+def test_a_live_animation_among_the_jobs(run, tmp_path, face_model, monkeypatch):
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    animate = "animate examples/astronaut.jpg -d examples/talk.motion --sink file:out.mp4 --duration 0.5"
+    code, told = run(f"{animate}\nwait\nlive\n")
+    assert code == 0
+    assert "live: ended: " in told
+    assert "mesh at 512x512" in told
+    assert (tmp_path / "out.mp4").is_file()
+    code, told = run("animate examples/astronaut.jpg -d examples/talk.motion --sink hologram\n")
+    assert code == 2
+    assert "live: failed: unknown sink 'hologram'" in told
+    assert run("stop live\n")[0] == 2

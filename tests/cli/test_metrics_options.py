@@ -1,4 +1,4 @@
-"""``vitascope segment --metrics-port``."""
+"""``vitascope segment --metrics-port`` and ``--tensorboard``."""
 
 from __future__ import annotations
 
@@ -83,3 +83,40 @@ def test_without_the_extra(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     assert run("segment", clip, "-o", tmp_path / "out.mp4", "--metrics-port", 0) == 5
     assert "pip install 'vitascope[metrics]'" in capsys.readouterr().err
+
+
+def test_curves_for_tensorboard(tmp_path, capsys, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=6)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # nobody is served, so it is not needed
+    runs = tmp_path / "runs"
+    words = ("--profile", "fast", "--tensorboard", runs)
+    assert run("segment", clip, "-o", tmp_path / "out.mp4", *words) == 0
+    (folder,) = runs.iterdir()
+    assert f"metrics: {folder}; tensorboard --logdir {runs} shows them\n" in capsys.readouterr().err
+    (file,) = folder.iterdir()
+    written = file.read_bytes()
+    for tag in (b"frames_per_second", b"frame_latency_seconds/p99", b"resident_memory_bytes"):
+        assert tag in written
+
+
+def test_tensorboard_folders_that_cannot_be(tmp_path, capsys):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    begin = ("segment", clip, "-o", tmp_path / "out.mp4", "--tensorboard")
+    assert run(*begin, clip) == 4
+    assert run(*begin, tmp_path, "--dry-run") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_curves_of_an_animation(face_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    out, runs = tmp_path / "out.mp4", tmp_path / "runs"
+    words = ("animate", "examples/astronaut.jpg", "--driver", "examples/talk.motion", "--end", "0.5")
+    assert run(*words, "-o", out, "--tensorboard", runs) == 0
+    sinks = ("--sink", "null", "--duration", "1", "--set", "animation.calibrate=false")
+    assert run(*words[:4], *sinks, "--tensorboard", runs) == 0
+    assert capsys.readouterr().err.count("tensorboard --logdir") == 2
+    offline, live = (next(folder.iterdir()).read_bytes() for folder in sorted(runs.iterdir()))
+    assert b"stage_busy_ratio/" in offline
+    assert b"frames_per_second" in live
+    assert b"captured_frames_total" in live

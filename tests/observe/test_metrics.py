@@ -15,7 +15,7 @@ from vitascope.errors import DeviceError, InputError, MissingDependencyError
 from vitascope.gpu.latency import Latency, LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.stages import Sink, Source
-from vitascope.observe import metrics as metrics_module
+from vitascope.observe import job_counts
 from vitascope.observe.metric_families import FAMILIES
 from vitascope.observe.metrics import Metrics, live_metrics
 from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, Readings
@@ -192,7 +192,7 @@ def test_of_several_gpus_none_stays_open_when_one_is_missing(monkeypatch):
         opened.append(ScriptedGpu())
         return opened[-1]
 
-    monkeypatch.setattr(metrics_module, "NvmlGpu", look)
+    monkeypatch.setattr(job_counts, "NvmlGpu", look)
     metrics = Metrics()
     with pytest.raises(DeviceError):
         metrics.watch_gpus([0, 1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 
 import cv2
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from measured_cells import LAPTOP, VERDICT, cell_of, key_of, results_of
 
 from vitascope.errors import InputError, OutputError
+from vitascope.gpu.profiling.drawing import Rectangle, Words
 from vitascope.gpu.profiling.nvml import GpuLimits
 from vitascope.tuning.analysis import analyse
 from vitascope.tuning.analysis_files import html_report, markdown_report, text_report, write_reports
+from vitascope.tuning.bench_charts import waterfall_chart
 from vitascope.tuning.recommendations import recommend
 from vitascope.tuning.results import Cell
 from vitascope.tuning.targets import check_targets
@@ -176,7 +179,32 @@ def test_the_page_needs_no_network_and_escapes_what_others_wrote():
     drawings = [
         mark.tag for mark in ET.fromstring(f"<body>{body}</body>").iter() if mark.tag.endswith("}svg")
     ]
-    assert len(drawings) == 3
+    assert len(drawings) == 6
+
+
+def test_a_frames_way_is_drawn_stage_below_stage():
+    cell = cell_of(key_of(), around(100), stages={"decode": 1.0, "matte": 6.0, "encode": 3.0})
+    drawing = waterfall_chart("way", [cell])
+    bars = [mark for mark in drawing.marks if isinstance(mark, Rectangle)]
+    assert [bar.tip for bar in bars] == [
+        "1080p, batch 4, fp16: decode 1.000 ms",
+        "1080p, batch 4, fp16: matte 6.000 ms",
+        "1080p, batch 4, fp16: encode 3.000 ms",
+    ]
+    for above, below in pairwise(bars):
+        assert below.x == pytest.approx(above.x + above.width)
+        assert below.y > above.y
+    assert bars[1].width == pytest.approx(6 * bars[0].width)
+    words = [mark.text for mark in drawing.marks if isinstance(mark, Words)]
+    assert "6.00 ms, 60%" in words
+    assert all(bar.y + bar.height <= drawing.height for bar in bars)
+
+
+def test_drawings_say_when_cells_are_left_out():
+    cells = [cell_of(key_of(batch=batch), around(100)) for batch in range(1, 51)]
+    sections = {section.title: section for section in analyse([results_of(*cells)]).sections}
+    assert sections["Work for a frame, by stage"].sentences == ("the first 48 of 50 cells",)
+    assert sections["Time for a frame"].sentences == ("the first 48 of 50 cells",)
 
 
 def test_markdown_tables_have_as_many_cells_as_heads():

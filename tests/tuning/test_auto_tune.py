@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from test_optimizer import HELD, BatchNetwork
+from scripted_runs import HELD, script_runs
 
 from clips import write_clip
 from vitascope.cli import main
-from vitascope.segmentation import segmenter as segmenter_module
-from vitascope.segmentation.networks import ChosenNetwork
-from vitascope.tuning import optimizer
 from vitascope.tuning.auto_tune import auto_tune
 from vitascope.tuning.settings_source import SettingsSource
 
 
 @pytest.fixture
 def opened(monkeypatch):
-    settings_seen = []
-
-    def open_network(settings, *_, **__):
-        settings_seen.append(settings)
-        return ChosenNetwork(BatchNetwork(settings.model.longest_side), "scripted", None)
-
-    monkeypatch.setattr(segmenter_module, "open_network", open_network)
-    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
     monkeypatch.setattr("vitascope.tuning.auto_tune._SECONDS", 0.1)
-    return settings_seen
+    return script_runs(monkeypatch)
 
 
 @pytest.fixture(scope="module")

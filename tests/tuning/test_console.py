@@ -9,8 +9,10 @@ from clips import write_clip
 from vitascope.errors import ConfigError
 from vitascope.gpu.profiling.nvml import GpuFigures
 from vitascope.gpu.profiling.utilisation import UtilisationSample
+from vitascope.models.store import ModelStore
 from vitascope.tuning.console import CommandConsole
 from vitascope.tuning.job_line import JobLine
+from vitascope.tuning.live_run import LiveRun
 
 
 class OneLook:
@@ -59,6 +61,7 @@ def typed(tmp_path, monkeypatch):
             assignments=["gpu.device=cpu"],
             hardware=lambda: {"processor": "[bold]quick", "GPU": "none"},
             sampler=OneLook(),
+            live=LiveRun(ModelStore(tmp_path), on_message=print, on_report=print, on_end=lambda _: None),
         )
 
         def answer(line):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from scripted_runs import HELD, script_runs
 
 from clips import write_clip
-from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.device import Device
-from vitascope.errors import DeviceMemoryError, InputError, UsageError, VitascopeError
-from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation import segmenter as segmenter_module
-from vitascope.segmentation.networks import ChosenNetwork
-from vitascope.tuning import clip_trials, optimizer
+from vitascope.errors import InputError, UsageError, VitascopeError
+from vitascope.tuning import clip_trials
 from vitascope.tuning.clip_trials import LEAST_FRAMES, ClipTrials
 from vitascope.tuning.grid import Effect
 from vitascope.tuning.history import append_history, history_path, read_history
@@ -27,58 +23,16 @@ from vitascope.tuning.optimizer import Target, Tuner
 from vitascope.tuning.settings_source import SettingsSource
 from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
 
-# Batches of 4 are by far the fastest, and 8 do not fit.
-CALL_SECONDS = {1: 0.008, 2: 0.014, 4: 0.01}
-
-
-class BatchNetwork(BrightnessNetwork):
-    """Takes a time that the size of the batch sets, runs out of memory, and is off in FP16-like ways when small."""
-
-    name = "rvm-scripted"
-
-    def __init__(self, side):
-        super().__init__()
-        self.side = side
-
-    def input_for(self, region_size):
-        return NetworkInput((self.side or 128,) * 2, self.layout, self.mean, self.std)
-
-    def infer(self, images, state):
-        if len(images) > 4:
-            raise DeviceMemoryError("8 frames do not fit")
-        time.sleep(CALL_SECONDS.get(len(images), 0.01) * (((self.side or 128) / 128) ** 2))
-        found = super().infer(images, state)
-        wrong = 0.1 if self.side == 64 else 0.0
-        return [MatteEstimate(alpha=np.clip(one.alpha + wrong, 0, 1)) for one in found]
-
 
 @pytest.fixture
 def scripted(monkeypatch, tmp_path):
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-    opened = []
-
-    def open_network(settings, *_, **__):
-        opened.append(settings)
-        return ChosenNetwork(BatchNetwork(settings.model.longest_side), "scripted", None)
-
-    monkeypatch.setattr(segmenter_module, "open_network", open_network)
-    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
-    return opened
+    return script_runs(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
     return write_clip(tmp_path_factory.mktemp("tune") / "in.mp4", frame_count=72)
-
-
-# All but batch and size stay as they are: a grid of a few cells.
-HELD = (
-    "processing.num_threads=1",
-    "model.num_workers=1",
-    "pipeline.stages.decode.threads=1",
-    "pipeline.stages.postprocess.threads=1",
-    "processing.max_queue_size=32",
-)
 
 
 def source_of(*assignments):
@@ -108,8 +62,7 @@ def test_the_fastest_batch_is_found_without_loss(scripted, clip):
     }
 
 
-def test_less_quality_may_be_asked_for(scripted, clip, monkeypatch):
-    monkeypatch.setitem(CALL_SECONDS, 1, 0.03)  # the network sets the pace at every size
+def test_less_quality_may_be_asked_for(scripted, clip):
     tuned = tuner_of(clip, "model.batch_size=1", target=Target(min_quality=0.5)).tune()
     assert tuned.values == {"model.input_size": 64}
     assert tuned.after.figures["alpha_error"] > 1.5
@@ -168,6 +121,21 @@ def test_wishes_out_of_range(clip, target):
 def test_settings_that_do_not_run_at_all(scripted, clip):
     with pytest.raises(VitascopeError, match="8 frames do not fit"):
         tuner_of(clip, "model.batch_size=8").tune()
+
+
+def test_speed_is_that_of_whole_batches_after_the_warm_up(clip):
+    trials = ClipTrials(source_of(), clip, seconds=0.1)
+    slow_at_first = [n * 1.0 for n in range(1, 17)] + [16 + n * 0.1 for n in range(1, 57)]
+    run = SimpleNamespace(frame_count=72, done_seconds=tuple(slow_at_first))
+    assert trials._speed(run, 1) == pytest.approx(10)
+    in_bursts = [(n // 6 + 1) * 0.3 for n in range(72)]  # six at a time, of which twelve are a stretch
+    assert trials._speed(SimpleNamespace(frame_count=72, done_seconds=tuple(in_bursts)), 6) == pytest.approx(
+        20
+    )
+    with pytest.raises(VitascopeError, match="72 frames are too few to measure batches of 40"):
+        trials._speed(run, 40)
+    with pytest.raises(InputError, match="45 frames are too few to tune with"):
+        trials._speed(SimpleNamespace(frame_count=45, done_seconds=()), 1)
 
 
 def test_trials_are_alone_and_show_the_network_every_frame(scripted, clip):

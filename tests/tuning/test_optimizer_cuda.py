@@ -10,7 +10,7 @@ from vitascope.tuning.auto_tune import auto_tune
 from vitascope.tuning.optimizer import Tuner
 from vitascope.tuning.settings_source import SettingsSource
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
 HELD = ("gpu.device=cuda", "gpu.encoder=cpu", "pipeline.stages.preprocess.cuda_streams=4")
 

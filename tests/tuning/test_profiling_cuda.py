@@ -12,7 +12,7 @@ from vitascope.errors import DeviceError
 from vitascope.tuning.limited_run import LimitedRun
 from vitascope.tuning.profiling import profile_video
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
 
 @pytest.fixture(scope="module")

@@ -53,13 +53,35 @@ def test_rows_need_finite_samples(samples):
         Row.of("x", "ms", samples)
 
 
+def test_version_1_is_read_and_lacks_what_came_later(tmp_path):
+    path = tmp_path / "r.json"
+    ResultsFile(path, results_of(cell_of(key_of(), (100.0, 101.5))))
+    plain = json.loads(path.read_text())
+    plain["version"] = 1
+    del plain["ceilings"]
+    for cell in plain["cells"]:
+        del cell["work"], cell["operations"]
+    path.write_text(json.dumps(plain))
+    old = load_results(path)
+    assert old.version == 2
+    assert old.ceilings == ()
+    assert old.measured[0].work == ()
+    assert old.measured[0].operations is None
+    assert old.measured[0].median("throughput") == pytest.approx(100.75)
+    ResultsFile(path, old)
+    assert load_results(path) == old
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("not json", "holds no benchmark results"),
         ("[]", "its schema is None"),
         ('{"schema": "vitascope.profile", "version": 1}', "its schema is 'vitascope.profile'"),
-        ('{"schema": "vitascope.bench", "version": 0}', "results of version 0; this program reads version 1"),
+        (
+            '{"schema": "vitascope.bench", "version": 0}',
+            "results of version 0; this program reads versions 1 to 2",
+        ),
         ('{"schema": "vitascope.bench", "version": 9}', "results of version 9"),
         ('{"schema": "vitascope.bench"}', "results of version None"),
         ('{"schema": "vitascope.bench", "version": 1}', "damaged results: kind"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measured_cells import SHORT_PROBE, SMALL_CEILINGS
 
 from clips import write_clip
 from vitascope.errors import DeviceMemoryError, InputError, UsageError
@@ -24,6 +25,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
     monkeypatch.setattr(suite, "_QUICK_FRAMES", 12)
     monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=2, most=2, seconds=0))
+    monkeypatch.setattr(suite, "_QUICK_CEILINGS", SMALL_CEILINGS)
+    monkeypatch.setattr(suite, "_QUICK_PROBE", SHORT_PROBE)
 
 
 def labels(results):
@@ -63,6 +66,39 @@ def test_a_real_run(tiny, tmp_path):
     assert results.machine.versions["vitascope"]
 
 
+def test_a_run_measures_its_own_ceilings_and_the_network_alone(tiny, tmp_path):
+    results, _ = run_suite(replace(QUICK, only="batch"), output_dir=tmp_path)
+    (ceilings,) = results.ceilings
+    assert ceilings.device == "cpu"
+    assert [row.name for row in ceilings.rows] == ["copy", "matmul/fp32"]
+    for cell in results.measured:
+        assert [work.part for work in cell.work] == ["preprocess", "composite", "network"]
+        assert all(cell.median(work.row) > 0 for work in cell.work)
+        network = cell.work[2]
+        # Convolutions of the landscape network: 0.0655 GFLOP by its file's shapes; all else is small.
+        assert 0.0655e9 < network.flops < 0.073e9
+        assert cell.row("network").n >= SHORT_PROBE.fewest_calls
+        operations = cell.operations
+        assert len(operations.by_time) == len(operations.by_memory) == 10
+        assert sum(operations.share_by_kind.values()) == pytest.approx(1)
+    frame = 256 * 144 * 3 // 2
+    preprocess, composite, _ = results.measured[0].work
+    assert preprocess.nbytes == frame + 256 * 144 * 3 * 4
+    assert composite.nbytes == 2 * frame + 2 * 256 * 144 * 4
+
+
+def test_a_network_that_cannot_be_looked_at_alone_leaves_the_cell(tiny, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise DeviceMemoryError("the GPU has too little memory")
+
+    monkeypatch.setattr(suite.NetworkProbe, "look", fails)
+    results, _ = run_suite(replace(QUICK, only="precision"), output_dir=tmp_path)
+    (cell,) = results.measured
+    assert cell.row("network") is None
+    assert cell.operations is None
+    assert cell.notes[-1] == "the network alone was not measured: the GPU has too little memory"
+
+
 def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monkeypatch):
     real = suite.measure_rounds
     calls = []
@@ -82,6 +118,7 @@ def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monk
 
     results, _ = run_suite(QUICK, output_dir=tmp_path, resume=True)
     assert results.cells[0] == kept.cells[0]
+    assert results.ceilings == kept.ceilings
     assert len(results.cells) == 4
     assert len(calls) == 3  # only what was missing
     with pytest.raises(UsageError, match="nothing to resume"):

@@ -8,7 +8,7 @@ import pytest
 from vitascope.errors import DeviceError
 from vitascope.gpu.profiling.nvml import GpuSettings
 from vitascope.tuning import system_checks
-from vitascope.tuning.system_checks import check_system
+from vitascope.tuning.system_checks import check_system, processor_throttle_count
 
 ROOMY = SimpleNamespace(free=500 << 30)
 
@@ -122,3 +122,12 @@ def test_this_machine_can_be_looked_at():
     for check in check_system():
         assert check.name
         assert "\n" not in check.text
+
+
+def test_how_often_heat_slowed_the_processor_down(tmp_path):
+    assert processor_throttle_count(tmp_path) is None
+    for number, count in enumerate(["3\n", "4\n", "odd\n"]):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{number}/thermal_throttle"
+        folder.mkdir(parents=True)
+        (folder / "core_throttle_count").write_text(count)
+    assert processor_throttle_count(tmp_path) == 7

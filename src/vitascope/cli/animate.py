@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +10,8 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
-from vitascope.errors import OutputError, UsageError
+from vitascope.errors import MissingDependencyError, OutputError, UsageError
+from vitascope.observe.keys import PressedKeys, holding_interrupts
 
 __all__ = ["animate"]
 
@@ -44,6 +46,7 @@ def animate(
     duration: float | None = None,
     enable_metrics: Annotated[bool, Parameter(negative="")] = False,
     metrics_port: int = 9100,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> None:
@@ -52,6 +55,10 @@ def animate(
     Examples: vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4 (with the driver's sound); vitascope animate
     portrait.jpg --driver talk.mp4 -o out.mp4 --record talk.motion (keeps the motion for other portraits); vitascope
     animate portrait.jpg --driver 0 --sink window --sink virtualcam (live; the key R shows a report, Q quits).
+
+    Keys of a live run, in its window or in the terminal: R performance report, N this face is neutral, F find the best
+    neutral, M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing, B background, O overlay of landmarks,
+    P pause, S snapshot, T try failed sinks again, Q quit, ? this list. Ctrl-C ends as Q does; a second one at once.
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
@@ -80,6 +87,7 @@ def animate(
         duration: Stop a live run after so many seconds.
         enable_metrics: Serve a live run's figures to Prometheus, on this machine.
         metrics_port: Where.
+        tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
         json: Print the report for machines.
         quiet: Print nothing but errors.
     """
@@ -116,6 +124,7 @@ def animate(
             record=record,
             duration=duration,
             metrics_port=metrics_port if enable_metrics else None,
+            tensorboard=tensorboard,
             json=json,
             quiet=quiet,
         )
@@ -132,20 +141,26 @@ def animate(
     if enable_metrics:
         raise UsageError("--enable-metrics is for live runs, with --sink")
     # Imported here so that --help and usage errors do not wait for codecs.
-    from vitascope.animation.examples import find_example
-    from vitascope.animation.offline import animate_file
-    from vitascope.animation.report import summarise
-    from vitascope.models.store import ModelStore
-    from vitascope.observe.progress import JobProgress
+    with holding_interrupts():
+        from vitascope.animation.examples import find_example
+        from vitascope.animation.offline import Started, animate_file
+        from vitascope.animation.report import summarise
+        from vitascope.cli.metrics_options import serving_metrics
+        from vitascope.models.store import ModelStore
+        from vitascope.observe.progress import JobProgress
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     page = Console(highlight=False, markup=False, soft_wrap=True)
-    if not quiet:
-        for row in loaded.inactive():
-            screen.print(
-                f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}"
-            )
-    with JobProgress(screen, visible=not (quiet or json)) as progress:
+    with (
+        serving_metrics(None, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
+        JobProgress(screen, visible=not (quiet or json)) as progress,
+    ):
+
+        def begin(job: Started) -> None:
+            progress.show(portrait.name, job.pipeline, frame_count=job.expected_frame_count)
+            if metrics is not None:
+                metrics.follow(job.pipeline, expected_frames=job.expected_frame_count)
+
         report = animate_file(
             find_example(portrait),
             find_example(Path(driver)),
@@ -153,9 +168,7 @@ def animate(
             loaded=loaded,
             store=ModelStore(vitascope_home()),
             record=record,
-            on_start=lambda job: progress.show(
-                portrait.name, job.pipeline, frame_count=job.expected_frame_count
-            ),
+            on_start=begin,
             fetch_progress=progress.fetched,
         )
         progress.clear()
@@ -174,17 +187,22 @@ def _live(
     record: Path | None,
     duration: float | None,
     metrics_port: int | None,
+    tensorboard: Path | None,
     json: bool,
     quiet: bool,
 ) -> None:
-    from vitascope.animation.examples import find_example
-    from vitascope.animation.live.report import summarise_live
-    from vitascope.animation.live.run import animate_live
-    from vitascope.animation.live.session import LiveSession
-    from vitascope.cli.metrics_options import metrics_address, serving_metrics
-    from vitascope.media.camera import is_camera
-    from vitascope.models.store import ModelStore
-    from vitascope.observe.keys import PressedKeys
+    with holding_interrupts():
+        from vitascope.animation.examples import find_example
+        from vitascope.animation.live.report import summarise_live
+        from vitascope.animation.live.run import animate_live
+        from vitascope.animation.live.session import LiveSession
+        from vitascope.animation.tracking import require_mediapipe
+        from vitascope.cli.metrics_options import metrics_address, serving_metrics
+        from vitascope.media.camera import is_camera
+        from vitascope.models.store import ModelStore
+
+        with suppress(MissingDependencyError):  # said later, after what is wrong with the command line
+            require_mediapipe()
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     page = Console(highlight=False, markup=False, soft_wrap=True)
@@ -193,14 +211,17 @@ def _live(
         if not quiet:
             screen.print(line)
 
-    for row in loaded.inactive():
-        say(f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}")
     named = driver if is_camera(driver) else str(find_example(Path(driver)))
     address = metrics_address(metrics_port, None)
-    with PressedKeys() as keys, serving_metrics(address, screen=screen, quiet=quiet) as metrics:
+    with (
+        PressedKeys() as keys,
+        serving_metrics(address, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
+    ):
 
         def begin(session: LiveSession) -> None:
             keys.hand_to(session.controls.press, at_interrupt=session.stop)
+            if keys.are_read or "window" in sinks:
+                say("keys: ? lists them, Q quits")
             if metrics is not None:
                 metrics.follow_live(session)
 
@@ -220,6 +241,6 @@ def _live(
         page.print_json(data=report.to_dict())
     elif not quiet:
         page.print("\n".join(summarise_live(report)))
-    failed = [f"{sink.name}: {sink.error}" for sink in report.sinks if sink.state == "failed"]
+    failed = [sink.failure for sink in report.sinks if sink.failure is not None]
     if failed:
         raise OutputError("; ".join(failed))

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from vitascope.config import load_settings, vitascope_home
-from vitascope.errors import UsageError
+from vitascope.cli.bench_animate import animate
+from vitascope.cli.bench_baseline import baseline
+from vitascope.cli.bench_checklist import checklist
+from vitascope.config import load_settings
 
 if TYPE_CHECKING:
     from vitascope.tuning.results import BenchResults, Cell
@@ -24,6 +26,9 @@ _Switch = Parameter(negative="")
 app = App(
     name="bench", help="Measure the speed of this machine, and what it depends on.", help_format="plaintext"
 )
+app.command(animate)
+app.command(baseline)
+app.command(checklist)
 
 
 @app.command
@@ -42,6 +47,7 @@ def run(
 ) -> None:
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
+    Copy bandwidth and matrix products of the machine, and each network alone with its operators, are measured beside.
     Writes benchmark_results.json, after every measurement: what is there stays there when the run is killed.
 
     Args:
@@ -90,7 +96,7 @@ def compare(
     """Say whether the latest run is slower than the baseline; exit code 1 when it is.
 
     Args:
-        baseline: Results of an earlier run.
+        baseline: Results of an earlier run, or a file of baselines, of which that of this class of machine is taken.
         latest: Results of a later run, on the same machine.
         tolerance: Share of the time for a frame that may come and go, 0 to 1.
         json: Print for machines.
@@ -98,11 +104,13 @@ def compare(
     from dataclasses import asdict
 
     from vitascope.gpu.profiling.tables import text_table
+    from vitascope.tuning.baselines import baseline_for
     from vitascope.tuning.comparison import METHOD
     from vitascope.tuning.comparison import compare as compare_results
     from vitascope.tuning.results import load_results
 
-    found = compare_results(load_results(baseline), load_results(latest), tolerance=tolerance)
+    run = load_results(latest)
+    found = compare_results(baseline_for(baseline, run), run, tolerance=tolerance)
     if json:
         json_module.dump(
             {"regression": found.is_regression, "method": METHOD, **asdict(found)}, sys.stdout, indent=2
@@ -220,55 +228,6 @@ def pipeline(
         keep_earlier(path)
         ResultsFile(path, results)
         page.print(f"written: {path}")
-
-
-@app.command
-def animate(
-    *,
-    image: Path = Path("examples/astronaut.jpg"),
-    driver: Path = Path("examples/talk.motion"),
-    duration: float = 60.0,
-    profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
-    json: Annotated[bool, _Switch] = False,
-) -> None:
-    """Let a portrait follow a driver that never ends, with nothing shown: how fast is this machine?
-
-    Args:
-        image: The portrait.
-        driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone).
-        duration: Seconds.
-        profile: Settings to begin with [default: balanced].
-        config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value, for example performance.target_fps=60.
-        json: Print the report for machines.
-    """
-    if not 0 < duration < float("inf"):
-        raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
-    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
-    from vitascope.animation.examples import find_example
-    from vitascope.animation.live.measure import measure_live
-    from vitascope.animation.live.report import summarise_live
-    from vitascope.models.store import ModelStore
-    from vitascope.observe.keys import PressedKeys
-
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
-    with PressedKeys() as keys:
-        report = measure_live(
-            find_example(image),
-            find_example(driver),
-            loaded=loaded,
-            store=ModelStore(vitascope_home()),
-            seconds=duration,
-            on_session=lambda session: keys.hand_to(session.controls.press, at_interrupt=session.stop),
-            on_message=screen.print,
-        )
-    if json:
-        page.print_json(data=report.to_dict())
-    else:
-        page.print("\n".join(summarise_live(report)))
 
 
 def _told(cell: Cell) -> str:

@@ -49,7 +49,6 @@ def show(
                     "key": row.key,
                     "value": row.value_text,
                     "origin": str(row.origin),
-                    "arrives_with": row.arrives_with,
                     "description": row.description,
                 }
                 for row in rows
@@ -57,10 +56,8 @@ def show(
         )
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("setting", "value", "from", ""):
+    for column in ("setting", "value", "from"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        later = f"no effect yet: arrives with {row.arrives_with}" if row.arrives_with else ""
-        cells = (Text(text) for text in (row.key, row.value_text, str(row.origin), later))
-        table.add_row(*cells, style="dim" if later else None)
+        table.add_row(*map(Text, (row.key, row.value_text, str(row.origin))))
     print_table(table)

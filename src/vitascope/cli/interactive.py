@@ -10,8 +10,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.text import Text
 
 from vitascope.cli.metrics_options import metrics_address, serving_metrics
+from vitascope.config import vitascope_home
 from vitascope.errors import VitascopeError
 
 __all__ = ["interactive"]
@@ -27,10 +29,11 @@ def interactive(
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
 ) -> int:
-    """Start, watch and stop jobs from a prompt, with the same settings from one to the next.
+    """Start, watch and stop jobs and a live animation from a prompt, with the same settings from one to the next.
 
-    Commands: start, stop, jobs, stats, report, wait, hardware, config, set, unset, help, quit. They may also come from
-    a file or a pipe; then its end waits for all jobs, and the exit code is that of the first failure.
+    Commands: start, stop, jobs, stats, watch, report, wait, animate, press, restart, live, hardware, config, set,
+    unset, help, quit. They may also come from a file or a pipe; then its end waits for all jobs, and the exit code is
+    that of the first failure.
 
     Args:
         profile: fast, balanced or quality [default: balanced].
@@ -40,13 +43,19 @@ def interactive(
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
+    from vitascope.animation.live.report import LiveReport, summarise_live
+    from vitascope.animation.live.session import LiveSession
     from vitascope.cli.doctor import findings
     from vitascope.gpu.profiling.utilisation import UtilisationSampler
+    from vitascope.models.store import ModelStore
     from vitascope.tuning.console import CommandConsole
     from vitascope.tuning.job_line import Job, JobLine
+    from vitascope.tuning.live_commands import live_ending, live_failure
+    from vitascope.tuning.live_run import LiveRun
 
     page = Console(highlight=False, markup=False, soft_wrap=True)
     ended: list[Job] = []
+    failures: list[VitascopeError | None] = []
     consoles: list[CommandConsole] = []
 
     def on_end(job: Job) -> None:
@@ -54,10 +63,31 @@ def interactive(
         for console in consoles:
             console.tell(job)
 
+    def say(line: str) -> None:
+        page.print(Text(line))
+
+    def show(report: LiveReport) -> None:
+        say("\n".join(summarise_live(report)))
+
+    def on_live_end(run: LiveRun) -> None:
+        failures.append(live_failure(run))
+        say(live_ending(run))
+
+    def follow(session: LiveSession) -> None:
+        if metrics is not None:
+            metrics.follow_live(session)
+
     with (
         serving_metrics(metrics_address(metrics_port, metrics_host), screen=page, quiet=False) as metrics,
         UtilisationSampler(interval_seconds=1.0) as sampler,
         JobLine(on_end=on_end, metrics=metrics) as jobs,
+        LiveRun(
+            ModelStore(vitascope_home()),
+            on_message=say,
+            on_report=show,
+            on_end=on_live_end,
+            on_session=follow,
+        ) as live,
     ):
         console = CommandConsole(
             jobs,
@@ -67,6 +97,7 @@ def interactive(
             assignments=set_ or (),
             hardware=findings,
             sampler=sampler,
+            live=live,
         )
         consoles.append(console)
         at_a_terminal = sys.stdin.isatty()
@@ -81,12 +112,12 @@ def interactive(
                     raise
                 page.print("\nthe jobs go on; stop ends one")
         else:
-            if any(not job.has_ended for job in jobs.jobs):
-                page.print("waiting for the jobs that have not ended; Ctrl-C stops them")
+            if live.is_running or any(not job.has_ended for job in jobs.jobs):
+                page.print("waiting for what has not ended; Ctrl-C stops it")
             console.handle("wait")
     if at_a_terminal:
         return 0
-    errors: list[VitascopeError | None] = [console.first_error, *(job.error for job in ended)]
+    errors = [console.first_error, *(job.error for job in ended), *failures]
     return next((error.exit_code for error in errors if error is not None), 0)
 
 

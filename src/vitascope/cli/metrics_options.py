@@ -1,9 +1,10 @@
-"""What ``--metrics-port`` and ``--metrics-host`` do, in every command that has them."""
+"""What ``--metrics-port``, ``--metrics-host`` and ``--tensorboard`` do, in every command that has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from vitascope.errors import DeviceError, MissingDependencyError, UsageError, one_line
 
 if TYPE_CHECKING:
-    from vitascope.observe.metrics import Metrics
+    from vitascope.observe.job_counts import JobCounts
 
 __all__ = ["MetricsAddress", "metrics_address", "serving_metrics", "watch_gpus"]
 
@@ -39,35 +40,50 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
 
 @contextmanager
 def serving_metrics(
-    address: MetricsAddress | None, *, screen: Console, quiet: bool
-) -> Iterator[Metrics | None]:
-    """Metrics that can be asked for, before anything is opened or written; None where nobody wants them.
+    address: MetricsAddress | None, *, screen: Console, quiet: bool, tensorboard: Path | None = None
+) -> Iterator[JobCounts | None]:
+    """Figures to be asked for or recorded, before anything else is opened or written; None where nobody wants them.
 
     Args:
-        address: Where.
-        screen: Told the address.
+        address: Where to serve them.
+        screen: Told where they are.
         quiet: Tell nothing.
+        tensorboard: Folder of runs to record them in, for TensorBoard.
 
     Raises:
-        MissingDependencyError: ``prometheus-client`` is not installed.
-        OutputError: The port is in use.
+        MissingDependencyError: They are to be served, and ``prometheus-client`` is not installed.
+        OutputError: The port is in use, or the folder cannot be written.
     """
-    if address is None:
+    if address is None and tensorboard is None:
         yield None
         return
-    from vitascope.observe.metrics import Metrics
-    from vitascope.observe.metrics_server import LOOPBACK, MetricsServer
+    from vitascope.observe.job_counts import JobCounts
 
-    with (
-        Metrics() as metrics,
-        MetricsServer(metrics, port=address.port, host=address.host or LOOPBACK) as server,
-    ):
+    told = []
+    with ExitStack() as stack:
+        counts: JobCounts
+        if address is None:
+            counts = stack.enter_context(JobCounts())
+        else:
+            from vitascope.observe.metrics import Metrics
+            from vitascope.observe.metrics_server import LOOPBACK, MetricsServer
+
+            counts = metrics = stack.enter_context(Metrics())
+            host = address.host or LOOPBACK
+            server = stack.enter_context(MetricsServer(metrics, port=address.port, host=host))
+            told.append(f"metrics: {server.url}")
+        if tensorboard is not None:
+            from vitascope.observe.scalars import ScalarRecorder
+
+            recorder = stack.enter_context(ScalarRecorder(counts.look, tensorboard))
+            told.append(f"metrics: {recorder.folder}; tensorboard --logdir {tensorboard} shows them")
         if not quiet:
-            screen.print(f"metrics: {server.url}")
-        yield metrics
+            for line in told:
+                screen.print(line)
+        yield counts
 
 
-def watch_gpus(metrics: Metrics | None, gpus: Sequence[int]) -> str | None:
+def watch_gpus(metrics: JobCounts | None, gpus: Sequence[int]) -> str | None:
     """Export figures of these GPUs, too; a note that says why not, where that cannot be done."""
     if metrics is None or not gpus:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -14,7 +15,7 @@ from vitascope.config import vitascope_home
 
 __all__ = ["app"]
 
-app = App(name="models", help="List, fetch and check the networks.", help_format="plaintext")
+app = App(name="models", help="List, fetch, check and export the networks.", help_format="plaintext")
 
 
 @app.command(name="list")
@@ -112,3 +113,43 @@ def remove(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     for name in names:
         removed = store.remove(name)
         Console(highlight=False).print(f"{name}: {'removed' if removed else 'was not here'}", markup=False)
+
+
+@app.command
+def export(
+    name: str,
+    /,
+    *,
+    to: Annotated[Path, Parameter(metavar="FOLDER")],
+    weights: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    fp16: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write LivePortrait's networks as ONNX files, for other engines and programs. Needs PyTorch.
+
+    Args:
+        name: liveportrait; all other networks are ONNX files already.
+        to: Where to; created.
+        weights: The authors' checkpoints [default: liveportrait, below VITASCOPE_HOME].
+        fp16: Compute in FP16 inside of the networks that paint; what they take and give stays FP32.
+    """
+    from vitascope.errors import MissingDependencyError, UsageError
+    from vitascope.models.liveportrait.folder import default_folder, require_folder
+
+    if name != "liveportrait":
+        raise UsageError(f"{name}: only liveportrait is exported; other networks are ONNX files already")
+    folder = default_folder(vitascope_home()) if weights is None else weights
+    require_folder(folder, named_with="--weights")
+    try:
+        from vitascope.models.liveportrait.onnx_files import export_onnx_files
+        from vitascope.models.liveportrait.published import PublishedNetworks
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{name}: writing ONNX files needs PyTorch: pip install 'vitascope[torch]'"
+        ) from error
+    page = Console(highlight=False, soft_wrap=True, markup=False)
+    export_onnx_files(
+        PublishedNetworks.read(folder),
+        to,
+        half_precision=fp16,
+        on_written=lambda file: page.print(f"{file.path}: {file.byte_count / 1e6:.1f} MB"),
+    )

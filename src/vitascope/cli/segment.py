@@ -74,6 +74,7 @@ def segment(
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
 ) -> int:
     """Cut every person out of videos.
 
@@ -113,6 +114,7 @@ def segment(
         quiet: Print nothing but errors.
         metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
+        tensorboard: Also record these figures once a second, in a folder of the run in this one, for TensorBoard.
     """
     given = {
         "output.kinds": ("--output", output),
@@ -139,6 +141,8 @@ def segment(
     metrics_at = metrics_address(metrics_port, metrics_host)
     if metrics_at is not None and dry_run:
         raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
+    if tensorboard is not None and dry_run:
+        raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
     source = SettingsSource(
         profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
@@ -156,6 +160,7 @@ def segment(
         as_json=json,
         quiet=quiet,
         metrics_at=metrics_at,
+        tensorboard=tensorboard,
     )
 
 
@@ -173,16 +178,12 @@ def _run(
     as_json: bool,
     quiet: bool,
     metrics_at: MetricsAddress | None,
+    tensorboard: Path | None,
 ) -> int:
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     from vitascope.segmentation.batch import failure_to_dict, plan_batch
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    if not quiet:
-        for row in loaded.inactive():
-            screen.print(
-                f"note: {row.key} ({row.origin}) has no effect yet: it arrives with {row.arrives_with}"
-            )
     videos: Sequence[str | Path] = inputs
     try:
         planned = plan_batch(
@@ -207,6 +208,7 @@ def _run(
                 quiet=quiet,
                 chatty=not (quiet or as_json),
                 metrics_at=metrics_at,
+                tensorboard=tensorboard,
             )
     except VitascopeError as error:  # refused as a whole: every input shares its fate
         if as_json:
@@ -255,6 +257,7 @@ def _segment(
     quiet: bool,
     chatty: bool,
     metrics_at: MetricsAddress | None,
+    tensorboard: Path | None,
 ) -> list[_Told]:
     from vitascope.observe.progress import JobProgress
     from vitascope.segmentation.batch import segment_all
@@ -264,7 +267,7 @@ def _segment(
     page = Console(highlight=False, markup=False, soft_wrap=True)
     items = []
     with (
-        serving_metrics(metrics_at, screen=screen, quiet=quiet) as metrics,
+        serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=chatty) as progress,
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
     ):

@@ -1,4 +1,4 @@
-"""Single keys from the terminal, while something runs."""
+"""Single keys from the terminal, while something runs, and what Ctrl-C does meanwhile."""
 
 from __future__ import annotations
 
@@ -7,41 +7,50 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["PressedKeys"]
+__all__ = ["PressedKeys", "holding_interrupts"]
 
 _POLL_SECONDS = 0.1
+_JOIN_SECONDS = 2.0
 
 
 class PressedKeys:
     """Reads keys from the terminal one by one, and turns Ctrl-C into an orderly end. A context manager.
 
     Nothing is read where standard input is no terminal, or has no single keys (Windows' console has them by another
-    way, which is not built; there, keys are pressed in the window).
+    way, which is not built; there, keys are pressed in the window), nor while the program is in the background.
     """
 
     def __init__(self) -> None:
         self._press: Callable[[str], object] | None = None
         self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
         self._restore = ExitStack()
+
+    @property
+    def are_read(self) -> bool:
+        """True while keys are read from the terminal."""
+        return self._thread is not None and self._thread.is_alive()
 
     def hand_to(self, press: Callable[[str], object], *, at_interrupt: Callable[[], object]) -> None:
         """Hand keys on from now on.
 
         Args:
             press: Told each character, from a thread.
-            at_interrupt: Called on the first Ctrl-C; the second one interrupts as ever.
+            at_interrupt: Called on the first Ctrl-C; the second one interrupts as ever. It runs between any two steps
+                of the main thread, so it may wait for nothing that the main thread holds.
         """
         self._press = press
         if threading.current_thread() is threading.main_thread():
             self._end_orderly(at_interrupt)
         if _has_single_keys():
             self._take_single_keys()
-            threading.Thread(target=self._read, name="vitascope-keys", daemon=True).start()
+            self._thread = threading.Thread(target=self._read, name="vitascope-keys", daemon=True)
+            self._thread.start()
 
     def _end_orderly(self, at_interrupt: Callable[[], object]) -> None:
         before = signal.getsignal(signal.SIGINT)
@@ -51,8 +60,8 @@ class PressedKeys:
             signal.signal(signal.SIGINT, before)
             at_interrupt()
 
-        signal.signal(signal.SIGINT, stop)
         self._restore.callback(signal.signal, signal.SIGINT, before)
+        signal.signal(signal.SIGINT, stop)
 
     def _take_single_keys(self) -> None:
         import termios
@@ -60,16 +69,29 @@ class PressedKeys:
 
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
-        self._restore.callback(termios.tcsetattr, descriptor, termios.TCSADRAIN, before)
-        tty.setcbreak(descriptor)
+
+        def give_back() -> None:
+            with suppress(termios.error):  # it may be gone
+                # Not TCSADRAIN: a terminal that was halted with Ctrl-S would hold up the end.
+                termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+        self._restore.callback(give_back)
+        tty.setcbreak(descriptor, termios.TCSANOW)
 
     def _read(self) -> None:
         descriptor = sys.stdin.fileno()
-        while not self._is_over.is_set():
-            if select.select([descriptor], [], [], _POLL_SECONDS)[0]:
-                given = os.read(descriptor, 1).decode("utf-8", errors="ignore")
-                if given and self._press is not None:
-                    self._press(given)
+        try:
+            while not self._is_over.is_set():
+                if not _is_in_foreground(descriptor):  # reading would stop the whole program
+                    self._is_over.wait(_POLL_SECONDS)
+                elif select.select([descriptor], [], [], _POLL_SECONDS)[0]:
+                    given = os.read(descriptor, 1)
+                    if not given:
+                        return  # its end: it would be read again and again
+                    if self._press is not None and (key := given.decode("utf-8", errors="ignore")):
+                        self._press(key)
+        except OSError:  # the terminal is gone; what runs goes on without keys
+            return
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -80,9 +102,42 @@ class PressedKeys:
     ) -> None:
         """Give terminal and Ctrl-C back as they were."""
         self._is_over.set()
-        self._restore.close()
+        with self._restore:
+            if self._thread is not None:
+                self._thread.join(_JOIN_SECONDS)
+
+
+@contextmanager
+def holding_interrupts() -> Iterator[None]:
+    """Let a Ctrl-C wait until the block is over.
+
+    For imports of native modules: one that is interrupted half-way leaves a module behind that crashes, or an
+    ``ImportError`` in place of the interruption.
+
+    Raises:
+        KeyboardInterrupt: At the end, when Ctrl-C was pressed inside.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, came = signal.getsignal(signal.SIGINT), threading.Event()
+    signal.signal(signal.SIGINT, lambda _number, _frame: came.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came.is_set():
+        raise KeyboardInterrupt
 
 
 def _has_single_keys() -> bool:
     stdin: Any = sys.stdin
-    return os.name == "posix" and stdin is not None and stdin.isatty()
+    return os.name == "posix" and stdin is not None and stdin.isatty() and _is_in_foreground(stdin.fileno())
+
+
+def _is_in_foreground(terminal: int) -> bool:
+    """False where a shell keeps the terminal for itself, as after ``&``: who changes or reads it then is stopped."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # a terminal without jobs
+        return True

@@ -6,65 +6,24 @@ The metrics and their labels are in ``metric_families.py``; the text format is t
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vitascope import __version__, errors
 from vitascope.errors import MissingDependencyError
-from vitascope.gpu.pipeline_report import Measured
-from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits, NvmlGpu
-from vitascope.gpu.profiling.utilisation import resident_bytes
+from vitascope.observe.job_counts import GpuLook, JobCounts, LiveRun
 from vitascope.observe.metric_families import FAMILIES, Family
-from vitascope.observe.readings import (
-    BUCKET_BOUNDS_SECONDS,
-    LiveFigures,
-    Readings,
-    gpu_readings,
-    live_readings,
-    pipeline_readings,
-)
+from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, Readings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-__all__ = ["GpuLook", "JobStatus", "LiveRun", "Metrics", "live_metrics"]
-
-JobStatus = Literal["done", "skipped", "failed", "stopped"]
+__all__ = ["Metrics", "live_metrics"]
 
 
-class GpuLook(Protocol):
-    """One GPU that can be looked at; ``gpu.profiling.nvml.NvmlGpu`` is one."""
-
-    def figures(self) -> GpuFigures:
-        """A look now."""
-        ...
-
-    def limits(self) -> GpuLimits:
-        """What it can."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
-class LiveRun(Protocol):
-    """A live run that can be asked how it is; ``animation.live.session.LiveSession`` is one."""
-
-    def report(self) -> LiveFigures:
-        """The run so far; callable from any thread."""
-        ...
-
-
-class Metrics:
-    """Counters and gauges of the jobs of one process, one job after another. A context manager.
-
-    Nothing is measured for it: each look reads the counters that a pipeline keeps anyway, on the thread of whoever
-    looks. Counters go on from job to job and never fall.
+class Metrics(JobCounts):
+    """What ``JobCounts`` knows, for Prometheus. A context manager.
 
     Args:
         gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
@@ -80,137 +39,16 @@ class Metrics:
             raise MissingDependencyError(
                 "metrics are exported with prometheus-client: pip install 'vitascope[metrics]'"
             ) from error
-        self._lock = threading.Lock()
-        self._gpus: dict[int, tuple[GpuLook, GpuLimits]] = {}
-        self._read: Callable[[], Readings] | None = None
-        self._current = Readings()
-        self._past = Readings()
-        for status in ("done", "failed", "skipped", "stopped"):
-            self._past.count("vitascope_jobs_total", 0, status)
-        self._past.count("vitascope_damaged_frames_total", 0)
-        for kind in _ERROR_KINDS:
-            self._past.count("vitascope_errors_total", 0, kind)
-        self._add_gpus(gpus or {})
+        super().__init__(gpus=gpus)
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
         """Has these metrics alone."""
         self.registry.register(_Collector(self))
-
-    def __enter__(self) -> Metrics:
-        """Use as a context manager that lets go of the GPUs."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go of the GPUs."""
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the GPUs."""
-        with self._lock:
-            gpus, self._gpus = self._gpus, {}
-        for gpu, _ in gpus.values():
-            gpu.close()
-
-    def watch_gpus(self, numbers: Sequence[int]) -> None:
-        """Look at GPUs, too: each look then takes 40 ms for each of them, because PCIe is averaged.
-
-        Args:
-            numbers: As CUDA counts them.
-
-        Raises:
-            MissingDependencyError: ``nvidia-ml-py`` is not installed.
-            DeviceError: There is no such GPU.
-        """
-        opened: dict[int, GpuLook] = {}
-        try:
-            for number in numbers:
-                opened[number] = NvmlGpu(number)
-        except BaseException:
-            for gpu in opened.values():
-                gpu.close()
-            raise
-        self._add_gpus(opened)
-
-    def follow(self, pipeline: Measured, *, expected_frames: int | None = None) -> None:
-        """A job begins: read this pipeline from now on, and keep what the one before has counted.
-
-        Args:
-            pipeline: Its ``snapshot`` is read.
-            expected_frames: None when the input does not say.
-        """
-        self._begin(lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
-
-    def follow_live(self, run: LiveRun) -> None:
-        """A live run begins: read its ``report`` from now on."""
-        self._begin(lambda: live_readings(run.report()))
-
-    def job_ended(
-        self, status: JobStatus, *, error: BaseException | None = None, damaged_frames: int = 0
-    ) -> None:
-        """The job that was followed has ended, or one that failed before it could be.
-
-        Args:
-            status: How.
-            error: Why, when it failed; its class becomes a label when it is one of ``vitascope.errors``.
-            damaged_frames: What could not be decoded.
-        """
-        with self._lock:
-            self._keep()
-            self._past.count("vitascope_jobs_total", 1, status)
-            self._past.count("vitascope_damaged_frames_total", damaged_frames)
-            if error is not None:
-                kind = type(error).__name__
-                self._past.count("vitascope_errors_total", 1, kind if kind in _ERROR_KINDS else "other")
 
     def text(self) -> str:
         """A look now, in Prometheus's text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry).decode("utf-8")
-
-    def look(self) -> Readings:
-        """A look now: everything counted so far, and all gauges."""
-        with self._lock:
-            self._update()
-            together = Readings(dict(self._past.counts), dict(self._current.gauges))
-            for series, values in self._current.counts.items():
-                before = together.counts.get(series)
-                together.counts[series] = values if before is None else before + values
-            together.gauge("vitascope_build_info", 1, __version__)
-            together.gauge("vitascope_job_running", self._read is not None)
-            together.gauge("vitascope_resident_memory_bytes", resident_bytes())
-            looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
-            together.gauges |= gpu_readings(looks).gauges
-            return together
-
-    def _add_gpus(self, gpus: Mapping[int, GpuLook]) -> None:
-        limits = {number: (gpu, gpu.limits()) for number, gpu in gpus.items()}
-        with self._lock:
-            self._gpus |= limits
-
-    def _begin(self, read: Callable[[], Readings]) -> None:
-        with self._lock:
-            self._keep()
-            self._read = read
-
-    def _update(self) -> None:
-        """Read the job; a count that seems to fall, because threads count while we read, stays as it was."""
-        if self._read is None:
-            return
-        found = self._read()
-        for series, values in self._current.counts.items():
-            now = found.counts.get(series)
-            if now is None or _weight(now) < _weight(values):
-                found.counts[series] = values
-        self._current = found
-
-    def _keep(self) -> None:
-        """The last look at a job, added to what was before it."""
-        self._update()
-        for series, values in self._current.counts.items():
-            before = self._past.counts.get(series)
-            self._past.counts[series] = values if before is None else before + values
-        self._read = None
-        self._current = Readings()
 
 
 def live_metrics(run: LiveRun, *, gpus: Mapping[int, GpuLook] | None = None) -> Metrics:
@@ -226,11 +64,6 @@ def live_metrics(run: LiveRun, *, gpus: Mapping[int, GpuLook] | None = None) -> 
     metrics = Metrics(gpus=gpus)
     metrics.follow_live(run)
     return metrics
-
-
-def _weight(values: npt.NDArray[np.float64]) -> float:
-    """A counter's value, or how many a histogram has counted."""
-    return float(values[0] if len(values) == 1 else values[1:].sum())
 
 
 class _Collector:
@@ -269,6 +102,3 @@ def _filled(family: Family, found: Readings) -> Any:
         else:
             made.add_metric(labels, float(values[0]))
     return made
-
-
-_ERROR_KINDS = (*(name for name in errors.__all__ if name != "one_line"), "other")

@@ -31,7 +31,7 @@ class JobProgress:
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[fps]:.1f} fps"),
+            TextColumn("{task.fields[pace]}"),
             TimeRemainingColumn(compact=True),
             TextColumn("[dim]{task.fields[load]}"),
             console=console,
@@ -68,14 +68,14 @@ class JobProgress:
             frame_count: Expected frames; None draws a bar without an end.
         """
         self.clear()
-        task = self._progress.add_task(name, total=frame_count, fps=0.0, load="")
+        task = self._progress.add_task(name, total=frame_count, pace="", load="")
         self._watched = pipeline, task
 
     def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
         """Show how far the download of a network is, in megabytes."""
         label = f"fetching {model} (MB)"
         task = next((task for task in self._progress.tasks if task.description == label), None)
-        task_id = task.id if task else self._progress.add_task(label, total=None, fps=0.0, load="")
+        task_id = task.id if task else self._progress.add_task(label, total=None, pace="", load="")
         self._progress.update(task_id, completed=done_bytes // 10**6, total=max(total_bytes // 10**6, 1))
         self._progress.refresh()
         if done_bytes >= total_bytes:
@@ -95,9 +95,8 @@ class JobProgress:
                 continue
             report = watched[0].snapshot()
             try:
-                self._progress.update(
-                    watched[1], completed=report.items, fps=report.items_per_second, load=stage_loads(report)
-                )
+                pace = f"{report.items_per_second:.1f} fps"
+                self._progress.update(watched[1], completed=report.items, pace=pace, load=stage_loads(report))
             except KeyError:  # the job ended between the two lines
                 continue
             self._progress.refresh()

@@ -41,6 +41,8 @@ class Readings:
     counts: dict[Series, npt.NDArray[np.float64]] = field(default_factory=dict)
     """Counters: float64 [1]. Histograms: float64 [22], the sum in seconds, then the buckets, not cumulative."""
     gauges: dict[Series, float] = field(default_factory=dict)
+    latencies: dict[Series, Latency] = field(default_factory=dict)
+    """What stands behind the histograms of the newest job: its percentiles are finer than the buckets."""
 
     def count(self, name: str, value: float, *labels: str) -> None:
         """Add to a counter."""
@@ -53,6 +55,7 @@ class Readings:
         places = np.clip(np.arange(len(octaves)) - _FIRST_OCTAVE, 0, len(buckets) - 1)
         np.add.at(buckets, places, octaves)
         self._add((name, labels), np.array([latency.mean_seconds * octaves.sum(), *buckets]))
+        self.latencies[name, labels] = latency
 
     def gauge(self, name: str, value: float | None, *labels: str) -> None:
         """Set a gauge; None leaves it out, because nothing is known."""

@@ -6,35 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vitascope.errors import InputError
-from vitascope.gpu.profiling.drawing import Drawing
-from vitascope.tuning.bench_charts import frame_time_chart, scaling_chart, stage_chart
+from vitascope.tuning.analysis_work import operation_sections, roofline_sections
+from vitascope.tuning.bench_charts import frame_time_chart, scaling_chart, stage_chart, waterfall_chart
+from vitascope.tuning.latency_charts import latency_chart, trade_off_chart
 from vitascope.tuning.machine import Machine
 from vitascope.tuning.recommendations import recommend
+from vitascope.tuning.report_section import Section
 from vitascope.tuning.results import BenchResults, Cell
 from vitascope.tuning.targets import USER, TargetResult, check_targets
 
 __all__ = ["Analysis", "Section", "analyse"]
 
-_STAGES_SHOWN = 24
-"""Cells in one drawing: more would be a wall."""
+_MOST_DRAWN = 48
+"""Cells in one drawing: more would be a wall. The whole suite has 40."""
 
 
 _SPEED_HEADS = (
     "cell", "fps", "p5", "p95", "n", "ms a frame", "p95", "p99", "latency p50", "RAM MB", "VRAM MB", "GPU %",
     "CPU cores", "alpha error", "limited by",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """One part of a report."""
-
-    title: str
-    sentences: tuple[str, ...] = ()
-    heads: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    """A table under the heads; empty without one."""
-    chart: Drawing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +96,8 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
         sections.append(_gpu_load(run.measured, prefix=prefix))
     if run.measured:
         sections += _drawings(run.measured, prefix=prefix)
+    sections += roofline_sections(run, prefix=prefix)
+    sections += operation_sections(run.measured, prefix=prefix)
     return sections
 
 
@@ -221,19 +213,80 @@ def _drawings(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
             curves.setdefault(f"{cell.key.resolution} {cell.key.precision}", []).append(
                 (cell.key.batch, rate)
             )
-    stages, times = "Work for a frame, by stage", "Time for a frame"
-    shown = cells[:_STAGES_SHOWN]
+    way, stages, times = "A frame's way", "Work for a frame, by stage", "Time for a frame"
+    shown = cells[:_MOST_DRAWN]
+    cut = () if len(shown) == len(cells) else (f"the first {len(shown)} of {len(cells)} cells",)
+    fastest = _fastest(cells)
     sections = [
-        Section(title=f"{prefix}{stages}", chart=stage_chart(stages, shown)),
+        Section(
+            title=f"{prefix}{way}", chart=waterfall_chart(f"{way}, the fastest cell of each size", fastest)
+        ),
+        Section(title=f"{prefix}{stages}", sentences=cut, chart=stage_chart(stages, shown)),
         Section(
             title=f"{prefix}{times}",
+            sentences=cut,
             chart=frame_time_chart(f"{times}, 5th to 95th and 99th percentile", shown),
         ),
     ]
+    sections += _latency(cells, prefix=prefix)
     if any(len(curve) > 1 for curve in curves.values()):
         title = "Speed by batch"
         sections.insert(0, Section(title=f"{prefix}{title}", chart=scaling_chart(title, curves)))
     return sections
+
+
+def _latency(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
+    """Its spread in the fastest cell of each resolution, and what batch and precision trade for it."""
+    fastest = _fastest(cells)
+    curves: dict[str, list[Cell]] = {}
+    for cell in cells:
+        curves.setdefault(f"{cell.key.resolution} {cell.key.precision}", []).append(cell)
+    spread, trade = "Latency of each frame", "Speed against latency"
+    return [
+        Section(
+            title=f"{prefix}{spread}",
+            chart=latency_chart(f"{spread}, the fastest cell of each size", fastest),
+        ),
+        Section(
+            title=f"{prefix}{trade}",
+            chart=trade_off_chart(f"{trade}, by batch and precision", curves),
+            sentences=tuple(_traded(cell, cells) for cell in fastest),
+        ),
+    ]
+
+
+def _fastest(cells: Sequence[Cell]) -> list[Cell]:
+    """Of each size."""
+    found: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        key = (cell.key.resolution, cell.key.stereo)
+        if key not in found or _rate(cell) > _rate(found[key]):
+            found[key] = cell
+    return list(found.values())
+
+
+def _traded(best: Cell, cells: Sequence[Cell]) -> str:
+    """The fastest cell of a size against the one that answers soonest."""
+    alike = [
+        cell
+        for cell in cells
+        if (cell.key.resolution, cell.key.stereo) == (best.key.resolution, best.key.stereo)
+    ]
+    soonest = min(alike, key=_wait)
+    told = f"{best.key.label()}: {_rate(best):.1f} fps, 95% of frames within {_wait(best):.1f} ms"
+    if soonest is best:
+        return f"{told}; nothing measured at {best.key.resolution} is faster or answers sooner"
+    return f"{told}; {soonest.key.label()} answers soonest: {_rate(soonest):.1f} fps, within {_wait(soonest):.1f} ms"
+
+
+def _rate(cell: Cell) -> float:
+    return cell.median("throughput") or 0.0
+
+
+def _wait(cell: Cell) -> float:
+    row = cell.row("latency")
+    assert row is not None  # every measured cell has it
+    return row.p95
 
 
 def _side_by_side(runs: Sequence[BenchResults]) -> Section:

@@ -8,15 +8,32 @@ from pathlib import Path
 from vitascope.gpu.profiling.exports import write_file
 from vitascope.gpu.profiling.page import STYLE
 from vitascope.gpu.profiling.tables import text_table
-from vitascope.tuning.analysis import Analysis, Section
+from vitascope.tuning.analysis import Analysis
+from vitascope.tuning.report_section import Section
 
 __all__ = ["html_report", "markdown_report", "text_report", "write_reports"]
 
 _STYLE = """
-h2 { margin-top: 2rem; font-size: 1.15rem; }
+h2 { margin-top: 2rem; font-size: 1.15rem; break-after: avoid; }
+th, td { padding: .15rem .5rem; }
+th { white-space: normal; vertical-align: bottom; }
 td.pass { color: #2c6e1f; } td.fail { color: #a8202f; font-weight: 600; }
-td.word { text-align: left; }
+td.word, th.word { text-align: left; }
+li { overflow-wrap: anywhere; }
+svg { display: block; mix-blend-mode: multiply; }
+.wide { background:
+  linear-gradient(to right, #fff 2rem, #fff0) local, linear-gradient(to left, #fff 2rem, #fff0) local,
+  linear-gradient(to right, #0003, #0000 .8rem), linear-gradient(to left, #0003, #0000 .8rem); }
+@media screen and (max-width: 700px) {
+  body { margin: .8rem; } ul { padding-left: 1.2rem; } svg { width: 800px; }
+  th:first-child, td:first-child { position: sticky; left: 0; background: #fff; white-space: normal; min-width: 7rem; }
+}
+@media print {
+  .wide { background: none; } table { font-size: 7.5px; } th, td { padding: .1rem .25rem; }
+  tr, svg { break-inside: avoid; }
+}
 """
+"""A shadow at the edge of what can be scrolled, also through white drawings; on a phone a first column stays."""
 
 
 def text_report(analysis: Analysis) -> str:
@@ -102,7 +119,10 @@ def _cell(text: str) -> str:
 def _html(section: Section) -> str:
     parts = [f"<h2>{escape(section.title)}</h2>"]
     if section.rows:
-        heads = "".join(f"<th>{escape(head)}</th>" for head in section.heads)
+        heads = "".join(
+            f"<th{_word_class(text)}>{escape(head)}</th>"
+            for head, text in zip(section.heads, section.rows[0], strict=True)
+        )
         rows = "\n".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in section.rows)
         table = f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
         parts.append(f'<div class="wide">\n{table}\n</div>')
@@ -115,5 +135,10 @@ def _html(section: Section) -> str:
 
 
 def _html_cell(text: str) -> str:
-    kind = f' class="{text}"' if text in ("pass", "fail") else "" if text[:1].isdigit() else ' class="word"'
+    kind = f' class="{text}"' if text in ("pass", "fail") else _word_class(text)
     return f"<td{kind}>{escape(text)}</td>"
+
+
+def _word_class(text: str) -> str:
+    """Words to the left, figures and the dashes for missing ones to the right."""
+    return "" if text[:1].isdigit() or text == "-" else ' class="word"'

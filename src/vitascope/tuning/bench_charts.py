@@ -1,4 +1,4 @@
-"""Drawings of benchmark results: speed by batch, stages on top of one another, the spread of frame times."""
+"""Drawings of benchmark results: speed by batch, stages beside and below one another, the spread of frame times."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from vitascope.gpu.profiling.drawing import Drawing, Line, Rectangle, Words
 from vitascope.tuning.results import Cell
 
-__all__ = ["frame_time_chart", "scaling_chart", "stage_chart"]
+__all__ = ["PALETTE", "frame_time_chart", "scaling_chart", "stage_chart", "waterfall_chart"]
 
 _WIDTH = 1000
 _LEFT, _RIGHT = 260, 150
 _ROW = 22
 _GREY, _LIGHT = "#777777", "#e3e6ea"
-_PALETTE = ("#4e79a7", "#c96a12", "#3b8f88", "#4c8a3f", "#a8861a", "#8f5a80", "#c2505f", "#7d5b48", "#5b6270")
+PALETTE = ("#4e79a7", "#c96a12", "#3b8f88", "#4c8a3f", "#a8861a", "#8f5a80", "#c2505f", "#7d5b48", "#5b6270")
+"""Of curves and stages, in order; readable as text on white."""
 _DOT = 5
 
 
@@ -53,7 +54,7 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
         )
     drawing.add(Words(left, height - 6, "frames for each call of the network", color=_GREY, size=11))
     for n, (name, curve) in enumerate(curves.items()):
-        color = _PALETTE[n % len(_PALETTE)]
+        color = PALETTE[n % len(PALETTE)]
         points = [place(batch, rate) for batch, rate in sorted(curve)]
         if len(points) > 1:
             drawing.add(Line(tuple(points), color))
@@ -96,6 +97,42 @@ def stage_chart(title: str, cells: Sequence[Cell]) -> Drawing:
     return drawing
 
 
+def waterfall_chart(title: str, cells: Sequence[Cell]) -> Drawing:
+    """One frame's way, stage below stage, each beginning where the one before it ends.
+
+    Stages of a pipeline work on different frames at a time; this is how long one frame takes without its neighbours.
+
+    Args:
+        title: Of the drawing.
+        cells: Measured ones, not many.
+    """
+    ways = [
+        (cell, [(row.name.partition("/")[2], row.p50) for row in cell.rows if row.name.startswith("stage/")])
+        for cell in cells
+    ]
+    names = list(dict.fromkeys(name for _, stages in ways for name, _ in stages))
+    lines = sum(len(stages) + 1 for _, stages in ways)
+    drawing = Drawing(_WIDTH, 44 + lines * _ROW + 8 * len(ways))
+    drawing.add(Words(16, 26, title, size=16))
+    longest = max((sum(time for _, time in stages) for _, stages in ways), default=0.0) or 1.0
+    scale = (_WIDTH - _LEFT - _RIGHT) / longest
+    y = 44.0
+    for cell, stages in ways:
+        total = sum(time for _, time in stages) or 1.0
+        drawing.add(Words(_LEFT - 8, y + 15, cell.key.label(), anchor="end"))
+        drawing.add(Words(_LEFT, y + 15, f"{total:.2f} ms", color=_GREY, size=11))
+        x = float(_LEFT)
+        for name, time in stages:
+            y += _ROW
+            tip = f"{cell.key.label()}: {name} {time:.3f} ms"
+            drawing.add(Words(_LEFT - 8, y + 15, name, color=_GREY, size=11, anchor="end"))
+            drawing.add(Rectangle(x, y + 2, time * scale, _ROW - 4, _color(names, name), tip))
+            x += time * scale
+            drawing.add(Words(x + 6, y + 15, f"{time:.2f} ms, {time / total:.0%}", color=_GREY, size=11))
+        y += _ROW + 8
+    return drawing
+
+
 def frame_time_chart(title: str, cells: Sequence[Cell]) -> Drawing:
     """From the 5th to the 99th percentile of the time for a frame, darker up to the 95th, a mark at the median.
 
@@ -121,4 +158,4 @@ def frame_time_chart(title: str, cells: Sequence[Cell]) -> Drawing:
 
 
 def _color(names: Sequence[str], name: str) -> str:
-    return _PALETTE[names.index(name) % len(_PALETTE)]
+    return PALETTE[names.index(name) % len(PALETTE)]

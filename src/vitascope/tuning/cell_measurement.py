@@ -16,7 +16,8 @@ from vitascope.gpu.profiling.bottleneck import BottleneckDetector, Finding
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.tuning.measured_run import MeasuredRun, MeasuredSegmenter
-from vitascope.tuning.results import Cell, CellKey, Row
+from vitascope.tuning.picture_work import PictureSizes, picture_work
+from vitascope.tuning.results import Cell, CellKey, PartWork, Row
 
 __all__ = ["FEWEST_FRAMES", "Rounds", "cell_of_runs", "measure_rounds", "slice_rates", "too_short"]
 
@@ -128,6 +129,7 @@ def cell_of_runs(
         rows=tuple(rows),
         load=load,
         verdict=_verdict(typical, load),
+        work=_picture_work(key, typical),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
 
@@ -180,6 +182,20 @@ def _memory_rows(runs: Sequence[MeasuredRun], load: Utilisation) -> list[Row]:
     if peaks:
         rows.append(Row.of("peak_vram", "MB", [max(peaks) / 1e6]))
     return rows
+
+
+def _picture_work(key: CellKey, run: MeasuredRun) -> tuple[PartWork, ...]:
+    on_gpu = run.gpu is not None
+    sizes = PictureSizes(
+        frame_bytes=run.frame_bytes,
+        picture_bytes=run.picture_bytes,
+        height=key.height,
+        width=key.width,
+        network_size=run.network_size,
+        eye_count=run.eye_count,
+        network_itemsize=2 if on_gpu and key.precision in ("fp16", "mixed") else 4,
+    )
+    return picture_work(sizes, device="cuda" if on_gpu else "cpu", kind=key.output.partition(",")[0])
 
 
 def _verdict(run: MeasuredRun, load: Utilisation) -> Finding:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -18,21 +16,26 @@ from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.segmentation.batch import plan_batch
 from vitascope.segmentation.summary import summarise
+from vitascope.tuning.console_words import WordParser, key_and_value, nothing_more, words_of
 from vitascope.tuning.job_line import Job, JobLine
 from vitascope.tuning.job_tables import job_row, stats_table
+from vitascope.tuning.live_commands import LIVE_HELP, LiveCommands
+from vitascope.tuning.live_run import LiveRun
 
 __all__ = ["CommandConsole"]
 
 _ENDS = ("quit", "exit", "q")
 _HELP = {
     "start INPUT… -o OUT [-r]": "segment videos with the settings as they are now; one after another.",
-    "stop [N | all]": "end a job, or the one that runs; what was written stays as a .part file.",
+    "stop [N | all | live]": "end a job, or the one that runs (what was written stays as a .part file), or the live "
+    "animation (its files are completed).",
     "jobs": "all jobs, and how far they are.",
     "stats [N]": "speed, delay and load of the job that runs, of processor and GPU.",
     "watch": "stats, drawn anew until all jobs have ended; Ctrl-C ends it, and no job.",
     "report [N]": "what came of a job, or of the last one that ended.",
-    "wait": "until all jobs have ended.",
+    "wait": "until all jobs and the live animation have ended.",
     "hardware": "what this machine can do.",
+    **LIVE_HELP,
     "config [WORD]": "all settings, or those whose keys have the word in them.",
     "set KEY VALUE": "a setting of the jobs that are started from now on; profile is one, too.",
     "unset KEY": "back to what the profile and the files say.",
@@ -52,6 +55,7 @@ class CommandConsole:
         assignments: ``key=value``.
         hardware: Tells what the machine can do.
         sampler: Measures processor and GPU; started. None leaves them out of ``stats``.
+        live: For live animation.
 
     Raises:
         ConfigError: The settings to begin with are wrong.
@@ -67,6 +71,7 @@ class CommandConsole:
         assignments: Sequence[str] = (),
         hardware: Callable[[], Mapping[str, str]],
         sampler: UtilisationSampler | None = None,
+        live: LiveRun,
     ) -> None:
         self._jobs = jobs
         self._page = page
@@ -76,6 +81,7 @@ class CommandConsole:
         self._hardware = hardware
         self._sampler = sampler
         self._loaded = self._load(self._profile, self._assignments)
+        self._live = LiveCommands(live, page=page, loaded=lambda: self._loaded)
         self._commands: dict[str, Callable[[list[str]], None]] = {
             "start": self._start,
             "stop": self._stop,
@@ -89,6 +95,7 @@ class CommandConsole:
             "set": self._set,
             "unset": self._unset,
             "help": self._help,
+            **self._live.commands,
         }
         self.first_error: VitascopeError | None = None
         """Of the commands so far; None when all were understood and done."""
@@ -96,7 +103,7 @@ class CommandConsole:
     def handle(self, line: str) -> bool:
         """Do what a line says; errors are printed. False when it says to quit."""
         try:
-            words = _words(line)
+            words = words_of(line)
             if not words:
                 return True
             name, *rest = words
@@ -114,7 +121,7 @@ class CommandConsole:
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def _start(self, words: list[str]) -> None:
-        parser = _Parser("start INPUT… -o OUT [-r]")
+        parser = WordParser("start INPUT… -o OUT [-r]")
         parser.add_argument("inputs", nargs="+")
         parser.add_argument("-o", "--out", required=True)
         parser.add_argument("-r", "--recursive", action="store_true")
@@ -139,6 +146,10 @@ class CommandConsole:
             self._page.print(Text(f"job {job.number}: {plan.video} > {outputs}"))
 
     def _stop(self, words: list[str]) -> None:
+        if words == ["live"] or (words == ["all"] and self._live.is_running):
+            self._live.stop()
+        if words == ["live"]:
+            return
         wanted = self._jobs.jobs if words == ["all"] else [self._chosen(words, "stop [N | all]")]
         for job in wanted:
             if not job.has_ended:
@@ -147,7 +158,7 @@ class CommandConsole:
                 raise UsageError(f"job {job.number} has ended already: {job.state}")
 
     def _list(self, words: list[str]) -> None:
-        _nothing_more(words, "jobs")
+        nothing_more(words, "jobs")
         if not self._jobs.jobs:
             self._page.print("no jobs yet: start INPUT -o OUT")
             return
@@ -173,19 +184,21 @@ class CommandConsole:
         self._page.print(Text("\n".join(lines)))
 
     def _watch(self, words: list[str]) -> None:
-        _nothing_more(words, "watch")
+        nothing_more(words, "watch")
         with Live(self._stats_now(), console=self._page, auto_refresh=False) as live:
             while not self._jobs.wait(timeout_seconds=0.5):
                 live.update(self._stats_now(), refresh=True)
             live.update(self._stats_now(), refresh=True)
 
     def _wait(self, words: list[str]) -> None:
-        _nothing_more(words, "wait")
+        nothing_more(words, "wait")
         while not self._jobs.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
+            pass
+        while not self._live.wait(timeout_seconds=0.5):
             pass
 
     def _show_hardware(self, words: list[str]) -> None:
-        _nothing_more(words, "hardware")
+        nothing_more(words, "hardware")
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(no_wrap=True, style="bold")
         table.add_column(overflow="fold")
@@ -203,14 +216,11 @@ class CommandConsole:
         for column in ("setting", "value", "from"):
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(
-                *map(Text, (row.key, row.value_text, str(row.origin))),
-                style="dim" if row.arrives_with else None,
-            )
+            table.add_row(*map(Text, (row.key, row.value_text, str(row.origin))))
         self._page.print(table)
 
     def _set(self, words: list[str]) -> None:
-        key, _, value = " ".join(words).partition("=") if "=" in " ".join(words[:1]) else _pair(words)
+        key, value = key_and_value(words)
         if not key or not value:
             raise UsageError("set takes a key and a value, such as: set model.batch_size 4")
         if key == "profile":
@@ -218,9 +228,6 @@ class CommandConsole:
         else:
             self._adopt(self._profile, [*self._without(key), f"{key}={value}"])
         self._page.print(Text(f"{key} = {self._value(key)}"))
-        for row in self._loaded.inactive():
-            if row.key == key:
-                self._page.print(Text(f"note: {key} has no effect yet: it arrives with {row.arrives_with}"))
 
     def _unset(self, words: list[str]) -> None:
         if len(words) != 1:
@@ -232,7 +239,7 @@ class CommandConsole:
         self._page.print(Text(f"{key} = {self._value(key)}"))
 
     def _help(self, words: list[str]) -> None:
-        _nothing_more(words, "help")
+        nothing_more(words, "help")
         width = max(map(len, _HELP)) + 2
         lines = [f"{usage:{width}}{text}" for usage, text in _HELP.items()]
         self._page.print(Text("\n".join(lines)))
@@ -290,23 +297,6 @@ class CommandConsole:
         self._page.print(Text(f"error: {one_line(error)}"))
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of leaving the program."""
-
-    def __init__(self, usage: str) -> None:
-        super().__init__(prog="", usage=usage, add_help=False, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; usage: {self.usage}")
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line, comments=True)
-    except ValueError as error:
-        raise UsageError(f"{line.strip()}: {error}") from error
-
-
 def _ending(job: Job) -> str:
     """How a job ended, in one line."""
     if job.report is not None:
@@ -315,12 +305,3 @@ def _ending(job: Job) -> str:
     if job.error is not None:
         return f"failed: {one_line(job.error)}"
     return f"stopped: {job.kept or 'nothing had been written'}"
-
-
-def _pair(words: list[str]) -> tuple[str, str, str]:
-    return (words[0], " ", " ".join(words[1:])) if words else ("", "", "")
-
-
-def _nothing_more(words: list[str], name: str) -> None:
-    if words:
-        raise UsageError(f"{name} takes nothing more, not {words[0]!r}")

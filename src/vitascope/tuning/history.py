@@ -12,7 +12,7 @@ from typing import Any
 from vitascope import __version__
 from vitascope.config import vitascope_home
 from vitascope.errors import OutputError
-from vitascope.tuning.optimizer import Tuned
+from vitascope.tuning.tuned_settings import TunedSettings
 
 __all__ = ["append_history", "history_path", "read_history"]
 
@@ -22,7 +22,7 @@ def history_path() -> Path:
     return vitascope_home() / "optimization_history.jsonl"
 
 
-def append_history(tuned: Tuned, *, subject: str, when: datetime, file: Path | None) -> Path:
+def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: Path | None) -> Path:
     """Add one line.
 
     Args:
@@ -37,15 +37,16 @@ def append_history(tuned: Tuned, *, subject: str, when: datetime, file: Path | N
     Raises:
         OutputError: It cannot be written.
     """
+    before, after = tuned.figures()
     line = {
         "date": when.isoformat(timespec="seconds"),
         "vitascope": __version__,
         "clip": subject,
-        "device": tuned.shown.device.label,
-        "network": tuned.shown.network,
+        "device": tuned.device_label,
+        "network": tuned.network,
         "change": dict(tuned.values),
-        "before": {"fps": tuned.before.score, **tuned.before.figures},
-        "after": {"fps": tuned.after.score, **tuned.after.figures},
+        "before": dict(before),
+        "after": dict(after),
         "trade_off": tuned.trade_off(),
         "target": asdict(tuned.target),
         "unreachable": tuned.unreachable,

@@ -11,7 +11,7 @@ from typing import Literal, Self
 from vitascope.config import LoadedSettings
 from vitascope.errors import VitascopeError
 from vitascope.gpu.pipeline_report import Interruptible
-from vitascope.observe.metrics import Metrics
+from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -60,7 +60,7 @@ class JobLine:
     """
 
     def __init__(
-        self, *, on_end: Callable[[Job], object] | None = None, metrics: Metrics | None = None
+        self, *, on_end: Callable[[Job], object] | None = None, metrics: JobCounts | None = None
     ) -> None:
         self._on_end = on_end
         self._metrics = metrics

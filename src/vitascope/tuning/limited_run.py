@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from pathlib import Path
 from shutil import copyfile
 
 from vitascope.config import OutputKind, load_settings
-from vitascope.gpu.pipeline import Pipeline
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import profile_paths
-from vitascope.segmentation.segmenter import Segmenter, Started
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.tuning.time_limit import stopping_after
 
 __all__ = ["LimitedRun", "run_for"]
 
@@ -69,24 +68,10 @@ def run_for(
         f"debug.profile_performance={str(keep_in is not None).lower()}",
     ]
     loaded = load_settings(profile=run.profile, files=run.files, assignments=wanted)
-    timers: list[threading.Timer] = []
-
-    def start_clock(started: Started) -> None:
-        assert isinstance(started.pipeline, Pipeline)  # the work is not shared among processes
-        timer = threading.Timer(run.seconds, started.pipeline.stop)
-        timer.name = "vitascope-limit"
-        timers.append(timer)
-        timer.start()
-
     with tempfile.TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=loaded) as segmenter:
         out = Path(folder) / "discarded.mp4"
-        try:
-            with around():
-                report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
-        finally:
-            for timer in timers:
-                timer.cancel()
-                timer.join()
+        with stopping_after(run.seconds) as start_clock, around():
+            report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
         if keep_in is not None:
             keep_in.mkdir(parents=True, exist_ok=True)
             for path, name in zip(profile_paths(out), ("stages.json", "stages.trace.json"), strict=True):

@@ -18,6 +18,7 @@ from vitascope.frames import Frame
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.stages import Sink, Source
+from vitascope.models.store import ModelStore
 from vitascope.segmentation.endings import FramesUntilDamage, finish_files
 from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.segmentation.jobs import mask_size, queue_limits
@@ -25,6 +26,7 @@ from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.rendering import Rendered
 from vitascope.segmentation.segmenter import Segmenter, Started
 from vitascope.segmentation.writing import OutputSet
+from vitascope.vr.stereo import eye_regions
 
 __all__ = ["MeasuredRun", "MeasuredSegmenter"]
 
@@ -50,6 +52,12 @@ class MeasuredRun:
     """Of the network, as the settings ask for."""
     network_size: tuple[int, int]
     """(height, width) of its picture."""
+    eye_count: int
+    """Pictures of a frame that the network sees."""
+    frame_bytes: int
+    """Of the planes of a decoded frame."""
+    picture_bytes: int
+    """Of the planes that are made of one."""
     notes: tuple[str, ...]
 
     def frames_per_second(self, batch: int) -> float:
@@ -78,6 +86,11 @@ class MeasuredRun:
 
 class MeasuredSegmenter(Segmenter):
     """A ``Segmenter`` that is measured from outside. Settings must keep the work in this process."""
+
+    @property
+    def store(self) -> ModelStore:
+        """Where its networks lie."""
+        return self._store
 
     def measure(
         self,
@@ -154,6 +167,9 @@ class MeasuredSegmenter(Segmenter):
                 decoder=reader.decoder,
                 frames_per_call=self._frames_per_call(reader),
                 network_size=job.network_input.size,
+                eye_count=len(eye_regions(reader.info.width, reader.info.height, layout.layout)),
+                frame_bytes=clock.frame_bytes,
+                picture_bytes=clock.picture_bytes,
                 notes=tuple(job.notes),
             )
 
@@ -175,6 +191,7 @@ class _Clock:
         self.began = 0.0
         self.left: list[float] = []
         self.done: list[float] = []
+        self.frame_bytes = self.picture_bytes = 0
 
     def start(self) -> None:
         """The run begins."""
@@ -184,11 +201,12 @@ class _Clock:
         """The same frames."""
         for frame in frames:
             self.left.append(perf_counter() - self.began)
+            self.frame_bytes = frame.nbytes
             yield frame
 
     def done_with(self, rendered: Rendered) -> None:
         """A frame is through."""
-        del rendered
+        self.picture_bytes = sum(picture.nbytes for picture in rendered.pictures)
         self.done.append(perf_counter() - self.began)
 
 

@@ -87,6 +87,31 @@ class Tuned:
     unreachable: str | None = None
     """What cannot be had and what can, in one line; None when the target was reached."""
 
+    score_unit: str = "fps"
+    command: str = "vitascope optimize in.mp4"
+    """What searches anew, as it is typed."""
+
+    @property
+    def device_label(self) -> str:
+        """What computed."""
+        return self.shown.device.label
+
+    @property
+    def network(self) -> str:
+        """What made the mattes."""
+        return self.shown.network
+
+    def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """What was measured before and after, by name."""
+        return (
+            {"fps": self.before.score, **self.before.figures},
+            {"fps": self.after.score, **self.after.figures},
+        )
+
+    def change_in_words(self) -> str:
+        """What was gained, and what it costs."""
+        return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
+
     @property
     def gain(self) -> float:
         """How many times as fast."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import InputError, UsageError
-from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.probe import probe
-from vitascope.segmentation.segmenter import Started
 from vitascope.tuning.cell_measurement import FEWEST_FRAMES, cell_of_runs, slice_rates
 from vitascope.tuning.machine import this_machine
 from vitascope.tuning.measured_run import MeasuredRun, MeasuredSegmenter
 from vitascope.tuning.results import BenchResults, CellKey, now
 from vitascope.tuning.suite import OF_ONE_PROCESS, explicit_settings
 from vitascope.tuning.synthetic_clip import make_clip
+from vitascope.tuning.time_limit import stopping_after
 
 __all__ = ["PipelineOptions", "bench_pipeline"]
 
@@ -135,19 +133,6 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
 
 
 def _run(segmenter: MeasuredSegmenter, film: Path, options: PipelineOptions) -> MeasuredRun:
-    timers: list[threading.Timer] = []
-
-    def start_clock(started: Started) -> None:
-        assert isinstance(started.pipeline, Pipeline)  # the work is not shared among processes
-        timer = threading.Timer(options.seconds, started.pipeline.stop)
-        timer.name = "vitascope-limit"
-        timers.append(timer)
-        timer.start()
-
     kind = segmenter.settings.output.kinds[0]
-    try:
+    with stopping_after(options.seconds) as start_clock:
         return segmenter.measure(film, kind=kind, discard=options.discard, on_start=start_clock)
-    finally:
-        for timer in timers:
-            timer.cancel()
-            timer.join()

@@ -26,17 +26,26 @@ __all__ = [
     "SCHEMA",
     "SCHEMA_VERSION",
     "BenchResults",
+    "Ceilings",
     "Cell",
     "CellKey",
+    "Operation",
+    "Operations",
+    "PartWork",
     "ResultsFile",
     "Row",
+    "document_of",
     "load_results",
     "now",
+    "read_document",
+    "results_from",
 ]
 
 SCHEMA = "vitascope.bench"
-SCHEMA_VERSION = 1
-"""Raised when a field is renamed, removed or changes its unit; new fields have defaults, and do not raise it."""
+SCHEMA_VERSION = 2
+"""Raised when a field is renamed, removed or changes its unit, or when reports need what earlier runs did not measure.
+Version 2 added ceilings, the work of each part and the operators of networks."""
+_OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
 _DIGITS = 6
 
@@ -47,9 +56,10 @@ class Row:
 
     name: str
     """``throughput`` (a sample for each round), ``frame_time`` and ``latency`` (for each frame), ``stage/NAME`` and
-    ``gpu/NAME`` (for each round), ``peak_ram``, ``peak_vram``."""
+    ``gpu/NAME`` (for each round), ``network`` (for each call, alone on the machine), ``peak_ram``, ``peak_vram``; of
+    ceilings ``copy`` and ``matmul/PRECISION``."""
     unit: str
-    """``frames/s``, ``ms`` or ``MB`` (10^6 bytes)."""
+    """``frames/s``, ``ms``, ``MB`` (10^6 bytes), ``bytes/s`` or ``FLOP/s``."""
     n: int
     p5: float
     p50: float
@@ -73,6 +83,81 @@ class Row:
         )
         kept = tuple(float(f"{value:.{_DIGITS}g}") for value in values)
         return cls(name=name, unit=unit, n=values.size, p5=p5, p50=p50, p95=p95, p99=p99, samples=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """The most that a device gave in this run: bytes moved and products computed."""
+
+    device: Literal["cpu", "cuda"]
+    rows: tuple[Row, ...] = ()
+    """``copy``: bytes read and written; ``matmul/fp32``, ``matmul/tf32``, ``matmul/fp16``: FLOP, two a multiply-add."""
+    methods: tuple[str, ...] = ()
+    """How each was measured, a sentence each."""
+    missing: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+    def median(self, name: str) -> float | None:
+        """The ceiling of that name; None where it was not measured."""
+        return next((row.p50 for row in self.rows if row.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartWork:
+    """What one part of the way has to do for a frame, whoever does it; its time is in a row of the cell."""
+
+    part: Literal["preprocess", "network", "composite"]
+    device: Literal["cpu", "cuda"]
+    """Where it runs: whose ceilings bound it."""
+    precision: str
+    """Of its products: which ceiling bounds them."""
+    row: str
+    """Name of the row with its time."""
+    flops: float | None = None
+    """For a frame, all eyes; None where it is not known."""
+    nbytes: float | None = None
+    """That must move for a frame, if nothing is read or written twice without need; None where it is not known."""
+    note: str = ""
+    """Why something is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operator at one place of a network, or all launches of one kernel."""
+
+    name: str
+    kind: str
+    """``Conv`` and the like; ``kernel`` on a GPU."""
+    shape: str = ""
+    """Of its first result, for example ``4x16x144x256``."""
+    calls: float
+    """For one call of the network."""
+    ms: float
+    """For a frame."""
+    share: float
+    """Of the time of all operators, 0..1."""
+    mbytes: float | None = None
+    """That it reads and writes for a frame, weights included, 10^6 bytes; None where nobody tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """What a network spends its time and memory traffic on."""
+
+    source: str
+    """Who told."""
+    ms: float = 0.0
+    """Of all operators, for a frame; recording costs a little."""
+    operator_count: int = 0
+    """Different places, or kernels."""
+    by_time: tuple[Operation, ...] = ()
+    """The ten most expensive."""
+    by_memory: tuple[Operation, ...] = ()
+    """The ten that move most; empty where nobody tells."""
+    share_by_kind: dict[str, float] = field(default_factory=dict)
+    """Share of the time, the largest first."""
+    missing: str = ""
+    """Why there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +210,10 @@ class Cell:
     """Of processor and GPU while it was measured."""
     verdict: Finding | None = None
     """What limits it."""
+    work: tuple[PartWork, ...] = ()
+    """Of network and picture kernels."""
+    operations: Operations | None = None
+    """None where they were not asked for."""
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row | None:
@@ -153,6 +242,8 @@ class BenchResults:
     """What was asked for, in plain words; a run is resumed only by the same."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
+    ceilings: tuple[Ceilings, ...] = ()
+    """Of each device that was used, measured in this run; empty in results that nobody measured them for."""
     cells: tuple[Cell, ...] = ()
 
     def cell(self, key: CellKey) -> Cell | None:
@@ -174,26 +265,59 @@ def load_results(path: Path) -> BenchResults:
     Raises:
         InputError: The file cannot be read, holds no results, or those of another version.
     """
+    return results_from(read_document(path), path)
+
+
+def read_document(path: Path) -> Any:
+    """The JSON of a file.
+
+    Raises:
+        InputError: It cannot be read, or holds none.
+    """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # no JSON, or no UTF-8
         raise InputError(f"{path} holds no benchmark results: {error}") from error
+
+
+def results_from(document: Any, path: Path) -> BenchResults:
+    """Results as JSON has them, those of earlier versions migrated.
+
+    Args:
+        document: What ``document_of`` made.
+        path: Where it lay, for messages.
+
+    Raises:
+        InputError: It is something else, or of another version.
+    """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         named = document.get("schema") if isinstance(document, dict) else None
         raise InputError(f"{path} holds no benchmark results: its schema is {named!r}, not {SCHEMA!r}")
-    if document.get("version") != SCHEMA_VERSION:
+    version = document.get("version")
+    if not isinstance(version, int) or not _OLDEST_VERSION <= version <= SCHEMA_VERSION:
         raise InputError(
-            f"{path} holds results of version {document.get('version')!r}; this program reads version "
+            f"{path} holds results of version {version!r}; this program reads versions {_OLDEST_VERSION} to "
             f"{SCHEMA_VERSION}: measure again, or use the program that wrote them"
         )
     try:
-        return _ADAPTER.validate_python(document)
+        return _ADAPTER.validate_python(_migrated(document))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path} holds damaged results: {place}: {first['msg']}") from error
+
+
+def document_of(results: BenchResults) -> dict[str, Any]:
+    """Results as plain values, for JSON."""
+    plain: dict[str, Any] = _ADAPTER.dump_python(results, mode="json")
+    return plain
+
+
+def _migrated(document: dict[str, Any]) -> dict[str, Any]:
+    """The same results in today's version. Version 1 lacks ceilings, work and operators, and is the same otherwise."""
+    return {**document, "version": SCHEMA_VERSION}
 
 
 class ResultsFile:
@@ -232,8 +356,9 @@ class ResultsFile:
         return self.results
 
     def _write(self) -> None:
-        plain: dict[str, Any] = _ADAPTER.dump_python(self.results, mode="json")
-        write_file(self.path, (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
+        write_file(
+            self.path, (json.dumps(document_of(self.results), indent=1, allow_nan=False) + "\n").encode()
+        )
 
 
 def now() -> str:

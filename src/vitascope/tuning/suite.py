@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +15,12 @@ from vitascope.config import LoadedSettings, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.probe import probe
+from vitascope.tuning.ceilings import CeilingEffort, measure_ceilings
 from vitascope.tuning.cell_measurement import FEWEST_FRAMES, Rounds, cell_of_runs, measure_rounds, too_short
 from vitascope.tuning.machine import differences, this_machine
+from vitascope.tuning.matte_check import CHECKED_FRAMES, WrongMattesError, alpha_error
 from vitascope.tuning.measured_run import MeasuredSegmenter
+from vitascope.tuning.network_probe import NetworkProbe, ProbeEffort
 from vitascope.tuning.results import RESULTS_NAME, BenchResults, Cell, CellKey, ResultsFile, load_results, now
 from vitascope.tuning.synthetic_clip import make_clip
 
@@ -44,11 +47,10 @@ _MOST_GPU_FRAMES = 480
 """A GPU is through 96 small frames before its clocks have settled."""
 _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
 _QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=1.0)
-_CHECKED_FRAMES = 4
-_MOST_ALPHA_ERROR = 0.02
-"""Mean absolute difference of alpha to fp32 above which a combination is wrong and its speed worth nothing."""
-_PERSON_SHARE = (0.01, 0.9)
-"""Of the synthetic film's picture; outside, the network did not see the person, and mattes prove nothing."""
+_CEILINGS = CeilingEffort()
+_QUICK_CEILINGS = CeilingEffort(copy_bytes=1 << 28, samples=7)
+_PROBE = ProbeEffort()
+_QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
 OF_ONE_PROCESS = (
     "processing.use_multiprocessing=false",
     "processing.enable_caching=false",
@@ -195,14 +197,18 @@ def run_suite(
     earlier = _resumed(path, fresh) if resume else None
     if earlier is None:
         keep_earlier(path)
-    results = ResultsFile(path, earlier or fresh)
+    if earlier is None or not earlier.ceilings:
+        effort = _QUICK_CEILINGS if options.quick else _CEILINGS
+        earlier = replace(earlier or fresh, ceilings=measure_ceilings(device, effort))
+    results = ResultsFile(path, earlier)
+    networks = NetworkProbe(_QUICK_PROBE if options.quick else _PROBE)
     with tempfile.TemporaryDirectory(prefix="vitascope-bench-") as folder:
         films = _Films(options, Path(folder), on_gpu=on_gpu)
         for number, key in enumerate(keys, start=1):
             known = results.results.cell(key)
             if known is None:
                 try:
-                    known = _measure(options, key, films, on_gpu=on_gpu)
+                    known = _measure(options, key, films, networks, on_gpu=on_gpu)
                 except KeyboardInterrupt as error:
                     kept = f"{path} keeps what was measured; --resume goes on with it"
                     raise KeyboardInterrupt(kept) from error
@@ -303,11 +309,13 @@ class _Films:
         if not self._expected:
             plain = self._options.loaded(*_assignments(key, batch=1, precision="fp32"))
             with MeasuredSegmenter(loaded=plain) as segmenter:
-                self._expected = segmenter.alphas(film, count=_CHECKED_FRAMES)
+                self._expected = segmenter.alphas(film, count=CHECKED_FRAMES)
         return self._expected
 
 
-def _measure(options: SuiteOptions, key: CellKey, films: _Films, *, on_gpu: bool) -> Cell:
+def _measure(
+    options: SuiteOptions, key: CellKey, films: _Films, networks: NetworkProbe, *, on_gpu: bool
+) -> Cell:
     if key.precision != "fp32" and not on_gpu:
         reason = f"the processor computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)
@@ -325,13 +333,16 @@ def _measure(options: SuiteOptions, key: CellKey, films: _Films, *, on_gpu: bool
     try:
         expected = films.expected(key)  # before the network of this cell takes memory
         with MeasuredSegmenter(loaded=wanted) as segmenter:
-            error = _alpha_error(key, expected, segmenter.alphas(film, count=_CHECKED_FRAMES))
+            error = alpha_error(key, expected, segmenter.alphas(film, count=CHECKED_FRAMES))
             runs, load = measure_rounds(segmenter, film, kind=wanted.settings.output.kinds[0], rounds=rounds)
             is_reference = key.batch == 1 and key.precision == "fp32"
-            return cell_of_runs(key, segmenter, runs, load, alpha_error=None if is_reference else error)
+            cell = cell_of_runs(key, segmenter, runs, load, alpha_error=None if is_reference else error)
+            if cell.status != "measured":
+                return cell
+            return _with_network(cell, networks, segmenter, film)
     except (UsageError, InputError, ModelError):
         raise  # every cell would end like this
-    except _WrongMattesError as wrong:
+    except WrongMattesError as wrong:
         return Cell(key=key, status="failed", reason=str(wrong))
     except VitascopeError as failure:
         return Cell(key=key, status="failed", reason=one_line(failure))
@@ -339,33 +350,19 @@ def _measure(options: SuiteOptions, key: CellKey, films: _Films, *, on_gpu: bool
         return Cell(key=key, status="failed", reason="the host's memory is full")
 
 
-class _WrongMattesError(VitascopeError):
-    """A combination whose mattes are not those of fp32: its speed is worth nothing."""
-
-
-def _alpha_error(
-    key: CellKey, expected: Sequence[npt.NDArray[np.float32]], alphas: Sequence[npt.NDArray[np.float32]]
-) -> float:
-    """Mean absolute difference, 0..1.
-
-    Raises:
-        _WrongMattesError: It is too large, or the person was not seen.
-    """
-    if len(alphas) != len(expected):
-        raise _WrongMattesError(f"wrong output: {len(alphas)} mattes instead of {len(expected)}")
-    error = float(np.mean([np.abs(one - other).mean() for one, other in zip(alphas, expected, strict=True)]))
-    if not error <= _MOST_ALPHA_ERROR:
-        raise _WrongMattesError(
-            f"wrong output: alpha differs by {error:.3f} on average from fp32 with one frame a call; "
-            f"at most {_MOST_ALPHA_ERROR} is right"
-        )
-    share = float(np.mean([(alpha > 0.5).mean() for alpha in alphas]))
-    low, high = _PERSON_SHARE
-    if key.clip == "synthetic" and not low <= share <= high:
-        raise _WrongMattesError(
-            f"wrong output: the network takes {share:.1%} of the synthetic film for a person"
-        )
-    return error
+def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegmenter, film: Path) -> Cell:
+    """The network's own time, work and operators on top; where that fails, the cell stands, and says why."""
+    try:
+        probed = networks.look(segmenter, film, batch=cell.key.batch)
+    except VitascopeError as error:
+        why = f"the network alone was not measured: {one_line(error)}"
+        return replace(cell, notes=(*cell.notes, why))
+    return replace(
+        cell,
+        rows=(*cell.rows, probed.row),
+        work=(*cell.work, probed.work),
+        operations=probed.operations,
+    )
 
 
 def _assignments(key: CellKey, *, batch: int, precision: str) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.profiling.nvml import GpuSettings, NvmlGpu
 
-__all__ = ["SystemCheck", "check_system"]
+__all__ = ["SystemCheck", "check_system", "processor_throttle_count"]
 
 _GIB = 2**30
 _LEAST_FREE_BYTES = 10 * _GIB
@@ -57,6 +57,19 @@ def check_system(
     for number in range(gpus):
         checks += _gpu(number)
     return checks
+
+
+def processor_throttle_count(root: Path = Path("/")) -> int | None:
+    """How often heat has slowed the processor's cores down since the system began; None where it does not count.
+
+    Linux counts it for each core of Intel's processors: Documentation/admin-guide/abi-testing (``thermal_throttle``).
+
+    Args:
+        root: Where ``sys`` is.
+    """
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = [int(text) for file in files if (text := _read(file)) and text.isdecimal()]
+    return sum(counts) if counts else None
 
 
 def _governor(root: Path) -> Iterator[SystemCheck]:

@@ -1,4 +1,4 @@
-"""The settings file that a tuner leaves: what ``segment -c`` takes, with the reason of each value beside it."""
+"""The settings file that a tuner leaves: what ``-c`` takes, with the reason of each value beside it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from vitascope import __version__
 from vitascope.errors import OutputError
 from vitascope.gpu.engines.atomic_file import write_atomically
 from vitascope.tuning.grid import Effect
-from vitascope.tuning.optimizer import Tuned
 from vitascope.tuning.settings_source import SettingsSource
+from vitascope.tuning.tuned_settings import TunedSettings
 
 __all__ = ["reason", "tuned_text", "write_tuned"]
 
@@ -31,7 +31,7 @@ def write_tuned(path: Path, text: str) -> None:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def tuned_text(tuned: Tuned, source: SettingsSource, *, subject: str, when: datetime) -> str:
+def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, when: datetime) -> str:
     """The file's text.
 
     Args:
@@ -45,14 +45,19 @@ def tuned_text(tuned: Tuned, source: SettingsSource, *, subject: str, when: date
         chosen["performance.auto_tune"] = False  # what is tuned needs no tuning before each job
     plain = source.load(chosen).to_yaml()
     effects = {effect.key: effect for effect in tuned.search.effects}
-    reasons = {key: reason(effects[key]) for key in tuned.values if key in effects}
+    reasons = {key: reason(effects[key], unit=tuned.score_unit) for key in tuned.values if key in effects}
     return f"{_head(tuned, subject, when)}\n{_commented(plain, reasons)}"
 
 
-def reason(effect: Effect) -> str:
-    """Why a knob stands where it does: what each of its values promised, the other settings being the chosen ones."""
+def reason(effect: Effect, *, unit: str = "fps") -> str:
+    """Why a knob stands where it does: what each of its values promised, the other settings being the chosen ones.
+
+    Args:
+        effect: What the search learnt of it.
+        unit: Of the search's scores.
+    """
     parts = [
-        f"{'null' if value is None else value}: {score:.3g} fps"
+        f"{'null' if value is None else value}: {score:.3g} {unit}"
         for value, score in sorted(effect.scores, key=lambda pair: -pair[1])
     ]
     top = max(score for _, score in effect.scores)
@@ -65,17 +70,17 @@ def reason(effect: Effect) -> str:
     return text
 
 
-def _head(tuned: Tuned, subject: str, when: datetime) -> str:
-    device, network = tuned.shown.device.label, tuned.shown.network
+def _head(tuned: TunedSettings, subject: str, when: datetime) -> str:
+    device, network = tuned.device_label, tuned.network
     search = tuned.search
     lines = [
         f"Tuned by vitascope {__version__} on {when:%Y-%m-%d %H:%M} for {subject}, with {network} on {device}.",
-        f"{tuned.before.score:.1f} -> {tuned.after.score:.1f} fps ({tuned.gain:.2f}x); {tuned.trade_off()}.",
+        f"{tuned.change_in_words()}.",
         f"{len(search.trials)} trials in {search.grid_size} combinations; why no more: {search.ended}.",
     ]
     if not tuned.values:
         lines.append("Nothing was better than the settings as they are, so they stay.")
-    lines.append("Another clip, network or machine deserves a search of its own: vitascope optimize in.mp4")
+    lines.append(f"Another clip, network or machine deserves a search of its own: {tuned.command}")
     return "\n".join(f"# {part}" for line in lines for part in textwrap.wrap(line, _WIDTH))
 
 

@@ -21,6 +21,7 @@ import onnxruntime as ort
 
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.gpu.engines.operator_trace import traces_wanted
 
 __all__ = ["PROVIDER_LABELS", "Provider", "SessionRequest", "missing_provider", "open_session"]
 
@@ -105,6 +106,8 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
     options.use_deterministic_compute = request.deterministic
     # Worker threads sleep while they wait instead of spinning, because decode and encode want the same cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if traces := traces_wanted():
+        traces.ask(options)
     providers: list[Any] | None = _providers(request)
     if request.provider != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -117,6 +120,8 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
     except Exception as error:  # ONNX Runtime raises a dozen types whose only common base is Exception
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise EngineError(f"{label}: ONNX Runtime cannot load it: {reason}") from error
+    if traces:
+        traces.opened(session)
     _require_provider(session, request, label)
     return session
 

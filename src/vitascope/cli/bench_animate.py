@@ -1,0 +1,211 @@
+"""``vitascope bench animate``."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from vitascope.config import load_settings, vitascope_home
+from vitascope.errors import UsageError
+
+if TYPE_CHECKING:
+    from vitascope.tuning.grid import Trial
+    from vitascope.tuning.live_tuner import LiveTuned
+    from vitascope.tuning.search import GridSearch
+
+__all__ = ["animate"]
+
+_Many = Parameter(negative="", consume_multiple=False)
+_Switch = Parameter(negative="")
+_DEFAULT_FILE = Path("live.yaml")
+
+
+def animate(
+    *,
+    image: Path = Path("examples/astronaut.jpg"),
+    driver: Path = Path("examples/talk.motion"),
+    duration: float = 60.0,
+    auto_tune: Annotated[bool, _Switch] = False,
+    save_config: Annotated[Path | None, Parameter(alias="-o", metavar="FILE")] = None,
+    profile: str | None = None,
+    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
+    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    json: Annotated[bool, _Switch] = False,
+) -> None:
+    """Let a portrait follow a driver that never ends, with nothing shown: how fast is this machine?
+
+    With --auto-tune, find the settings with which it reaches performance.target_fps within
+    performance.max_latency_ms, giving up as little as possible, and write them to a file for animate -c.
+
+    Args:
+        image: The portrait.
+        driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone;
+            with --auto-tune a film is made of it, which the tracker follows).
+        duration: Seconds of measuring, all trials of --auto-tune together.
+        auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator.
+        save_config: Settings file that --auto-tune writes [default: live.yaml].
+        profile: Settings to begin with [default: balanced].
+        config: Settings file (YAML); several override one another in order. What it sets is not tuned.
+        set_: One setting as key=value, for example performance.target_fps=60; it is not tuned.
+        json: Print the report for machines.
+    """
+    if not 0 < duration < float("inf"):
+        raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
+    load_settings(profile=profile, files=config or (), assignments=set_ or ())  # errors before anything opens
+    if auto_tune:
+        file = save_config or _DEFAULT_FILE
+        if file.is_dir():
+            raise UsageError(f"--save-config: {file} is a folder, expected a file such as {_DEFAULT_FILE}")
+        _tune(image, driver, duration, file, profile, config or [], set_ or [], json=json)
+        return
+    if save_config is not None:
+        raise UsageError("--save-config goes with --auto-tune: without it no settings are found")
+    _measure(image, driver, duration, profile, config or [], set_ or [], json=json)
+
+
+def _measure(
+    image: Path,
+    driver: Path,
+    duration: float,
+    profile: str | None,
+    config: list[Path],
+    assignments: list[str],
+    *,
+    json: bool,
+) -> None:
+    from vitascope.observe.keys import PressedKeys, holding_interrupts
+
+    with holding_interrupts():
+        from vitascope.animation.examples import find_example
+        from vitascope.animation.live.measure import measure_live
+        from vitascope.animation.live.report import summarise_live
+        from vitascope.models.store import ModelStore
+
+    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    with PressedKeys() as keys:
+        report = measure_live(
+            find_example(image),
+            find_example(driver),
+            loaded=load_settings(profile=profile, files=config, assignments=assignments),
+            store=ModelStore(vitascope_home()),
+            seconds=duration,
+            on_session=lambda session: keys.hand_to(session.controls.press, at_interrupt=session.stop),
+            on_message=screen.print,
+        )
+    if json:
+        page.print_json(data=report.to_dict())
+    else:
+        page.print("\n".join(summarise_live(report)))
+
+
+def _tune(
+    image: Path,
+    driver: Path,
+    duration: float,
+    file: Path,
+    profile: str | None,
+    config: list[Path],
+    assignments: list[str],
+    *,
+    json: bool,
+) -> None:
+    from vitascope.observe.keys import holding_interrupts
+
+    with holding_interrupts():
+        from vitascope.animation.examples import find_example
+        from vitascope.models.store import ModelStore
+        from vitascope.tuning.history import append_history
+        from vitascope.tuning.live_tuner import LiveTuner
+        from vitascope.tuning.settings_source import SettingsSource
+        from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
+
+    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    def tell(search: GridSearch, trial: Trial) -> None:
+        if not json:
+            screen.print(_told(search, trial))
+
+    source = SettingsSource(profile=profile, files=tuple(config), assignments=tuple(assignments))
+    subject = f"{image} and {driver}"
+    with TemporaryDirectory(prefix="vitascope-") as folder:
+        tuned = LiveTuner(
+            source,
+            find_example(image),
+            find_example(driver),
+            store=ModelStore(vitascope_home()),
+            folder=Path(folder),
+            seconds=duration,
+            command=f"vitascope bench animate --image {image} --auto-tune",
+            told=tell,
+        ).tune()
+    when = datetime.now().astimezone()
+    write_tuned(file, tuned_text(tuned, source, subject=subject, when=when))
+    history = append_history(tuned, subject=subject, when=when, file=file)
+    if json:
+        json_module.dump(_plain(tuned, file), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return
+    page = Console(highlight=False, markup=False, soft_wrap=True)
+    for effect in tuned.search.effects:
+        if effect.key in tuned.values:
+            page.print(f"{effect.key}: {tuned.values[effect.key]}")
+            page.print(f"  {reason(effect, unit=tuned.score_unit)}")
+    if not tuned.values:
+        page.print("nothing was better than the settings as they are")
+    page.print(tuned.change_in_words())
+    if tuned.unreachable is not None:
+        page.print(f"not reached: {tuned.unreachable}")
+    page.print(
+        f"{len(tuned.search.trials)} trials in {tuned.search.grid_size} combinations; why no more: {tuned.search.ended}"
+    )
+    page.print(f"written: {file}; use it with: vitascope animate {image} --driver 0 --sink window -c {file}")
+    page.print(f"history: {history}")
+
+
+def _told(search: GridSearch, trial: Trial) -> str:
+    """One trial in one line."""
+    values = ", ".join(
+        f"{key.rpartition('.')[2]}={value}" for key, value in search.values(trial.cell).items()
+    )
+    measured = trial.measured
+    outcome = measured.failure or (
+        f"{measured.figures['fps']:.1f} fps, {measured.figures['latency_ms']:.0f} ms: {measured.score:.0f} %"
+    )
+    return f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})"
+
+
+def _plain(tuned: LiveTuned, file: Path) -> dict[str, object]:
+    before, after = tuned.figures()
+    return {
+        "change": dict(tuned.values),
+        "before": dict(before),
+        "after": dict(after),
+        "target_fps": tuned.target.fps,
+        "max_latency_ms": tuned.target.max_latency_ms,
+        "unreachable": tuned.unreachable,
+        "trials": [
+            {
+                "values": _values(tuned, trial),
+                "score": trial.measured.score,
+                **trial.measured.figures,
+                "failure": trial.measured.failure,
+                "why": trial.why,
+            }
+            for trial in tuned.search.trials
+        ],
+        "combinations": tuned.search.grid_size,
+        "ended": tuned.search.ended,
+        "file": str(file),
+    }
+
+
+def _values(tuned: LiveTuned, trial: Trial) -> dict[str, object]:
+    return {knob.key: knob.values[place] for knob, place in zip(tuned.knobs, trial.cell, strict=True)}

@@ -1,0 +1,154 @@
+"""Event files that TensorBoard reads, written without it.
+
+A file is a row of TFRecords (https://www.tensorflow.org/tutorials/load_data/tfrecord): the length, a masked CRC-32C
+of it, the payload, a masked CRC-32C of that. Each payload is one ``Event`` of TensorBoard's event.proto, in the wire
+format of protocol buffers (https://protobuf.dev/programming-guides/encoding/).
+
+The packages that write such files cost more than they save here: PyTorch's own writer needs all of ``tensorboard`` (a
+web server and gRPC), and ``tensorboardX``, small by itself, imports PyTorch wherever that is installed, which takes
+seconds before a job begins, and writes through a queue for processes whose thread outlives it. Scalars need two
+messages with six fields, and a checksum; a test reads the files back with TensorBoard's own reader.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Mapping
+from functools import cache
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from vitascope.errors import OutputError
+
+__all__ = ["EventFile", "crc32c", "run_folder"]
+
+_FILE_VERSION = "brain.Event:2"
+_CASTAGNOLI = 0x82F63B78
+"""The polynomial of CRC-32C with its bits reversed: RFC 3720, appendix B.4."""
+_MASK = 0xA282EAD8
+_DOUBLE, _TEXT, _FLOAT, _VARINT = 1, 2, 5, 0
+"""Wire types."""
+
+
+class EventFile:
+    """One event file, open. A context manager; what was written is on disk after each call.
+
+    Args:
+        folder: Made where it is missing; TensorBoard calls it a run.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        began = time.time()
+        self.path = folder / f"events.out.tfevents.{began:.0f}.vitascope.{os.getpid()}"
+        """TensorBoard looks for ``tfevents`` in the name."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = self.path.open("wb")
+        except OSError as error:
+            raise self._failed(error) from error
+        self._write(_number(1, began) + _field(3, _FILE_VERSION.encode()))
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that closes the file."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing is left to write."""
+        self._file.close()
+
+    def add(self, scalars: Mapping[str, float], *, step: int, wall_seconds: float) -> None:
+        """Write values of one moment.
+
+        Args:
+            scalars: By tag; TensorBoard groups tags by what stands before the first ``/``. Kept as float32.
+            step: Place on the axis of steps.
+            wall_seconds: Seconds since 1970, UTC.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        summary = b"".join(
+            _field(1, _field(1, tag.encode()) + _single(2, value)) for tag, value in scalars.items()
+        )
+        self._write(_number(1, wall_seconds) + _key(2, _VARINT) + _varint(step) + _field(5, summary))
+
+    def _write(self, event: bytes) -> None:
+        length = struct.pack("<Q", len(event))
+        try:
+            self._file.write(length + _masked_crc(length) + event + _masked_crc(event))
+            self._file.flush()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(f"{self.path}: cannot be written: {error.strerror or error}")
+
+
+def run_folder(folder: Path) -> Path:
+    """A folder for one run inside a folder of runs, named after the time of day; no such folder is there yet."""
+    name = time.strftime("%Y%m%d-%H%M%S")
+    candidates = (folder / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(path for path in candidates if not path.exists())
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli) as in RFC 3720."""
+    table, crc = _crc_table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = (crc >> 1) ^ (_CASTAGNOLI if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    """Rotated and shifted, because a checksum of data that holds checksums is a bad one."""
+    crc = crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF)
+
+
+def _key(number: int, wire_type: int) -> bytes:
+    return _varint(number << 3 | wire_type)
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits in each byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _number(number: int, value: float) -> bytes:
+    return _key(number, _DOUBLE) + struct.pack("<d", value)
+
+
+def _single(number: int, value: float) -> bytes:
+    return _key(number, _FLOAT) + struct.pack("<f", value)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return _key(number, _TEXT) + _varint(len(payload)) + payload

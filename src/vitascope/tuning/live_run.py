@@ -1,0 +1,169 @@
+"""One live animation on a thread of its own, while the program does something else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vitascope.animation.examples import find_example
+from vitascope.animation.live.report import LiveReport
+from vitascope.animation.live.run import animate_live
+from vitascope.animation.live.session import LiveSession
+from vitascope.config import LoadedSettings
+from vitascope.errors import UsageError, VitascopeError
+from vitascope.media.camera import is_camera
+from vitascope.models.store import ModelStore
+
+__all__ = ["LiveRun"]
+
+
+class LiveRun:
+    """Runs at most one live animation at a time. A context manager; leaving it stops the animation.
+
+    Args:
+        store: Where the tracker's model lies, or is fetched to.
+        on_message: Told, from any thread, in one line, what should be known at once.
+        on_report: Told a report when one was asked for.
+        on_end: Told that an animation ended.
+        on_session: Given each session before it runs.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        *,
+        on_message: Callable[[str], object],
+        on_report: Callable[[LiveReport], object],
+        on_end: Callable[[LiveRun], object],
+        on_session: Callable[[LiveSession], object] | None = None,
+    ) -> None:
+        self._store = store
+        self._on_message, self._on_report, self._on_end = on_message, on_report, on_end
+        self._on_session = on_session
+        self._lock = threading.Lock()
+        self._session: LiveSession | None = None
+        self._is_unwanted = False
+        self._thread: threading.Thread | None = None
+        self.report: LiveReport | None = None
+        """Of the last one that ended as it should."""
+        self.error: VitascopeError | None = None
+        """Why the last one failed."""
+
+    @property
+    def is_running(self) -> bool:
+        """True from ``start`` until it ended."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(
+        self,
+        portrait: Path,
+        driver: str,
+        sinks: Sequence[str],
+        *,
+        loaded: LoadedSettings,
+        record: Path | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Begin to animate; returns at once. Arguments as of ``animate_live``.
+
+        Raises:
+            UsageError: One runs already.
+        """
+        if self.is_running:
+            raise UsageError("a live animation runs already; stop live ends it")
+        self.report, self.error, self._is_unwanted = None, None, False
+        self._thread = threading.Thread(
+            target=self._work,
+            args=(portrait, driver, list(sinks), loaded, record, seconds),
+            name="vitascope-live",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def press(self, key: str) -> bool:
+        """Do what a key of ``animate`` does; False when it stands for nothing.
+
+        Raises:
+            UsageError: No animation runs.
+        """
+        return self.running_session().controls.press(key)
+
+    def running_session(self) -> LiveSession:
+        """The session that runs.
+
+        Raises:
+            UsageError: None does, or it is not open yet.
+        """
+        session = self._session
+        if not self.is_running:
+            raise UsageError("no live animation runs; animate starts one")
+        if session is None:
+            raise UsageError("the live animation is not open yet; try again")
+        return session
+
+    def stop(self) -> None:
+        """End the animation as the key Q does; returns at once."""
+        with self._lock:
+            self._is_unwanted = True
+            if self._session is not None:
+                self._session.stop()
+
+    def wait(self, *, timeout_seconds: float) -> bool:
+        """Wait until no animation runs; False when that takes longer."""
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+        return not self.is_running
+
+    def _work(
+        self,
+        portrait: Path,
+        driver: str,
+        sinks: list[str],
+        loaded: LoadedSettings,
+        record: Path | None,
+        seconds: float | None,
+    ) -> None:
+        try:
+            self.report = animate_live(
+                find_example(portrait),
+                driver if is_camera(driver) else str(find_example(Path(driver))),
+                sinks,
+                loaded=loaded,
+                store=self._store,
+                record=record,
+                seconds=seconds,
+                on_session=self._begin,
+                on_report=self._on_report,
+                on_message=self._on_message,
+            )
+        except VitascopeError as failure:
+            self.error = failure
+        except Exception as failure:  # a fault of ours ends this animation, not the prompt
+            self.error = VitascopeError(f"{type(failure).__name__}: {failure}")
+            self.error.__cause__ = failure
+        finally:
+            self._session = None
+        self._on_end(self)
+
+    def _begin(self, session: LiveSession) -> None:
+        if self._on_session is not None:
+            self._on_session(session)
+        with self._lock:
+            self._session = session
+            if self._is_unwanted:  # stopped while it was opened
+                session.stop()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop what runs, and wait for it."""
+        self.stop()
+        while not self.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
+            pass

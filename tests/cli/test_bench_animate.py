@@ -1,0 +1,101 @@
+"""``vitascope bench animate --auto-tune`` as it is typed, with a machine of known speed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vitascope.animation.live import measure
+from vitascope.cli import main
+from vitascope.config import load_settings
+from vitascope.gpu.latency import LatencyHistogram
+from vitascope.tuning import live_tuner
+
+PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path, face_model):
+    """Run a command line in an empty folder; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    monkeypatch.setattr("vitascope.tuning.history.vitascope_home", lambda: tmp_path / "home")
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["bench", "animate", "--image", str(PORTRAIT), *map(str, words)])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return runner
+
+
+@pytest.fixture
+def slow_above_300(monkeypatch):
+    """Real runs, whose speed is then said to be 10 fps for larger pictures and what was asked for for smaller ones."""
+    runs = []
+
+    def measured(portrait, driver, *, loaded, **words):
+        words["seconds"] = 0.1
+        report = measure.measure_live(portrait, driver, loaded=loaded, **words)
+        runs.append(report)
+        latency = LatencyHistogram()
+        latency.add(0.01)
+        fps = 10.0 if max(report.size) > 300 else loaded.settings.performance.target_fps
+        return replace(
+            report, seconds=100.0, shown=int(fps * 100), latency=LatencyHistogram.summary([latency])
+        )
+
+    monkeypatch.setattr(live_tuner, "measure_live", measured)
+    monkeypatch.setattr(live_tuner, "_COMPARISONS", 1)
+    monkeypatch.setattr(live_tuner, "_FILM_SECONDS", 0.4)
+    return runs
+
+
+HELD = ("--set", "tracking.refine_landmarks=true", "--set", "performance.frame_skip_enabled=false")
+HELD = (*HELD, "--set", "performance.frame_skip_threshold=0.9", "--set", "animation.calibrate=false")
+
+
+def test_the_settings_that_are_found_are_those_of_the_next_run(run, slow_above_300, tmp_path):
+    code, out, err = run("--auto-tune", "--duration", 6, "--set", "performance.target_fps=30", *HELD)
+    assert code == 0
+    assert "1/4 max_side=3840: 10.0 fps" in err
+    assert "animation.max_side: 256" in out
+    assert "10.0 -> 30.0 fps of 30" in out
+    assert "written: live.yaml; use it with: vitascope animate" in out
+    assert "not reached" not in out
+    assert load_settings(files=[tmp_path / "live.yaml"]).settings.animation.max_side == 256
+    assert max(slow_above_300[-1].size) == 256
+    assert all(report.lost == 0 for report in slow_above_300), "the film that was made has a face"
+
+
+def test_for_machines(run, slow_above_300, tmp_path):
+    words = ("--auto-tune", "--duration", "6", "--set", "performance.target_fps=80", *HELD)
+    code, out, err = run(*words, "--json", "-o", "mine.yaml")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["change"] == {"animation.max_side": 256}
+    assert told["trials"][0]["values"] == {"animation.max_side": 3840}
+    assert told["file"] == "mine.yaml"
+    assert told["after"]["fps"] == 80
+    assert (tmp_path / "mine.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--auto-tune", "--duration", "3"], "needs 6 seconds of measuring"),
+        (["--auto-tune", "-o", "."], "is a folder"),
+        (["--save-config", "a.yaml"], "goes with --auto-tune"),
+        (["--auto-tune", "--set", "animation.max_side=no"], "animation.max_side"),
+    ],
+)
+def test_wishes_that_cannot_be_met(run, words, says, tmp_path):
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert says in err and err.count("\n") == 1
+    assert not list(tmp_path.glob("*.yaml"))

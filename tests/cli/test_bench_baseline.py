@@ -1,0 +1,85 @@
+"""A small suite is run, explained, kept as a baseline, and compared with: the whole way of ``make bench``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vitascope.cli import main
+from vitascope.tuning import suite
+from vitascope.tuning.baselines import load_baselines
+from vitascope.tuning.cell_measurement import Rounds
+from vitascope.tuning.comparison import compare
+from vitascope.tuning.results import ResultsFile, Row, load_results
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    return end.value.code
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
+    monkeypatch.setattr(suite, "_QUICK_FRAMES", 8)
+    monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
+
+
+def with_rates(path, rates):
+    """The run on disk, as a steady machine would have measured it."""
+    results = load_results(path)
+    row = Row.of("throughput", "frames/s", rates)
+    cells = tuple(
+        replace(cell, rows=(row, *(other for other in cell.rows if other.name != "throughput")))
+        for cell in results.measured
+    )
+    ResultsFile(path, replace(results, cells=cells))
+
+
+def test_run_analyze_baseline_compare(small, tmp_path, capsys):
+    results, baselines = tmp_path / "out" / "benchmark_results.json", tmp_path / "baseline.json"
+    assert run("bench", "run", "--quick", "--only", "batch", "--output-dir", results.parent) == 0
+    assert run("bench", "analyze", results) == 0
+    assert (results.parent / "benchmark_report.html").read_text().startswith("<!")
+    with_rates(results, [100.0, 100.5, 99.5])
+    capsys.readouterr()
+    assert run("bench", "baseline", results, baselines) == 0
+    assert "added the baseline of " in capsys.readouterr().out
+    assert run("bench", "compare", baselines, results) == 0
+    assert "no regression" in capsys.readouterr().out
+    with_rates(results, [89.0, 89.4, 88.6])
+    assert run("bench", "compare", baselines, results) == 1
+    assert "regression: all cells together: 12.4% more time" in capsys.readouterr().out
+    assert run("bench", "baseline", results, baselines) == 0
+    assert "replaced the baseline of " in capsys.readouterr().out
+    assert run("bench", "compare", baselines, results) == 0
+
+
+def test_another_class_of_machine(small, tmp_path, capsys):
+    results, baselines = tmp_path / "out" / "benchmark_results.json", tmp_path / "baseline.json"
+    assert run("bench", "run", "--quick", "--only", "precision", "--output-dir", results.parent) == 0
+    assert run("bench", "baseline", results, baselines) == 0
+    document = json.loads(baselines.read_text())
+    document["runs"][0]["machine"]["processor"] = "Abacus 9000"
+    baselines.write_text(json.dumps(document))
+    capsys.readouterr()
+    assert run("bench", "compare", baselines, results) == 2, "make bench takes this code for no baseline"
+    (complaint,) = capsys.readouterr().err.strip().splitlines()
+    assert "no baseline for this class of machine" in complaint
+    assert "only for no GPU; Abacus 9000" in complaint
+    assert f"vitascope bench baseline RESULTS {baselines}" in complaint
+    assert run("bench", "compare", tmp_path / "missing.json", results) == 3
+
+
+def test_make_bench_does_the_same():
+    text = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    assert "bench compare benchmarks/baseline.json results/benchmark_results.json || [ $$? -eq 2 ]" in text
+    assert "bench baseline results/benchmark_results.json benchmarks/baseline.json" in text
+    for kept in load_baselines(CHECKOUT / "benchmarks" / "baseline.json"):
+        assert not compare(kept, kept).is_regression

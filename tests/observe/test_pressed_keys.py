@@ -1,0 +1,166 @@
+"""Keys from a terminal, and Ctrl-C, whichever thread the system hands it to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.stages import Sink, Source
+from vitascope.observe import keys as keys_module
+from vitascope.observe.keys import PressedKeys, holding_interrupts
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has neither terminals nor these signals"
+)
+
+
+@pytest.fixture(autouse=True)
+def handler_is_given_back():
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not [thread for thread in threading.enumerate() if thread.name == "vitascope-keys"]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of our own as standard input; gives its other end."""
+    ours, theirs = os.openpty()
+    stdin = SimpleNamespace(fileno=lambda: theirs, isatty=lambda: True)
+    monkeypatch.setattr(keys_module.sys, "stdin", stdin)
+    ends = {"ours": ours, "theirs": theirs}
+    yield ends
+    for end in ends.values():
+        os.close(end)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_keys_come_one_by_one_and_the_terminal_is_given_back(terminal):
+    import termios
+
+    def waits_for_lines():
+        return bool(termios.tcgetattr(terminal["theirs"])[3] & termios.ICANON)
+
+    assert waits_for_lines()
+    pressed = []
+    with PressedKeys() as keys:
+        keys.hand_to(pressed.append, at_interrupt=lambda: None)
+        assert keys.are_read and not waits_for_lines()
+        os.write(terminal["ours"], b"mQ")
+        wait_until(lambda: pressed == ["m", "Q"])
+    assert waits_for_lines() and not keys.are_read
+
+
+def test_a_terminal_that_goes_away_ends_the_keys_and_nothing_else(terminal):
+    pressed = []
+    with PressedKeys() as keys:
+        keys.hand_to(pressed.append, at_interrupt=lambda: None)
+        os.close(terminal.pop("ours"))
+        wait_until(lambda: not keys.are_read)
+    assert pressed == []
+
+
+def test_in_the_background_the_terminal_is_left_alone(terminal, monkeypatch):
+    # Whoever changes the terminal's settings there is stopped by the system until somebody types `fg`.
+    monkeypatch.setattr(keys_module.os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
+    with PressedKeys() as keys:
+        keys.hand_to(lambda _: None, at_interrupt=lambda: None)
+        assert not keys.are_read
+
+
+def test_a_program_sent_to_the_background_reads_nothing(terminal, monkeypatch):
+    group = [os.getpgrp()]
+    monkeypatch.setattr(keys_module.os, "tcgetpgrp", lambda _: group[0])
+    pressed = []
+    with PressedKeys() as keys:
+        keys.hand_to(pressed.append, at_interrupt=lambda: None)
+        group[0] += 1
+        time.sleep(0.25)
+        os.write(terminal["ours"], b"x")
+        time.sleep(0.25)
+        assert pressed == []
+        group[0] -= 1
+        wait_until(lambda: pressed == ["x"])
+
+
+@pytest.mark.parametrize("taker", ["main", "another"])
+def test_a_run_ends_whichever_thread_takes_the_interrupt(taker):
+    """The system prefers the main thread, but may give a signal to any; only the main thread's wait is cut short."""
+    is_over = threading.Event()
+    sleeping = threading.Thread(target=is_over.wait, args=(20,), daemon=True)
+    sleeping.start()
+    taking = threading.main_thread() if taker == "main" else sleeping
+
+    def pictures():
+        while not is_over.wait(0.01):
+            yield 1
+
+    pipeline = Pipeline([Source("pictures", pictures()), Sink("nowhere", lambda _: None)])
+
+    def interrupt():
+        time.sleep(0.3)
+        signal.pthread_kill(taking.ident, signal.SIGINT)
+        if not is_over.wait(10):  # else the test would never end
+            failed.append(True)
+            is_over.set()
+
+    failed = []
+    interrupting = threading.Thread(target=interrupt)
+    with PressedKeys() as keys:
+        keys.hand_to(lambda _: None, at_interrupt=is_over.set)
+        interrupting.start()
+        pipeline.run()
+    interrupting.join()
+    sleeping.join()
+    assert not failed
+
+
+def test_the_second_interrupt_interrupts():
+    called = []
+    with PressedKeys() as keys:
+        keys.hand_to(lambda _: None, at_interrupt=lambda: called.append(1))
+        signal.raise_signal(signal.SIGINT)
+        assert called == [1]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert called == [1]
+
+
+def test_an_interrupt_waits_for_the_end_of_an_import():
+    steps = []
+    with pytest.raises(KeyboardInterrupt), holding_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        steps.append("imported")
+    assert steps == ["imported"]
+
+
+def test_what_fails_meanwhile_is_raised():
+    with pytest.raises(ImportError), holding_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        raise ImportError("no such module")
+
+
+def test_other_threads_have_no_interrupts_to_hold():
+    done = []
+
+    def work():
+        with holding_interrupts():
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]

@@ -1,0 +1,68 @@
+"""The live line: what it shows on a terminal, and that a log file never sees it."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.stages import Sink, Source
+from vitascope.observe.progress import JobProgress
+
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture
+def screen() -> io.StringIO:
+    return io.StringIO()
+
+
+def terminal(screen: io.StringIO) -> Console:
+    return Console(file=screen, force_terminal=True, width=160)
+
+
+def drawing() -> bool:
+    return any(thread.name == "vitascope-progress" for thread in threading.enumerate())
+
+
+def finished_job() -> Pipeline:
+    pipeline = Pipeline([Source("decode", range(7)), Sink("encode", int)])
+    pipeline.run()
+    return pipeline
+
+
+def test_a_job_shows_frames_speed_and_stages(screen: io.StringIO) -> None:
+    with JobProgress(terminal(screen)) as progress:
+        assert drawing()
+        progress.show("in.mp4", finished_job(), frame_count=9)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "7/9" not in screen.getvalue():
+            assert time.monotonic() < deadline, screen.getvalue()
+            time.sleep(0.01)
+    line = screen.getvalue()
+    assert "in.mp4" in line
+    assert " fps" in line
+    assert "encode" in line
+    assert not drawing()
+
+
+def test_a_download_shows_megabytes_and_no_frames(screen: io.StringIO) -> None:
+    with JobProgress(terminal(screen)) as progress:
+        progress.fetched("rvm", 3_000_000, 14_900_000)
+        assert "fetching rvm (MB)" in screen.getvalue()
+        assert "3/14" in screen.getvalue()
+        progress.fetched("rvm", 14_900_000, 14_900_000)
+    assert "fps" not in screen.getvalue()
+
+
+@pytest.mark.parametrize("console", [Console, lambda file: Console(file=file, force_terminal=True)])
+def test_a_log_file_and_a_quiet_run_see_nothing(screen: io.StringIO, console) -> None:
+    with JobProgress(console(file=screen), visible=console is Console) as progress:
+        progress.fetched("rvm", 3_000_000, 14_900_000)
+        progress.show("in.mp4", finished_job(), frame_count=7)
+        assert not drawing()
+    assert screen.getvalue() == ""
