@@ -86,12 +86,15 @@ def test_the_loop_of_the_guide():
         assert result.metadata["total_latency"] >= result.metadata["stages"]["postprocess"]
     stats = pipeline.get_stats()
     assert stats.fps > 0
-    assert stats.bottleneck_stage in ("submit", "decode", "preprocess", "infer", "postprocess", "deliver")
+    assert list(stats.stages) == [
+        "submit", "decode", "preprocess", "gather", "infer", "postprocess", "deliver",
+    ]  # fmt: skip
+    assert stats.bottleneck_stage in stats.stages
     assert stats.bottleneck
     assert (stats.submitted, stats.delivered, stats.results_waiting) == (30, 30, 0)
     assert stats.stages["infer"].items == 30
     assert stats.latency.count == 30
-    assert len(stats.queues) == 7
+    assert len(stats.queues) == 8
     assert stats.gpu_busy is None
 
 
@@ -304,9 +307,9 @@ def test_queue_size_bounds_what_waits():
             watched(lambda: list(pipeline.results()))
         return count
 
-    # Before submit, decode and preprocess, one in each hand, and one between submit and decode.
-    assert submitted_before_it_is_full(1) == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
-    assert submitted_before_it_is_full(5) == 5 + 1 + 1 + 1 + 5 + 1 + 5 + 1
+    # Before submit, decode, preprocess and gather, one in each hand; and one call that waits for the network.
+    assert submitted_before_it_is_full(1) == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
+    assert submitted_before_it_is_full(5) == 1 + 1 + 5 + 1 + 5 + 1 + 5 + 1 + 1 + 1
 
 
 def test_results_that_nobody_takes_hold_submissions_back_and_say_so():

@@ -1,18 +1,18 @@
-"""Frames on their way through an ``AsyncPipeline``, and the calls of its network."""
+"""Frames on their way through an ``AsyncPipeline``, one by one and then in the batches of the network's calls."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from threading import Lock
 from typing import Any
 
+from vitascope.gpu.async_host import HostCall
 from vitascope.gpu.batching.lanes import Origin
 from vitascope.gpu.interchange import ArrayKind
 from vitascope.gpu.queues import nbytes_of
 
-__all__ = ["Call", "Calls", "Job"]
+__all__ = ["Call", "Job", "names_of"]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +33,8 @@ class Job:
     """The network's input without its batch axis."""
     ready: Any = None
     """``cupy.cuda.Event`` behind it; None on a CPU."""
+    call: Call | None = None
+    """The call that it shares, from the network's answer until that is taken apart."""
     data: Any = None
     """The network's answer, then what becomes of it."""
     batch_size: int = 0
@@ -47,77 +49,31 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A call of the network that was begun."""
+    """One call of the network that was launched, and its frames."""
 
     jobs: Sequence[Job]
-    wait: Callable[[], object]
-    """Returns when the answers are there."""
-    begun_at: float
+    label: str
+    """The frames, as messages call them."""
+    rows: int = 0
+    """Of the batch; what is more than frames only fills it up."""
+    on_host: HostCall | None = None
+    """The call on a CPU."""
+    started: Any = None
+    """``cupy.cuda.Event`` with a timer before the network; None on a CPU."""
+    ended: Any = None
+    """The one behind it."""
+    output: Any = None
+    """What the network gave for all of them, on a GPU perhaps before it is computed; until it is taken apart."""
+    lock: Lock = field(default_factory=Lock)
+    """Held by whoever takes the answer apart, where several threads may want to."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps alive."""
+        return sum(job.nbytes for job in self.jobs)
 
 
-class Calls:
-    """A ``TimedGrouper``: gathers frames into calls, and hands them on when their answers are there.
-
-    On a GPU one call runs while the frames of the next are gathered and its work is given to the stream, so the GPU
-    does not wait for the host in between.
-
-    Args:
-        begin: Begins a call.
-        size: Most frames of a call.
-        timeout_seconds: How long the first frame of a call waits for others.
-        ahead: Calls that may go on while another is gathered: 1 on a GPU, 0 where ``begin`` returns with the answers.
-    """
-
-    def __init__(
-        self, begin: Callable[[Sequence[Job]], Call], *, size: int, timeout_seconds: float, ahead: int
-    ) -> None:
-        self._begin = begin
-        self._size = size
-        self._timeout_seconds = timeout_seconds
-        self._ahead = ahead
-        self._gathered: list[Job] = []
-        self._deadline = 0.0
-        self._going: deque[Call] = deque()
-
-    def accumulate(self, job: Job, /) -> Iterable[Job]:
-        """Take a frame; those whose answers are there when a call was begun."""
-        if not self._gathered:
-            self._deadline = perf_counter() + self._timeout_seconds
-        self._gathered.append(job)
-        return self._begin_call() if len(self._gathered) == self._size else ()
-
-    def due_seconds(self) -> float | None:
-        """How long to wait for another frame."""
-        if self._going:
-            return 0.0  # its answers are to go on, unless there is a frame to begin another call with
-        return max(self._deadline - perf_counter(), 0.0) if self._gathered else None
-
-    def lapse(self) -> Iterable[Job]:
-        """No frame came: begin with what there is when that has waited long enough, else finish the oldest call."""
-        if self._gathered and perf_counter() >= self._deadline:
-            return self._begin_call()
-        return self._finish_oldest() if self._going else ()
-
-    def flush(self) -> Iterable[Job]:
-        """The last frames."""
-        if self._gathered:
-            yield from self._begin_call()
-        while self._going:
-            yield from self._finish_oldest()
-
-    def _begin_call(self) -> Iterable[Job]:
-        jobs, self._gathered = self._gathered, []
-        self._going.append(self._begin(jobs))
-        while len(self._going) > self._ahead:
-            yield from self._finish_oldest()
-
-    def _finish_oldest(self) -> Iterable[Job]:
-        call = self._going.popleft()
-        call.wait()
-        spent = perf_counter() - call.begun_at
-        for job in call.jobs:
-            job.seconds["infer"] = spent
-            job.batch_size = len(call.jobs)
-            # Only now: until here the GPU may have been reading it.
-            job.prepared = job.ready = None
-        return call.jobs
+def names_of(jobs: Sequence[Job]) -> str:
+    """Frames, as messages call them."""
+    names = ", ".join(str(job.frame_id) for job in jobs)
+    return f"frame {names}" if len(jobs) == 1 else f"frames {names}"

@@ -38,10 +38,18 @@ class AsyncConfig:
     """Most frames that wait before each stage, and most results that wait to be taken; also bounded in bytes."""
     timeout_ms: float = 10.0
     """Milliseconds after which a batch runs although it is not full; 0 takes what is there."""
+    cuda_graphs: bool = True
+    """Record a torch module as CUDA graphs, one for each of the batch sizes 1, 2, 4 … up to ``batch_size``; smaller
+    batches are filled up. False runs it operation by operation, as a module that waits for the GPU in between needs it.
+    Without meaning for engines and callables, and on a CPU."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        if not isinstance(self.cuda_graphs, bool):
+            raise ConfigError(f"cuda_graphs is {self.cuda_graphs!r}, expected True or False")
         for item in fields(self):
+            if item.name == "cuda_graphs":
+                continue
             value, least = getattr(self, item.name), 0 if item.name == "timeout_ms" else 1
             most = _MOST.get(item.name, _MOST_THREADS)
             wanted = (int,) if least else (int, float)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -11,21 +12,22 @@ import numpy as np
 from vitascope.device import Device, select_device
 from vitascope.errors import ConfigError, DeviceError, EngineError, VitascopeError
 from vitascope.gpu.batching.batch_arrays import split, stack
+from vitascope.gpu.batching.requests import BatchConfig
 from vitascope.gpu.engines.gpu_arrays import failure
-from vitascope.gpu.interchange import to_kind
 
 __all__ = ["BatchModel", "open_model"]
 
 
 class BatchModel:
-    """Calls a network with stacked pictures and takes its answer apart.
+    """Stacks pictures, calls a network with them, and takes its answer apart.
 
     Args:
         call: Takes a batch, NumPy on a CPU and CuPy on a GPU, and gives arrays with as many rows.
         device: Where it computes.
         dtype: Element type of what it takes.
         size: (height, width) that it insists on, or None.
-        rows: Batch size that it insists on, or None.
+        rows_for: Rows of the batch that carries so many pictures; what is missing are copies of the last.
+        close: Frees what the network has of ours.
     """
 
     def __init__(
@@ -35,33 +37,65 @@ class BatchModel:
         *,
         dtype: Literal["float32", "float16"] = "float32",
         size: tuple[int, int] | None = None,
-        rows: int | None = None,
+        rows_for: Callable[[int], int] = int,
+        close: Callable[[], object] | None = None,
     ) -> None:
         self.device = device
         self.dtype = dtype
         self.size = size
-        self.rows = rows
         self._call = call
+        self._rows_for = rows_for
+        self._close = close
 
-    def __call__(self, pictures: Sequence[Any], *, label: str) -> list[Any]:
-        """The network's answer for each picture.
+    def gather(self, pictures: Sequence[Any], *, label: str) -> tuple[Any, int]:
+        """One batch of pictures, and its rows.
 
         Args:
             pictures: Arrays of one shape, without the batch's axis.
             label: What messages call them.
 
         Raises:
-            EngineError: The network failed, or gave another number of rows.
+            EngineError: They are not of one shape.
             DeviceMemoryError: The GPU has too little memory.
         """
-        rows = self.rows or len(pictures)
+        rows = self._rows_for(len(pictures))
         shapes = {tuple(picture.shape) for picture in pictures}
         if len(shapes) > 1:
             raise EngineError(
                 f"{label}: pictures of shapes {sorted(shapes)} cannot share a batch; set a target_size"
             )
+        with self._told(label):
+            return stack(pictures, rows=rows), rows
+
+    def compute(self, batch: Any, *, label: str) -> Any:
+        """The network's answer, with the batch's rows.
+
+        Raises:
+            EngineError: The network failed.
+            DeviceMemoryError: The GPU has too little memory.
+        """
+        with self._told(label):
+            return self._call(batch)
+
+    def take_apart(self, output: Any, *, rows: int, count: int, label: str) -> list[Any]:
+        """The answer for each of ``count`` pictures.
+
+        Raises:
+            EngineError: The network gave another number of rows.
+        """
+        with self._told(label):
+            return split(output, rows=rows, count=count)
+
+    def close(self) -> None:
+        """Free what the network has of ours; idempotent."""
+        if self._close is not None:
+            self._close()
+
+    @contextmanager
+    def _told(self, label: str) -> Iterator[None]:
+        """Errors name the frames."""
         try:
-            return split(self._call(stack(pictures, rows=rows)), rows=rows, count=len(pictures))
+            yield
         except VitascopeError as error:
             error.add_note(label)
             raise
@@ -71,7 +105,12 @@ class BatchModel:
 
 
 def open_model(
-    model: Any, *, device: Literal["auto", "cuda", "cpu"], device_id: int, batch_size: int
+    model: Any,
+    *,
+    device: Literal["auto", "cuda", "cpu"],
+    device_id: int,
+    batch_size: int,
+    cuda_graphs: bool = True,
 ) -> BatchModel:
     """Find out what a network is, and where it computes.
 
@@ -81,6 +120,7 @@ def open_model(
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         device_id: Number of the GPU.
         batch_size: Most pictures of a call.
+        cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
 
     Raises:
         DeviceError: The device cannot be had, or is not the engine's.
@@ -90,7 +130,7 @@ def open_model(
     """
     torch = sys.modules.get("torch")  # whoever holds a module has imported it
     if torch is not None and isinstance(model, torch.nn.Module):
-        return _module(model, select_device(device, index=device_id))
+        return _module(model, select_device(device, index=device_id), batch_size, cuda_graphs=cuda_graphs)
     if hasattr(model, "spec") and hasattr(model, "run"):
         return _engine(model, device, device_id, batch_size)
     if callable(model):
@@ -98,33 +138,16 @@ def open_model(
     raise TypeError(f"a model is a torch module, an engine or a callable, not {type(model).__name__}")
 
 
-def _module(model: Any, device: Device) -> BatchModel:
-    import torch
+def _module(model: Any, device: Device, batch_size: int, *, cuda_graphs: bool) -> BatchModel:
+    # Imported here: it needs torch.
+    from vitascope.gpu.async_module import ModuleNetwork
 
-    place = torch.device("cuda", device.index) if device.kind == "cuda" else torch.device("cpu")
-    network = model.to(place).eval()
-    weight = next((tensor for tensor in network.parameters() if tensor.is_floating_point()), None)
-    dtype = torch.float32 if weight is None else weight.dtype
-    on_gpu = device.kind == "cuda"
-
-    def call(batch: Any) -> Any:
-        with torch.inference_mode():
-            return _without_bfloat16(network(to_kind(batch, "torch", on_gpu=on_gpu).to(dtype)))
-
-    return BatchModel(call, device, dtype="float16" if dtype == torch.float16 else "float32")
-
-
-def _without_bfloat16(output: Any) -> Any:
-    """NumPy and CuPy do not know bfloat16."""
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        return output.float() if output.dtype == torch.bfloat16 else output
-    if isinstance(output, dict):
-        return {name: _without_bfloat16(value) for name, value in output.items()}
-    if isinstance(output, tuple | list):
-        return tuple(_without_bfloat16(value) for value in output)
-    return output
+    network = ModuleNetwork(model, device, cuda_graphs=cuda_graphs)
+    rows_for: Callable[[int], int] = int
+    if cuda_graphs and device.kind == "cuda":  # one graph for each of a few sizes
+        buckets = tuple(2**n for n in range(batch_size.bit_length()) if 2**n < batch_size)
+        rows_for = BatchConfig(max_batch_size=batch_size, bucket_sizes=(*buckets, batch_size)).rows_for
+    return BatchModel(network, device, dtype=network.dtype, rows_for=rows_for, close=network.close)
 
 
 def _engine(
@@ -150,7 +173,7 @@ def _engine(
         select_device(spec.device, index=device_id),
         dtype="float16" if tensor.dtype == np.float16 else "float32",
         size=None if height is None or width is None else (height, width),
-        rows=rows,
+        rows_for=int if rows is None else lambda _: rows,
     )
 
 

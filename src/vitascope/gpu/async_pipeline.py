@@ -8,90 +8,48 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from vitascope.frames import Frame
-from vitascope.gpu.async_batches import Calls, Job
+from vitascope.gpu.async_batches import Job, names_of
 from vitascope.gpu.async_config import AsyncConfig
 from vitascope.gpu.async_model import open_model
+from vitascope.gpu.async_report import AsyncResult, AsyncStats
 from vitascope.gpu.async_stages import StageWork, Triple
 from vitascope.gpu.batching.lanes import origin_of
-from vitascope.gpu.latency import Latency, LatencyHistogram
+from vitascope.gpu.latency import LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.pipeline_report import PipelineReport, StageReport
+from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.queues import (
     BoundedQueue,
     Mark,
     QueueLimits,
-    QueueReport,
     nbytes_of,
 )
 from vitascope.gpu.seats import Seats
-from vitascope.gpu.stages import Group, Map, Sink, Source
+from vitascope.gpu.stages import Batched, Group, Map, Sink, Source
 
 __all__ = ["AsyncPipeline", "AsyncResult", "AsyncStats"]
 
 _ALL = QueueLimits(items=2**62, nbytes=None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AsyncResult:
-    """What became of one frame."""
-
-    frame_id: Hashable
-    """As it was submitted."""
-    data: Any
-    """What the last stage made: see ``AsyncPipeline``."""
-    metadata: dict[str, Any] = field(default_factory=dict)
-    """``total_latency``: seconds from ``submit_frame`` to here, waits included. ``stages``: seconds in the work of
-    each stage; of ``infer`` from the beginning of the call to its answers. ``batch_size``: frames of that call."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncStats:
-    """How an ``AsyncPipeline`` is doing, since its start."""
-
-    fps: float
-    """Results a second, from the first submission to the last result."""
-    bottleneck_stage: str | None
-    """The stage that sets the pace; ``submit`` is whoever submits, ``deliver`` whoever takes results. None before the
-    first frame."""
-    bottleneck: str
-    """Why, in one sentence; empty before the first frame."""
-    submitted: int
-    delivered: int
-    """Results that are finished, taken or not."""
-    results_waiting: int
-    """Finished, not taken."""
-    mean_batch_size: float
-    """Frames in a call of the network; 0 before the first."""
-    stages: dict[str, StageReport]
-    """Busy figures by stage, in order."""
-    queues: tuple[QueueReport, ...]
-    """Between them, in order; the first holds what was submitted, the last what waits to be taken."""
-    latency: Latency
-    """``total_latency`` over all results."""
-    cores_busy: float
-    """Processor cores that the whole process kept busy on average."""
-    gpu_busy: float | None
-    """Share of the time from the first to the last frame that the network's stream worked; None on a CPU."""
-
-
 class AsyncPipeline:
     """Runs a network on frames that come one by one, as fast as its slowest stage.
 
     Stages: ``decode`` (bytes and ``Path`` of picture files become pictures), ``preprocess`` (the fused kernel),
-    ``infer`` (batches), ``postprocess``, and ``encode`` where a function is given. Results come in the order of
-    submission, in the kind of their frame (NumPy for bytes and paths). On a GPU everything between a frame's way up and
-    its result's way down stays there.
+    ``gather`` (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is
+    given. Results come in the order of submission, in the kind of their frame (NumPy for bytes and paths). On a GPU
+    everything between a frame's way up and its result's way down stays there.
 
     Args:
-        model: A ``torch.nn.Module`` (it is moved to the device), an engine, or a callable. A callable takes a batch
-            [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N rows, or a tuple or dict of them.
+        model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
+            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
+            rows, or a tuple or dict of them, in fresh memory.
         config: ``AsyncConfig``, or a mapping of its keys.
         device_id: Number of the GPU; ignored on a CPU.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
@@ -132,15 +90,22 @@ class AsyncPipeline:
         stop_timeout_s: float = 20.0,
     ) -> None:
         self.config = AsyncConfig.of(config)
-        network = open_model(model, device=device, device_id=device_id, batch_size=self.config.batch_size)
+        network = open_model(
+            model,
+            device=device,
+            device_id=device_id,
+            batch_size=self.config.batch_size,
+            cuda_graphs=self.config.cuda_graphs,
+        )
         self.device = network.device
         """Where it computes."""
         threads = {
             "preprocess": self.config.preprocess_streams,
-            "infer": 1,
+            "gather": 1,
             "postprocess": self.config.postprocess_threads,
         }
         self._seats = {name: Seats(self.device, count) for name, count in threads.items()}
+        self._network = network
         self._work = StageWork(
             network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
             postprocess=postprocess, encode=encode, seats=self._seats,
@@ -151,7 +116,7 @@ class AsyncPipeline:
         self._results: BoundedQueue[AsyncResult] = BoundedQueue("deliver > caller", limits=limits)
         self._pipeline = Pipeline(
             self._stages(limits, has_encode=encode is not None),
-            describe=lambda job: f"frame {job.frame_id}",
+            describe=_description,
             stop_timeout_seconds=stop_timeout_s,
             on_halt=self._release,
         )
@@ -274,7 +239,7 @@ class AsyncPipeline:
             PipelineError: A stage failed and nobody was told yet.
             RuntimeError: Called by a function that runs in a stage; ``finish`` can be called there.
         """
-        if self._pipeline.owns_current_thread():
+        if self._pipeline.owns_current_thread() or self._work.host.owns_current_thread():
             raise RuntimeError("a pipeline cannot wait for its own stage to end; call finish() there")
         self.finish()
         # Nobody may be taking results while this waits for the last of them.
@@ -297,8 +262,11 @@ class AsyncPipeline:
         submissions, results = self._submissions.report(), self._results.report()
         delivered = self._delivered
         seconds = max(self._last_result - self._first_submission, 0.0) if delivered else 0.0
-        calls = self._work.calls
-        infer = next(stage for stage in report.stages if stage.name == "infer")
+        calls, answered = self._work.calls, self._work.answered
+        stages = {stage.name: stage for stage in report.stages}
+        infer = stages["infer"]
+        cpu_seconds = infer.cpu_seconds + self._work.host.cpu_seconds
+        stages["infer"] = replace(infer, items=answered, cpu_seconds=cpu_seconds)
         return AsyncStats(
             fps=delivered / seconds if seconds else 0.0,
             bottleneck_stage=None if report.bottleneck is None else report.bottleneck.stage,
@@ -306,8 +274,8 @@ class AsyncPipeline:
             submitted=submissions.count,
             delivered=delivered,
             results_waiting=results.occupancy,
-            mean_batch_size=infer.items / calls if calls else 0.0,
-            stages={stage.name: stage for stage in report.stages},
+            mean_batch_size=answered / calls if calls else 0.0,
+            stages=stages,
             queues=(submissions, *report.queues, results),
             latency=LatencyHistogram.summary([self._latency]),
             cores_busy=report.cores_busy,
@@ -328,23 +296,26 @@ class AsyncPipeline:
 
     def _stages(self, limits: QueueLimits, *, has_encode: bool) -> list[Any]:
         config, work, seats = self.config, self._work, self._seats
-        calls = Calls(
-            work.infer,
-            size=config.batch_size,
-            timeout_seconds=config.timeout_ms / 1e3,
-            ahead=1 if self.device.kind == "cuda" else 0,
-        )
+        gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
+        on_host = self.device.kind == "cpu"
+        # One call waits while one is computed: more would only make results later.
+        ahead = QueueLimits(items=1)
+        behind = limits
+        if not work.spreads:  # as many frames, a call in one piece
+            behind = QueueLimits(items=max(config.queue_size // config.batch_size, 1))
         stages: list[Any] = [
             Source("submit", self._submitted(), output=limits),
             Map("decode", work.decode, workers=config.decode_threads, output=limits),
             Map("preprocess", work.preprocess, workers=config.preprocess_streams, output=limits,
                 open=seats["preprocess"].take, close=seats["preprocess"].leave),
-            Group("infer", calls, output=limits, open=seats["infer"].take, close=seats["infer"].leave),
-            Map("postprocess", work.postprocess, workers=config.postprocess_threads, output=limits,
+            Group("gather", gathering, output=ahead, open=seats["gather"].take, close=seats["gather"].leave),
+            Group("infer", Batched(lambda calls: work.infer(calls[0]), size=1), output=behind,
+                open=work.host.start if on_host else None, close=work.host.close if on_host else None),
+            Map("postprocess", work.postprocess, workers=config.postprocess_threads, output=behind,
                 open=seats["postprocess"].take, close=seats["postprocess"].leave),
         ]  # fmt: skip
         if has_encode:
-            stages.append(Map("encode", work.encode, workers=config.encode_threads, output=limits))
+            stages.append(Map("encode", work.encode, workers=config.encode_threads, output=behind))
         return [*stages, Sink("deliver", self._deliver)]
 
     def _submitted(self) -> Iterator[Job]:
@@ -352,21 +323,24 @@ class AsyncPipeline:
             yield taken[1]
             del taken  # or the frame would live on while this waits for the next
 
-    def _deliver(self, job: Job) -> None:
-        now = perf_counter()
-        metadata: dict[str, Any] = {
-            "total_latency": now - job.submitted_at,
-            "stages": dict(job.seconds),
-            "batch_size": job.batch_size,
-        }
-        self._latency.add(metadata["total_latency"])
-        self._last_result = now
-        self._delivered += 1
-        self._results.put(AsyncResult(job.frame_id, job.data, metadata), nbytes=nbytes_of(job.data))
+    def _deliver(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            now = perf_counter()
+            latency_seconds = now - job.submitted_at
+            metadata = {
+                "total_latency": latency_seconds,
+                "stages": job.seconds,
+                "batch_size": job.batch_size,
+            }
+            self._latency.add(latency_seconds)
+            self._last_result = now
+            self._delivered += 1
+            self._results.put(AsyncResult(job.frame_id, job.data, metadata), nbytes=nbytes_of(job.data))
 
     def _run(self) -> None:
         try:
             self._pipeline.run()
+            self._network.close()  # not after a failure: a thread may have been left behind with it
         except BaseException as error:  # told to whoever calls next
             self._failure = error
         finally:
@@ -382,6 +356,12 @@ class AsyncPipeline:
         if self._failure is not None:
             self._reported = True
             raise self._failure
+
+
+def _description(item: Any) -> str:
+    """The frames of what goes from stage to stage, for messages."""
+    jobs = getattr(item, "jobs", item)  # of a call
+    return names_of([jobs] if isinstance(jobs, Job) else jobs)
 
 
 def _arrays_of(frame: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -12,13 +12,14 @@ import numpy as np
 
 from vitascope.errors import DeviceError, EngineError, InputError
 from vitascope.frames import Frame
-from vitascope.gpu.async_batches import Call, Job
+from vitascope.gpu.async_answers import settle_on_gpu, settle_on_host
+from vitascope.gpu.async_batches import Call, Job, names_of
+from vitascope.gpu.async_host import HostStream
 from vitascope.gpu.async_model import BatchModel
 from vitascope.gpu.batching.batch_arrays import leaves
 from vitascope.gpu.batching.lanes import wait_for
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
-from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_numpy
 from vitascope.gpu.pictures import Picture
 from vitascope.gpu.seats import Seats
 
@@ -62,7 +63,7 @@ class StageWork:
         preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
-        seats: Of the stages ``preprocess``, ``infer`` and ``postprocess``.
+        seats: Of the stages ``preprocess``, ``gather`` and ``postprocess``.
     """
 
     def __init__(
@@ -85,10 +86,19 @@ class StageWork:
         self._decode, self._preprocess = decode, preprocess
         self._postprocess, self._encode = postprocess, encode
         self._seats = seats
+        self.host = HostStream()
+        """Where the network computes on a CPU; it has nothing to do on a GPU."""
+        # A function of the user's own is to run for several frames of a call at a time, on as many threads.
+        self._spreads = callable(postprocess) or encode is not None
         self.gpu_seconds = 0.0
         """Time that the network's stream worked; 0 on a CPU."""
-        self.calls = 0
-        """Calls of the network."""
+        self.calls = self.answered = 0
+        """Calls of the network, and the frames in them."""
+
+    @property
+    def spreads(self) -> bool:
+        """True when the frames of a call part behind the network; else they stay together to the end."""
+        return self._spreads
 
     def decode(self, job: Job) -> Job:
         """Bytes and paths become pictures; what is a picture stays."""
@@ -110,7 +120,8 @@ class StageWork:
     def preprocess(self, job: Job) -> Job:
         """A picture becomes the network's input, on this thread's stream."""
         begun = perf_counter()
-        wait_for([job.origin])
+        if job.origin is not None:
+            wait_for([job.origin])
         if self._preprocess is not None:
             job.prepared = self._placed(self._preprocess(job.frame))
         else:
@@ -126,82 +137,78 @@ class StageWork:
         job.seconds["preprocess"] = perf_counter() - begun
         return job
 
-    def infer(self, jobs: Sequence[Job]) -> Call:
-        """Begin a call of the network on this thread's stream."""
-        begun = perf_counter()
-        names = ", ".join(str(job.frame_id) for job in jobs)
-        label = f"frame {names}" if len(jobs) == 1 else f"frames {names}"
-        self.calls += 1
+    def gather(self, jobs: Sequence[Job]) -> tuple[Call]:
+        """Stack frames and launch the network for them, behind the call before; nothing is waited for."""
+        label = names_of(jobs)
+        pictures = [job.prepared for job in jobs]
+        call = Call(jobs, label)
         if not self._on_gpu:
-            self._answer(jobs, label)
-            return Call(jobs, lambda: None, begun)
+            batch, call.rows = self._model.gather(pictures, label=label)
+            call.on_host = self.host.launch(lambda: self._model.compute(batch, label=label))
+            return (call,)
+        stream = import_cupy().cuda.get_current_stream()
         for job in jobs:
-            import_cupy().cuda.get_current_stream().wait_event(job.ready)
-        started = self._event(timed=True)
-        self._answer(jobs, label)
-        ended = self._event(timed=True)
+            stream.wait_event(job.ready)
+        call.started = self._event(timed=True)
+        batch, call.rows = self._model.gather(pictures, label=label)
+        call.output = self._model.compute(batch, label=label)
+        call.ended = self._event(timed=True)
+        return (call,)
 
-        def wait() -> None:
+    def infer(self, call: Call) -> Iterable[Sequence[Job]]:
+        """Wait for a call's answers; its frames are passed on together where that saves work."""
+        if call.on_host is not None:
+            call.output = call.on_host.wait()
+            seconds = call.on_host.seconds
+        else:
             try:
-                ended.synchronize()
+                call.ended.synchronize()
             except Exception as error:  # what a kernel did wrong is reported by whoever waits for it
-                raise EngineError(f"{label}: the GPU failed: {error}") from error
-            self.gpu_seconds += import_cupy().cuda.get_elapsed_time(started, ended) / 1e3
+                raise EngineError(f"{call.label}: the GPU failed: {error}") from error
+            seconds = import_cupy().cuda.get_elapsed_time(call.started, call.ended) / 1e3
+            self.gpu_seconds += seconds
+        count = len(call.jobs)
+        answers = self._model.take_apart(call.output, rows=call.rows, count=count, label=call.label)
+        for job, answer in zip(call.jobs, answers, strict=True):
+            job.data, job.call, job.batch_size = answer, call, count
+            job.seconds["infer"] = seconds
+            # Only now: until here the network may have been reading it.
+            job.prepared = job.ready = None
+        self.calls += 1
+        self.answered += count
+        return [(job,) for job in call.jobs] if self._spreads else (call.jobs,)
 
-        return Call(jobs, wait, begun)
-
-    def postprocess(self, job: Job) -> Job:
-        """The network's answer becomes a result of the frame's kind."""
+    def postprocess(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """The network's answers become results of their frames' kinds."""
         begun = perf_counter()
-        answer = job.data
-        if self._postprocess == "mask":
-            answer = _mask(answer)
-        job.data = self._in_kind(answer, job)
+        as_mask = self._postprocess == "mask"
+        if not self._on_gpu:
+            settle_on_host(jobs, as_mask=as_mask)
+        elif (call := jobs[0].call) is not None:
+            # Imported here: page-locked memory is of no use without a GPU.
+            from vitascope.gpu.memory.pinned_pool import shared_pool
+
+            stream, pool = self._seats["postprocess"].lane.stream, shared_pool(self._model.device.index)
+            settle_on_gpu(call, as_mask=as_mask, stream=stream, pool=pool)
         if callable(self._postprocess):
-            job.data = self._postprocess(job.data, job.frame)
-        job.seconds["postprocess"] = perf_counter() - begun
-        return job
+            for job in jobs:
+                job.data = self._postprocess(job.data, job.frame)
+        spent = perf_counter() - begun
+        for job in jobs:
+            job.seconds["postprocess"] = spent
+        return jobs
 
-    def encode(self, job: Job) -> Job:
-        """The result becomes what the caller's function makes of it."""
-        begun = perf_counter()
-        if self._encode is not None:
-            job.data = self._encode(job.data, job.frame_id)
-        job.seconds["encode"] = perf_counter() - begun
-        return job
-
-    def _answer(self, jobs: Sequence[Job], label: str) -> None:
-        answers = self._model([job.prepared for job in jobs], label=label)
-        for job, answer in zip(jobs, answers, strict=True):
-            job.data = answer
+    def encode(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Results become what the caller's function makes of them."""
+        for job in jobs:
+            begun = perf_counter()
+            if self._encode is not None:
+                job.data = self._encode(job.data, job.frame_id)
+            job.seconds["encode"] = perf_counter() - begun
+        return jobs
 
     def _placed(self, array: Any) -> Any:
         return to_cupy(array) if self._on_gpu else to_numpy(array)
-
-    def _in_kind(self, answer: Any, job: Job) -> Any:
-        """Every array of an answer in the frame's kind, where the frame was; the host waits for the GPU."""
-        if isinstance(answer, dict):
-            return {name: self._in_kind(value, job) for name, value in answer.items()}
-        if isinstance(answer, tuple | list):
-            return type(answer)(self._in_kind(value, job) for value in answer)
-        try:
-            is_on_gpu = lies_on_gpu(answer)
-        except TypeError:  # a number, or something of the user's own
-            return answer
-        if not job.wants_gpu and not is_on_gpu:
-            return to_kind(to_numpy(answer), job.kind, on_gpu=False)
-        if not job.wants_gpu:
-            # Imported here: page-locked memory is of no use without a GPU.
-            from vitascope.gpu.download import Download
-            from vitascope.gpu.memory.pinned_pool import shared_pool
-
-            array = import_cupy().ascontiguousarray(to_cupy(answer))
-            stream = self._seats["postprocess"].lane.stream
-            (landed,) = Download([array], stream=stream, pool=shared_pool(self._model.device.index)).wait()
-            return to_kind(landed, job.kind, on_gpu=False)
-        result = to_kind(answer, job.kind, on_gpu=True)
-        import_cupy().cuda.get_current_stream().synchronize()
-        return result
 
     def _event(self, *, timed: bool = False) -> Any:
         event = import_cupy().cuda.Event(block=True, disable_timing=not timed)
@@ -218,13 +225,3 @@ def _first_array(frame: Any) -> Any:
     except TypeError:
         return None
     return first
-
-
-def _mask(answer: Any) -> Any:
-    """Class map of several classes, mask of one, from float scores [C, h, w]."""
-    scores = next(leaves(answer))
-    if len(scores.shape) != 3:
-        raise EngineError(f"a mask is made of scores [C, h, w], and the network gave {list(scores.shape)}")
-    own = to_cupy(scores) if lies_on_gpu(scores) else to_numpy(scores)
-    kind: Literal["argmax", "threshold"] = "argmax" if own.shape[0] > 1 else "threshold"
-    return postprocess_mask(own[None], kind=kind)[0]

@@ -85,9 +85,15 @@ def to_numpy(array: Any) -> npt.NDArray[Any]:
 
 
 def to_cupy(array: Any) -> Any:
-    """The same memory as a CuPy array; of an array on the host a copy on the current GPU.
+    """The same memory as a CuPy array; of an array on the host a copy on the current GPU and stream.
 
-    What the other library has under way on its current stream comes before what follows on CuPy's (DLPack sees to it).
+    The copy goes through the page-locked memory that the applications share; the host does not wait for it, and the
+    array may be written at once. What the other library has under way on its current stream comes before what follows
+    on CuPy's (DLPack sees to it).
+
+    Raises:
+        MemoryLimitError: Of the page-locked memory so much is lent that nothing came back in time.
+        DeviceMemoryError: The GPU has too little memory.
     """
     import cupy
 
@@ -96,7 +102,10 @@ def to_cupy(array: Any) -> Any:
         return array
     if lies_on_gpu(array):
         return cupy.from_dlpack(array.detach() if kind == "torch" else array)
-    return cupy.asarray(to_numpy(array))
+    # Imported here: the pool takes arrays of other libraries, too.
+    from vitascope.gpu.memory.pinned_pool import shared_pool
+
+    return shared_pool(cupy.cuda.Device().id).upload(to_numpy(array), beside=False)
 
 
 def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError
+from vitascope.gpu.batching.batch_arrays import map_leaves
 from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
-from vitascope.gpu.interchange import kind_of, lies_on_gpu
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.seats import Seats
@@ -121,7 +122,7 @@ class _Upload:
         self._pin = pin_memory
 
     def begin(self, batch: Any) -> _Coming:
-        moved = _each_array(batch, self._up)
+        moved = map_leaves(batch, self._up)
         arrived = import_cupy().cuda.Event(disable_timing=True)
         arrived.record()
         return _Coming(moved, arrived, batch)
@@ -151,32 +152,21 @@ class _Upload:
             yield int(torch.cuda.current_stream(self._index).cuda_stream)
 
     def _up(self, array: Any) -> Any:
+        try:
+            kind = kind_of(array)
+        except TypeError:  # a name, a number
+            return array
         if lies_on_gpu(array):
             return array
-        if kind_of(array) == "torch":
+        if kind == "torch":
             ready = array.pin_memory() if self._pin else array
             return ready.to(f"cuda:{self._index}", non_blocking=self._pin)
         cupy = import_cupy()
         if self._pin:
-            return cupy.asarray(array)  # by way of CuPy's page-locked memory, without a wait
+            return to_cupy(array)
         placed = cupy.empty(array.shape, array.dtype)
         placed.set(array)
         return placed
-
-
-def _each_array(batch: Any, move: Callable[[Any], Any]) -> Any:
-    """The same form with every array moved."""
-    if isinstance(batch, dict):
-        return {name: _each_array(value, move) for name, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        values = [_each_array(value, move) for value in batch]
-        make: Callable[[Any], Any] = getattr(type(batch), "_make", type(batch))  # a named tuple stays one
-        return make(values)
-    try:
-        kind_of(batch)
-    except TypeError:
-        return batch
-    return move(batch)
 
 
 def _device(wanted: Any) -> Device:

@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 Overflow = Literal["wait", "drop_oldest"]
 
-INTERRUPT_CHECK_SECONDS: float | None = 0.1 if sys.platform == "win32" else None
-"""Longest uninterrupted wait on a lock. A signal ends the wait at once on POSIX; Windows delivers Ctrl-C only
-between waits, so there, and only there, a wait is cut into slices."""
+INTERRUPT_CHECK_SECONDS: float | None = 0.1 if sys.platform == "win32" else 0.5
+"""Longest uninterrupted wait on a lock. Windows delivers Ctrl-C only between waits; on POSIX a signal ends the main
+thread's wait at once, unless another thread took it or it came just before the wait began."""
 
 
 class Mark(Enum):

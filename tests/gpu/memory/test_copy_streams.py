@@ -11,6 +11,7 @@ import pytest
 from fake_cupy import fake_cupy
 from vitascope.device import Device
 from vitascope.gpu.download import Download
+from vitascope.gpu.memory import copy_streams
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
 
@@ -22,7 +23,15 @@ def cupy(monkeypatch):
 
 
 @pytest.fixture
-def pool(cupy) -> PinnedMemoryPool:
+def pool(cupy, monkeypatch) -> PinnedMemoryPool:
+    """Copies on streams of its own, whatever their size."""
+    monkeypatch.setattr(copy_streams, "_SMALL_BYTES", -1)
+    return PinnedMemoryPool(0.01, device=Device("cuda", "fake", 0))
+
+
+@pytest.fixture
+def plain_pool(cupy) -> PinnedMemoryPool:
+    """With small copies on the stream that reads or makes them."""
     return PinnedMemoryPool(0.01, device=Device("cuda", "fake", 0))
 
 
@@ -124,6 +133,52 @@ def test_many_round_trips_leave_nothing(cupy, pool) -> None:
     assert len(pool._copying._owners) == 0
     pool.trim()
     assert pool.stats().reserved_bytes == 0
+
+
+# --- small copies --------------------------------------------------------------------------------------------------
+
+
+def test_a_small_copy_goes_on_the_stream_that_reads_it_and_no_stream_waits(cupy, plain_pool) -> None:
+    reader = cupy.cuda.Stream()
+    up = plain_pool.upload(np.arange(100), stream=reader)
+    assert [entry[0] for entry in cupy.diary] == ["copy", "record"]
+    assert {entry[1] for entry in cupy.diary} == {reader.ptr}
+    np.testing.assert_array_equal(up, np.arange(100))
+    del cupy.diary[:]
+    np.testing.assert_array_equal(plain_pool.download(up, stream=reader).wait(), np.arange(100))
+    assert [entry[0] for entry in cupy.diary] == ["copy", "record", "host waits"]
+    assert {entry[1] for entry in cupy.diary[:2]} == {reader.ptr}
+
+
+def test_a_large_copy_of_the_same_pool_has_a_stream_of_its_own(cupy, plain_pool) -> None:
+    reader = cupy.cuda.Stream()
+    down = plain_pool.download(plain_pool.upload(np.zeros(3 << 20, np.uint8), stream=reader), stream=reader)
+    assert down.wait().shape == (3 << 20,)
+    first, second = copies(cupy)
+    assert len({first[1], second[1], reader.ptr}) == 3
+
+
+def test_the_staging_buffer_of_a_small_copy_comes_back_after_it(cupy, plain_pool, pending_events) -> None:
+    plain_pool.upload(np.zeros(100, np.uint8))
+    assert plain_pool.stats().copying_count == 1
+    lease = plain_pool.lease(100)
+    plain_pool.upload(lease.array)
+    assert plain_pool.stats().allocations == 2
+    lease.wait()
+    assert len(pending_events) == 1
+    lease.release()
+    plain_pool.close()
+    assert plain_pool.stats().reserved_bytes == 0
+
+
+def test_many_small_round_trips_leave_nothing(cupy, plain_pool) -> None:
+    for n in range(2000):
+        plain_pool.download(plain_pool.upload(np.full(50, n))).wait()
+    gc.collect()
+    assert plain_pool.stats().leased_count == 0
+    assert plain_pool.stats().allocations <= 3
+    plain_pool.trim()
+    assert plain_pool.stats().reserved_bytes == 0
 
 
 # --- Download ------------------------------------------------------------------------------------------------------

@@ -1,13 +1,9 @@
-"""Arrays by key: what was put comes back, never more than the cap is kept, and nothing that happens to files harms."""
+"""Arrays by key: what was put comes back, and never more than the cap is kept."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from kept_arrays import file_of, kib, noise
 
-from vitascope.errors import OutputError
 from vitascope.gpu.memory.array_file import DamagedEntryError, pack_array, unpack_array
 from vitascope.gpu.memory.disk_cache import CacheManager
 
@@ -25,24 +21,6 @@ PLAIN = st.one_of(
     arrays.array_dtypes(max_size=3),
     st.just(np.dtype([("a", "u1"), ("b", "f8", (2,))], align=True)),
 )
-
-
-def kib(count: float) -> float:
-    return count * 1024 / 1e9
-
-
-def file_of(cache: CacheManager) -> Path:
-    (path,) = cache.folder.rglob("*.vsarray")
-    return path
-
-
-def noise(seed: int, size: int = 1024) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> CacheManager:
-    return CacheManager(disk_cache_gb=kib(64), folder=tmp_path / "c")
 
 
 # --- what is put comes back ----------------------------------------------------------------------------------------
@@ -255,169 +233,3 @@ def test_clear_forgets_everything(cache: CacheManager) -> None:
     assert cache.stats().disk_bytes == 0
     cache.put("k", noise(1))
     assert cache.get("k") is not None
-
-
-# --- what happens to files -----------------------------------------------------------------------------------------
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", [cut, empty, flip])
-def test_a_damaged_entry_is_a_miss_and_goes(cache: CacheManager, damage) -> None:
-    cache.put("k", noise(1))
-    damage(file_of(cache))
-    assert cache.get("k") is None
-    stats = cache.stats()
-    assert (stats.damaged, stats.misses, stats.disk_entries) == (1, 1, 0)
-    assert not list(cache.folder.rglob("*.vsarray"))
-    cache.put("k", noise(2))
-    np.testing.assert_array_equal(cache.get("k"), noise(2))
-
-
-def test_an_entry_of_another_name_is_not_taken_for_this_one(cache: CacheManager) -> None:
-    cache.put("a", noise(1))
-    content = file_of(cache).read_bytes()
-    cache.put("b", noise(2))
-    for path in cache.folder.rglob("*.vsarray"):
-        path.write_bytes(content)
-    assert cache.get("b") is None
-    assert cache.get("a") is not None
-
-
-def test_a_write_that_fails_leaves_the_earlier_entry(
-    cache: CacheManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache.put("k", noise(1))
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
-        with pytest.raises(OutputError, match="No space left"):
-            cache.put("k", noise(2))
-    np.testing.assert_array_equal(cache.get("k"), noise(1))
-    assert not list(cache.folder.rglob("*.part"))
-
-
-def test_the_folder_may_be_emptied_meanwhile(cache: CacheManager) -> None:
-    import shutil
-
-    cache.put("k", noise(1))
-    shutil.rmtree(cache.folder)
-    assert cache.get("k") is None
-    assert cache.put("k", noise(2))
-    assert cache.stats().disk_entries == 1
-
-
-def test_what_a_crashed_writer_left_is_swept(cache: CacheManager) -> None:
-    cache.put("k", noise(1))
-    old, new = (file_of(cache).parent / name for name in ("old.part", "new.part"))
-    for path in (old, new):
-        path.write_bytes(b"half")
-    os.utime(old, (time.time() - 7200,) * 2)
-    (cache.folder / "lock").write_bytes(b"torn")
-    with CacheManager(folder=cache.folder) as later:
-        assert (old.exists(), new.exists()) == (False, True)
-        assert later.stats().disk_entries == 1
-
-
-def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file"):
-        CacheManager(folder=tmp_path / "file")
-
-
-# --- several at once -----------------------------------------------------------------------------------------------
-
-WORK = """
-import sys, pathlib, numpy as np
-from vitascope.gpu.memory.disk_cache import CacheManager
-
-def noise(key):
-    return np.random.default_rng(key).integers(0, 256, 3000 + key, np.uint8)
-
-seed = int(sys.argv[2])
-with CacheManager(disk_cache_gb=100e-6, folder=pathlib.Path(sys.argv[1])) as cache:
-    for n in range(150):
-        key = n % 20 if n % 2 else 1000 * seed + n
-        cache.put(str(key), noise(key))
-        for other in (key, (n * 7) % 20):
-            found = cache.get(str(other))
-            assert found is None or (found == noise(other)).all()
-        assert cache.stats().disk_bytes <= 100_000
-    assert cache.stats().damaged == 0
-    print("done", flush=True)
-"""
-
-
-def test_several_processes_share_a_folder_and_its_cap(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    command = [sys.executable, "-c", WORK, str(folder)]
-    writers = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(3)]
-    most = 0
-    while any(writer.poll() is None for writer in writers):
-        sizes = []
-        for path in folder.rglob("*.vsarray"):
-            try:
-                sizes.append(path.stat().st_size)
-            except FileNotFoundError:
-                continue
-        most = max(most, len(sizes))
-        time.sleep(0.02)
-    assert [writer.communicate()[0] for writer in writers] == ["done\n"] * 3
-    assert most > 5
-    left = [path.stat().st_size for path in folder.rglob("*.vsarray")]
-    with CacheManager(disk_cache_gb=100e-6, folder=folder) as cache:
-        assert (cache.stats().disk_entries, cache.stats().disk_bytes) == (len(left), sum(left))
-    assert sum(left) <= 100_000
-
-
-def test_a_writer_that_is_killed_harms_nobody(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    endless = WORK.replace("range(150)", "range(10**9)")
-    with CacheManager(disk_cache_gb=100e-6, folder=folder) as cache:
-        for _ in range(3):
-            with subprocess.Popen([sys.executable, "-c", endless, str(folder), "1"]) as writer:
-                before = cache.stats()
-                while cache.stats() == before:
-                    time.sleep(0.01)
-                writer.kill()
-            cache.put("mine", noise(7))
-            np.testing.assert_array_equal(cache.get("mine"), noise(7))
-            assert sum(path.stat().st_size for path in folder.rglob("*.vsarray")) <= 100_000
-
-
-def test_threads_share_a_cache(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        try:
-            for n in range(60):
-                key = (seed * 7 + n) % 25
-                cache.put(str(key), noise(key, 900))
-                found = cache.get(str((key * 3) % 25))
-                assert found is None or (found == noise((key * 3) % 25, 900)).all()
-        except BaseException as error:
-            failures.append(error)
-
-    with CacheManager(disk_cache_gb=15e-6, memory_cache_gb=5e-6, folder=tmp_path) as cache:
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failures
-        assert cache.stats().disk_bytes <= 15_000

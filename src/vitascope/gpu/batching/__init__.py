@@ -2,8 +2,8 @@
 
 ::
 
-    submit ──> WaitingRoom ──> worker ──> inference_fn ──> Future      Batcher; one room, one kind of worker
-               who goes next   a stream of its own
+    submit ──> WaitingRoom ──> worker ──> inference_fn ──> Reply       Batcher; one room, one kind of worker
+               who goes next   a stream of its own             or Future, of submit_async
     DynamicBatcher    one line                PriorityBatcher    levels
     StreamBatcher     several workers         AdaptiveBatchSizer, BatchSizeOptimizer    how many go together
 

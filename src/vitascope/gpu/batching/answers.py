@@ -10,6 +10,7 @@ from typing import Any
 
 from vitascope.errors import RequestRejectedError
 from vitascope.gpu.batching.clock import Clock
+from vitascope.gpu.batching.reply import Promise
 from vitascope.gpu.batching.requests import InferenceResponse
 from vitascope.gpu.batching.tally import BatchTally
 from vitascope.gpu.batching.waiting import Waiting
@@ -50,27 +51,31 @@ class Answers:
             began: When its batch was begun, in the clock's seconds.
             ended: When its results were there.
         """
+        inference_ms = (ended - began) * 1e3
+        given: list[tuple[Promise, InferenceResponse]] = []
+        latency_seconds: list[float] = []
+        queue_seconds: list[float] = []
         for entry, data in zip(part.entries, part.results, strict=True):
-            self._give_one(entry, data, part, began=began, ended=ended)
-
-    def _give_one(self, entry: Waiting, data: Any, part: ComputedPart, *, began: float, ended: float) -> None:
-        if entry.future.done():  # stop gave it up
-            return
-        request = entry.request
-        queue_seconds, latency_seconds = began - entry.arrived, ended - request.timestamp
-        response = InferenceResponse(
-            data,
-            request.request_id,
-            latency_seconds * 1e3,
-            len(part.entries),
-            queue_ms=queue_seconds * 1e3,
-            inference_ms=(ended - began) * 1e3,
-            padded_size=part.rows,
-            stream_id=request.stream_id,
-        )
+            if entry.future.done():  # stop gave it up
+                continue
+            request = entry.request
+            queue_seconds.append(began - entry.arrived)
+            latency_seconds.append(ended - request.timestamp)
+            response = InferenceResponse(
+                data,
+                request.request_id,
+                latency_seconds[-1] * 1e3,
+                len(part.entries),
+                queue_ms=queue_seconds[-1] * 1e3,
+                inference_ms=inference_ms,
+                padded_size=part.rows,
+                stream_id=request.stream_id,
+            )
+            given.append((entry.future, response))
         self._tally.complete(latency_seconds=latency_seconds, queue_seconds=queue_seconds)
-        with suppress(InvalidStateError):  # stop has just given it up
-            entry.future.set_result(response)
+        for future, response in given:  # in one go: who has an answer wakes, and wants the interpreter's lock
+            with suppress(InvalidStateError):  # stop has just given it up
+                future.set_result(response)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
         """Tell those whose deadline passed while they waited."""

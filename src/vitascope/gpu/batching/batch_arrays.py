@@ -14,7 +14,7 @@ import numpy as np
 from vitascope.errors import EngineError
 from vitascope.gpu.interchange import kind_of as array_kind
 
-__all__ = ["kind_of", "leaves", "library_of", "split", "stack"]
+__all__ = ["kind_of", "leaves", "library_of", "map_leaves", "split", "stack"]
 
 Library = Literal["numpy", "cupy", "torch"]
 
@@ -46,6 +46,8 @@ def kind_of(data: Any) -> Hashable:
     Raises:
         TypeError: Something in it is no array, number, tuple or dict.
     """
+    if _LIBRARIES.get(type(data)) == "torch":  # first, and in few steps: it is asked for every request
+        return "torch", data.device, data.dtype, data.shape
     if isinstance(data, dict):
         return ("dict", *((name, kind_of(value)) for name, value in data.items()))
     if isinstance(data, tuple):
@@ -62,7 +64,7 @@ def kind_of(data: Any) -> Hashable:
             raise TypeError(f"a request carries numbers, not {array.dtype} arrays")
         return library, array.dtype.str, array.shape
     device = data.device.id if library == "cupy" else data.device
-    return library, device, data.dtype, tuple(data.shape)
+    return library, device, data.dtype, data.shape
 
 
 def leaves(data: Any) -> Iterator[Any]:
@@ -75,6 +77,17 @@ def leaves(data: Any) -> Iterator[Any]:
             yield from leaves(value)
     else:
         yield data
+
+
+def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
+    """The same form with something else in the place of every array, or of whatever else is in it."""
+    if isinstance(data, dict):
+        return {name: map_leaves(value, change) for name, value in data.items()}
+    if isinstance(data, tuple):
+        return _same_tuple(data, [map_leaves(value, change) for value in data])
+    if isinstance(data, list):
+        return [map_leaves(value, change) for value in data]
+    return change(data)
 
 
 def stack(items: Sequence[Any], *, rows: int) -> Any:
@@ -122,11 +135,14 @@ def split(output: Any, *, rows: int, count: int) -> list[Any]:
     if isinstance(output, tuple):
         columns = [split(value, rows=rows, count=count) for value in output]
         return [_same_tuple(output, [column[row] for column in columns]) for row in range(count)]
-    if library_of(output) is None or not getattr(output, "shape", ()):
+    library = library_of(output)
+    if library is None or not getattr(output, "shape", ()):
         raise EngineError(
             f"inference_fn gave {type(output).__name__} for a batch of {rows}, expected arrays with that many rows"
         )
     _require(output.shape[0], rows)
+    if library == "torch":
+        return list(output.unbind(0)[:count])  # one call for all rows
     return list(output[:count])
 
 

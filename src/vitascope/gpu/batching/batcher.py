@@ -21,9 +21,11 @@ from vitascope.device import select_device
 from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
 from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
 from vitascope.gpu.batching.answers import Answers, ComputedPart, names_of
-from vitascope.gpu.batching.batch_arrays import kind_of, split, stack
+from vitascope.gpu.batching.batch_arrays import split, stack
 from vitascope.gpu.batching.clock import Clock, SystemClock
-from vitascope.gpu.batching.lanes import Lane, finish, open_lanes, origin_of, wait_for
+from vitascope.gpu.batching.kinds import Kinds
+from vitascope.gpu.batching.lanes import Lane, finish, open_lanes, origin_on, wait_for
+from vitascope.gpu.batching.reply import Promise, Reply
 from vitascope.gpu.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
 from vitascope.gpu.batching.tally import BatcherStats, BatchTally
 from vitascope.gpu.batching.waiting import LevelRule, Waiting, WaitingRoom
@@ -71,6 +73,7 @@ class Batcher:
         self._sizer = sizer
         self._clock = clock or SystemClock()
         self._room = WaitingRoom(config, levels=levels, starvation_seconds=starvation_seconds)
+        self._kinds = Kinds()
         self._tally = BatchTally()
         self._answers = Answers(self._tally, self._clock)
         self._lock = threading.Lock()
@@ -188,23 +191,18 @@ class Batcher:
             TypeError: The data cannot be stacked.
             Exception: What ``inference_fn`` raised; a note names the batch.
         """
-        future = self.submit_async(request)
-        until = None if timeout_s is None else perf_counter() + timeout_s
+        reply = Reply()
+        self._let_in(request, reply, stands_still=True)
         try:
-            while True:
-                left = None if until is None else max(until - perf_counter(), 0.0)
-                slices = [seconds for seconds in (left, INTERRUPT_CHECK_SECONDS) if seconds is not None]
-                try:
-                    return future.result(min(slices, default=None))
-                except TimeoutError:
-                    if future.done():  # inference_fn's own
-                        raise
-                    if left is not None and left <= min(slices):
-                        raise TimeoutError(
-                            f"no response to request {request.request_id!r} in {timeout_s} s"
-                        ) from None
-        finally:
-            future.cancel()  # nothing where it is done
+            is_there = _waited_for(reply, timeout_s)
+        except BaseException:  # Ctrl-C
+            reply.cancel()
+            raise
+        if not is_there:
+            reply.cancel()
+            if not reply.wait(0):  # it may have come just now
+                raise TimeoutError(f"no response to request {request.request_id!r} in {timeout_s} s")
+        return reply.result()
 
     def submit_async(self, request: InferenceRequest) -> Future[InferenceResponse]:
         """Hand in one request.
@@ -224,34 +222,45 @@ class Batcher:
             TypeError: The data cannot be stacked.
             ValueError: There is no such priority, or the timestamp lies in the future.
         """
+        future: Future[InferenceResponse] = Future()
+        self._let_in(request, future, stands_still=False)
+        return future
+
+    def _let_in(self, request: InferenceRequest, promise: Promise, *, stands_still: bool) -> None:
+        """Put a request into the room; see ``submit_async``, and ``origin_on`` for ``stands_still``."""
         level = request.priority
         if not (isinstance(level, int) and 0 <= level < len(self._room.levels)):
             raise ValueError(
                 f"request {request.request_id!r} has priority {level!r}; levels are 0 to {len(self._room.levels) - 1}"
             )
-        now = self._clock.now()
-        if not request.timestamp <= now:
-            raise ValueError(
-                f"request {request.request_id!r} is stamped {request.timestamp - now:.3f} s in the future: "
-                "timestamps are time.perf_counter()"
-            )
-        kind, origin = kind_of(request.data), origin_of(request.data)
-        rule = self._room.levels[level]
+        kind = self._kinds.of(request.data)
+        origin = origin_on(kind.cupy_device, kind.torch_device, stands_still=stands_still)
         with self._lock:
+            now = self._clock.now()
+            if not request.timestamp <= now:
+                raise ValueError(
+                    f"request {request.request_id!r} is stamped {request.timestamp - now:.3f} s in the future: "
+                    "timestamps are time.perf_counter()"
+                )
             self._require_open()
-            while not self._room.has_room(level):
-                if rule.on_full == "reject":
-                    self._tally.count(turned_away=1)
-                    raise RequestRejectedError(
-                        f"request {request.request_id!r} was turned away: {rule.most_waiting} requests are waiting"
-                    )
-                self._clock.wait(self._has_room, INTERRUPT_CHECK_SECONDS)
-                self._require_open()
-            entry = Waiting(request, kind, next(self._numbers), self._clock.now(), origin=origin)
+            if not self._room.has_room(level):
+                self._wait_for_room(request, level)
+                now = self._clock.now()
+            entry = Waiting(request, kind, next(self._numbers), now, promise, origin)
             self._room.add(entry)
-            self._tally.count(submitted=1)
+            self._tally.let_in()
             self._wake_for(entry)
-        return entry.future
+
+    def _wait_for_room(self, request: InferenceRequest, level: int) -> None:
+        rule = self._room.levels[level]
+        while not self._room.has_room(level):
+            if rule.on_full == "reject":
+                self._tally.count(turned_away=1)
+                raise RequestRejectedError(
+                    f"request {request.request_id!r} was turned away: {rule.most_waiting} requests are waiting"
+                )
+            self._clock.wait(self._has_room, INTERRUPT_CHECK_SECONDS)
+            self._require_open()
 
     def stats(self) -> BatcherStats:
         """What was done so far; callable from any thread."""
@@ -268,15 +277,18 @@ class Batcher:
 
     def _wake_for(self, entry: Waiting) -> None:
         """Wake an idle worker if the newcomer fills a batch, or must be seen to before any of them wakes by itself."""
+        if not self._asleep:
+            return
         wake_at = self._room.wake_at()
         assert wake_at is not None  # somebody has just come in
         is_full = self._room.can_fill(entry.kind) or self._everyone_waits()
-        if self._asleep and (is_full or wake_at < min(self._asleep.values())):
+        if is_full or wake_at < min(self._asleep.values()):
             self._work_to_do.notify()
 
     def _everyone_waits(self) -> bool:
-        waiting = len(self._room) + sum(map(len, self._running.values()))
-        return 0 < self._clients <= waiting
+        if not self._clients:
+            return False
+        return self._clients <= len(self._room) + sum(map(len, self._running.values()))
 
     def _work(self, lane: Lane, function: InferenceFn) -> None:
         try:
@@ -354,11 +366,26 @@ class Batcher:
             origins = [entry.origin for entry in entries]
             wait_for(origins)
             output = function(stack([entry.request.data for entry in entries], rows=rows))
+            results = split(output, rows=rows, count=len(entries))  # while a GPU computes them
             finish(output, origins)
-            return [ComputedPart(entries, split(output, rows=rows, count=len(entries)), rows)]
+            return [ComputedPart(entries, results, rows)]
 
         return (
             call(live)
             if self._sizer is None
             else self._sizer.in_ranges(len(live), lambda first, end: call(live[first:end]))
         )
+
+
+def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
+    """Wait for a reply; False when it did not come in time."""
+    if timeout_s is None and INTERRUPT_CHECK_SECONDS is None:
+        return reply.wait(None)
+    until = None if timeout_s is None else perf_counter() + timeout_s
+    while True:
+        left = None if until is None else max(until - perf_counter(), 0.0)
+        slices = [seconds for seconds in (left, INTERRUPT_CHECK_SECONDS) if seconds is not None]
+        if reply.wait(min(slices, default=None)):
+            return True
+        if left is not None and left <= min(slices):
+            return False

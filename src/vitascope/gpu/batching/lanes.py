@@ -15,7 +15,9 @@ from vitascope.device import Device
 from vitascope.gpu.batching.batch_arrays import leaves, library_of
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 
-__all__ = ["Lane", "Origin", "finish", "open_lanes", "origin_of", "wait_for"]
+__all__ = ["Lane", "Origin", "finish", "open_lanes", "origin_of", "origin_on", "wait_for"]
+
+_PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread that names it
 
 
 class Lane:
@@ -64,41 +66,88 @@ def open_lanes(device: Device, count: int) -> list[Lane]:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """What is known of the thread that submitted: its arrays are ready behind these events, and it reads there."""
+    """What is known of the thread that submitted: behind what its arrays are ready, and where it reads results."""
 
-    cupy_event: Any = None
-    torch_event: Any = None
+    cupy_stream: Any = None
+    """Its current ``cupy.cuda.Stream``; None without a CuPy array."""
+    cupy_device: int = 0
+    """The GPU of that."""
     torch_stream: Any = None
+    """Its current ``torch.cuda.Stream``; None without a tensor on a GPU."""
+    cupy_event: Any = None
+    """Behind what made its CuPy arrays; None where the whole stream is to be waited for."""
+    torch_event: Any = None
+    """Behind what made its tensors; None where the whole stream is to be waited for."""
 
 
 def origin_of(data: Any) -> Origin | None:
     """Mark, on the current streams, from when on a request's arrays on a GPU may be read; None without such arrays."""
-    origin = Origin()
+    cupy_device = torch_device = None
     for leaf in leaves(data):
         library = library_of(leaf)
-        if library == "cupy" and origin.cupy_event is None:
-            cupy = sys.modules["cupy"]
-            with cupy.cuda.Device(leaf.device.id):
+        if library == "cupy" and cupy_device is None:
+            cupy_device = leaf.device.id
+        elif library == "torch" and leaf.is_cuda and torch_device is None:
+            torch_device = leaf.device
+    return origin_on(cupy_device, torch_device, stands_still=False)
+
+
+def origin_on(cupy_device: int | None, torch_device: Any, *, stands_still: bool) -> Origin | None:
+    """As ``origin_of``, where it is known on which GPUs the arrays are.
+
+    Args:
+        cupy_device: Number of the CuPy arrays' GPU; None without such arrays.
+        torch_device: ``torch.device`` of the tensors on a GPU; None without such.
+        stands_still: The calling thread launches nothing more until its request is answered, so whoever takes the
+            request may order itself behind all that its streams have been given: one mark for each stream then, in the
+            place of one for each request, each of which would let go of the interpreter's lock.
+    """
+    if cupy_device is None and torch_device is None:
+        return None
+    origin = Origin()
+    if cupy_device is not None:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(cupy_device):
+            stream = cupy.cuda.get_current_stream()
+            origin.cupy_stream, origin.cupy_device = stream, cupy_device
+            if not stands_still or stream.ptr == _PER_THREAD_STREAM:
                 origin.cupy_event = cupy.cuda.Event(disable_timing=True)
-                origin.cupy_event.record()
-        elif library == "torch" and leaf.is_cuda and origin.torch_event is None:
-            torch = sys.modules["torch"]
-            origin.torch_stream = torch.cuda.current_stream(leaf.device)
+                origin.cupy_event.record(stream)
+    if torch_device is not None:
+        origin.torch_stream = sys.modules["torch"].cuda.current_stream(torch_device)
+        if not stands_still or origin.torch_stream.cuda_stream == _PER_THREAD_STREAM:
             origin.torch_event = origin.torch_stream.record_event()
-    return None if origin.cupy_event is None and origin.torch_event is None else origin
+    return origin
 
 
 def wait_for(origins: Iterable[Origin | None]) -> None:
     """Order the current streams behind requests' arrays; the host does not wait."""
+    whole: dict[tuple[str, int, int], Origin] = {}
     for origin in origins:
         if origin is None:
             continue
         if origin.cupy_event is not None:
             sys.modules["cupy"].cuda.get_current_stream().wait_event(origin.cupy_event)
+        elif origin.cupy_stream is not None:
+            whole["cupy", origin.cupy_device, origin.cupy_stream.ptr] = origin
         if origin.torch_event is not None:
-            sys.modules["torch"].cuda.current_stream(origin.torch_stream.device).wait_event(
-                origin.torch_event
-            )
+            _torch_waits(origin.torch_stream, origin.torch_event)
+        elif origin.torch_stream is not None:
+            stream = origin.torch_stream
+            whole["torch", stream.device.index, stream.cuda_stream] = origin
+    for (library, _, _), origin in whole.items():
+        if library == "torch":
+            _torch_waits(origin.torch_stream, origin.torch_stream.record_event())
+            continue
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(origin.cupy_device):
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(origin.cupy_stream)
+        cupy.cuda.get_current_stream().wait_event(event)
+
+
+def _torch_waits(stream: Any, event: Any) -> None:
+    sys.modules["torch"].cuda.current_stream(stream.device).wait_event(event)
 
 
 def finish(output: Any, origins: Sequence[Origin | None]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vitascope.gpu.latency import Latency, LatencyHistogram
 
 __all__ = ["BatchTally", "BatcherStats"]
+
+_MOST_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,9 @@ class BatchTally:
             ("submitted", "turned_away", "completed", "failed", "expired", "cancelled", "batches", "rows"), 0
         )
         self._latency, self._queue_wait = LatencyHistogram(), LatencyHistogram()
+        # Not sorted into the histograms yet: many at once cost a tenth.
+        self._latencies: list[float] = []
+        self._queue_waits: list[float] = []
 
     def count(self, **more: int) -> None:
         """Add to counts by name."""
@@ -64,16 +70,24 @@ class BatchTally:
             for name, number in more.items():
                 self._counts[name] += number
 
-    def complete(self, *, latency_seconds: float, queue_seconds: float) -> None:
-        """One request has its result."""
+    def let_in(self) -> None:
+        """One more request was let in."""
         with self._lock:
-            self._counts["completed"] += 1
-            self._latency.add(latency_seconds)
-            self._queue_wait.add(queue_seconds)
+            self._counts["submitted"] += 1
+
+    def complete(self, *, latency_seconds: Sequence[float], queue_seconds: Sequence[float]) -> None:
+        """Requests have their results: one duration of each kind for each."""
+        with self._lock:
+            self._counts["completed"] += len(latency_seconds)
+            self._latencies += latency_seconds
+            self._queue_waits += queue_seconds
+            if len(self._latencies) >= _MOST_KEPT:
+                self._sort_in()
 
     def stats(self, *, waiting: int, running: int) -> BatcherStats:
         """The sums as they are."""
         with self._lock:
+            self._sort_in()
             return BatcherStats(
                 **self._counts,
                 waiting=waiting,
@@ -81,3 +95,9 @@ class BatchTally:
                 latency=LatencyHistogram.summary([self._latency]),
                 queue_wait=LatencyHistogram.summary([self._queue_wait]),
             )
+
+    def _sort_in(self) -> None:
+        """Under the lock."""
+        for histogram, seconds in ((self._latency, self._latencies), (self._queue_wait, self._queue_waits)):
+            histogram.add_many(seconds)
+            seconds.clear()

@@ -16,10 +16,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any, Literal
 
-from vitascope.gpu.batching.requests import BatchConfig, InferenceRequest, InferenceResponse, OnFull
+from vitascope.gpu.batching.reply import Promise
+from vitascope.gpu.batching.requests import BatchConfig, InferenceRequest, OnFull
 
 __all__ = ["LevelRule", "OnDeadline", "Waiting", "WaitingRoom"]
 
@@ -49,7 +50,7 @@ class Waiting:
     number: int
     """Order of arrival."""
     arrived: float
-    future: Future[InferenceResponse] = field(default_factory=Future)
+    future: Promise = field(default_factory=Future)
     origin: Any = None
     """What the batcher needs to know of the submitting thread."""
 
@@ -74,10 +75,12 @@ class WaitingRoom:
         self._put_back: list[OrderedDict[int, Waiting]] = [OrderedDict() for _ in levels]
         self._streams: dict[Hashable, OrderedDict[int, Waiting]] = {}
         self._kinds: dict[Hashable, int] = {}
+        self._count = 0
+        self._fills = min((self._most, *self._preferred))
 
     def __len__(self) -> int:
         """Requests waiting."""
-        return sum(self._kinds.values())
+        return self._count
 
     def has_room(self, level: int) -> bool:
         """True when one more of this level may come in."""
@@ -85,12 +88,13 @@ class WaitingRoom:
 
     def can_fill(self, kind: Hashable) -> bool:
         """True when there may be enough of a kind for a batch that is sent at once."""
-        return self._kinds.get(kind, 0) >= min((self._most, *self._preferred))
+        return self._kinds.get(kind, 0) >= self._fills
 
     def add(self, entry: Waiting) -> None:
         """Let one in; numbers and arrival times must rise."""
         self._in_time[entry.request.priority][entry.number] = entry
         self._kinds[entry.kind] = self._kinds.get(entry.kind, 0) + 1
+        self._count += 1
         stream = entry.request.stream_id
         if stream is not None:
             self._streams.setdefault(stream, OrderedDict())[entry.number] = entry
@@ -120,10 +124,14 @@ class WaitingRoom:
         Returns:
             At most ``max_batch_size`` requests of one kind; empty when it is better to wait.
         """
-        due = self._due_kinds(now)
+        due: set[Hashable] | None = None
         for kind in self._kinds_in_order(now):
             batch = self._candidates(kind, now)
-            size = self._size_to_send(len(batch), now_or_never=closing or kind in due)
+            size = self._size_to_send(len(batch))
+            if not size and batch:
+                if due is None:
+                    due = self._due_kinds(now)
+                size = len(batch) if closing or kind in due else 0
             if size:
                 for entry in batch[:size]:
                     self._remove(entry)
@@ -132,14 +140,16 @@ class WaitingRoom:
 
     def wake_at(self) -> float | None:
         """When to ask again though nobody came, after ``expire`` and ``take`` gave nothing; None: never."""
-        times = []
+        earliest = None
         for rule, line in zip(self.levels, self._in_time, strict=True):
             if line:
-                oldest = next(iter(line.values()))
-                times.append(oldest.arrived + rule.linger_seconds)
-                if rule.deadline_seconds is not None:
-                    times.append(oldest.arrived + rule.deadline_seconds)
-        return min(times, default=None)
+                patience = rule.linger_seconds
+                if rule.deadline_seconds is not None and rule.deadline_seconds < patience:
+                    patience = rule.deadline_seconds
+                time = next(iter(line.values())).arrived + patience
+                if earliest is None or time < earliest:
+                    earliest = time
+        return earliest
 
     def clear(self) -> list[Waiting]:
         """Remove and return everyone, in order of arrival."""
@@ -155,6 +165,7 @@ class WaitingRoom:
         level, stream = entry.request.priority, entry.request.stream_id
         if self._in_time[level].pop(entry.number, None) is None:
             del self._put_back[level][entry.number]
+        self._count -= 1
         self._kinds[entry.kind] -= 1
         if not self._kinds[entry.kind]:
             del self._kinds[entry.kind]
@@ -163,11 +174,11 @@ class WaitingRoom:
             if not self._streams[stream]:
                 del self._streams[stream]
 
-    def _size_to_send(self, ready: int, *, now_or_never: bool) -> int:
+    def _size_to_send(self, ready: int) -> int:
+        """What goes at once, of so many: 0 where they wait for others."""
         if ready >= self._most:
             return self._most
-        preferred = next((size for size in self._preferred if size <= ready), 0)
-        return preferred or (ready if now_or_never else 0)
+        return next((size for size in self._preferred if size <= ready), 0)
 
     def _due_kinds(self, now: float) -> set[Hashable]:
         """Kinds of those who waited long enough; of one who stands behind another of its stream, the first one's."""
@@ -187,6 +198,8 @@ class WaitingRoom:
 
     def _candidates(self, kind: Hashable, now: float) -> list[Waiting]:
         """The next of one kind, at most a full batch; an entry never comes before an earlier one of its stream."""
+        if len(self._in_time) == len(self._kinds) == 1 and not self._put_back[0]:
+            return list(islice(self._in_time[0].values(), self._most))  # one line of one kind: as they came
         chosen: dict[int, Waiting] = {}
         for entry in self._in_order(now):
             if entry.kind != kind or entry.number in chosen:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["CapturedCall"]
+__all__ = ["CapturedCall", "same_dtypes"]
 
 _WARM_UPS = 2
 
@@ -43,6 +43,7 @@ class CapturedCall:
             side.synchronize()
             with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
                 self._outputs = tuple(call(*self._inputs))
+        self._taken, self._given = same_dtypes(self._inputs), same_dtypes(self._outputs)
         torch.cuda.current_stream(device).wait_stream(side)
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -55,10 +56,10 @@ class CapturedCall:
             The results in fresh memory.
         """
         assert self._graph is not None  # a closed one is never called
-        _copy(self._inputs, inputs)
+        _copy(self._inputs, inputs, self._taken)
         self._graph.replay()
-        results = tuple(torch.empty_like(output) for output in self._outputs)
-        _copy(results, self._outputs)
+        results = tuple(map(torch.empty_like, self._outputs))
+        _copy(results, self._outputs, self._given)
         return results
 
     def close(self) -> None:
@@ -71,8 +72,15 @@ class CapturedCall:
             torch.cuda.empty_cache()
 
 
-def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+def same_dtypes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
+    """Places of tensors that share a dtype: what one launch can copy. Asked once for a plan, not at every call."""
+    places: dict[torch.dtype, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(place)
+    return tuple(map(tuple, places.values()))
+
+
+def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor], groups: tuple[tuple[int, ...], ...]) -> None:
     """Copy each source into its target, tensors of one dtype in one launch."""
-    for dtype in dict.fromkeys(target.dtype for target in targets):
-        pairs = [pair for pair in zip(targets, sources, strict=True) if pair[0].dtype == dtype]
-        torch._foreach_copy_([target for target, _ in pairs], [source for _, source in pairs])
+    for places in groups:
+        torch._foreach_copy_([targets[place] for place in places], [sources[place] for place in places])

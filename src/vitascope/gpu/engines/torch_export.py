@@ -77,17 +77,20 @@ class TracedModule:
             raise MissingDependencyError(
                 "PyTorch writes ONNX networks with onnxscript: pip install 'vitascope[torch]'"
             ) from error
-        sizes = tuple(_free_sizes(self.ranges)[name] for name in self.ranges)
+        exported = (
+            self.exported()
+        )  # given a module, PyTorch would fix a size that it cannot keep free, and say nothing
         with _quiet():
             try:
                 program = torch.onnx.export(
-                    self.module,
-                    self.examples,
+                    exported,
                     input_names=list(self.ranges),
                     output_names=list(self.outputs),
                     opset_version=_OPSET,
                     dynamo=True,
-                    dynamic_shapes=(sizes,),
+                    dynamic_shapes=(
+                        self._size_names(),
+                    ),  # of an exported program: what they are called in the file
                     verbose=False,
                 )
                 assert program is not None  # with dynamo=True it is a program
@@ -95,9 +98,20 @@ class TracedModule:
             except Exception as error:
                 raise EngineError(f"the module cannot be written as ONNX: {_reason(error)}") from error
 
+    def _size_names(self) -> tuple[dict[int, str], ...]:
+        return tuple(
+            {axis: name for axis, name in enumerate(spec.shape) if isinstance(name, str)}
+            for spec in self.input_specs
+        )
+
 
 def trace_module(
-    model: nn.Module, ranges: Mapping[str, ShapeRange], *, device: torch.device | str = "cpu"
+    model: nn.Module,
+    ranges: Mapping[str, ShapeRange],
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    computes: bool = True,
 ) -> TracedModule:
     """Prepare a module for export, on one device; runs it once.
 
@@ -106,6 +120,9 @@ def trace_module(
             Not changed.
         ranges: Sizes of the inputs by the names that the engine shall know them by.
         device: Where the copy lies.
+        dtype: Of the inputs; that of the weights when omitted.
+        computes: False runs it on PyTorch's device ``meta``, which knows shapes and no values, for modules of an
+            arithmetic that takes minutes here: FP16 on a processor.
 
     Raises:
         UsageError: It is no module.
@@ -114,11 +131,13 @@ def trace_module(
     if not isinstance(model, nn.Module):
         raise UsageError(f"a PyTorch module is expected, got {type(model).__name__}")
     inner = copy.deepcopy(model).eval().to(device)
-    dtype = next((p.dtype for p in inner.parameters() if p.is_floating_point()), torch.float32)
+    if dtype is None:
+        dtype = next((p.dtype for p in inner.parameters() if p.is_floating_point()), torch.float32)
     examples = tuple(torch.zeros(_example(one), dtype=dtype, device=device) for one in ranges.values())
+    probe = inner if computes else copy.deepcopy(inner).to("meta")
     with torch.inference_mode():
         try:
-            results = inner(*examples)
+            results = probe(*(examples if computes else (example.to("meta") for example in examples)))
         except Exception as error:  # whatever the user's module raises
             shapes = ", ".join(str(list(example.shape)) for example in examples)
             raise EngineError(f"the module does not take {shapes}: {_reason(error)}") from error

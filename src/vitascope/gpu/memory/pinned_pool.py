@@ -219,17 +219,24 @@ class PinnedMemoryPool:
         Raises:
             ValueError: The array is not of this pool.
         """
-        buffer = self._buffer_of(array)
+        buffer = self.lent_buffer(array)
         if buffer is None:
             raise ValueError("the array does not lie in memory that this pool has lent")
         buffer.hold(until)
 
     def is_lent(self, array: npt.NDArray[Any]) -> bool:
         """True when an array lies in memory that this pool has lent."""
-        return self._buffer_of(array) is not None
+        return self.lent_buffer(array) is not None
 
-    def upload(self, array: npt.NDArray[Any], *, stream: Any = None) -> Any:
-        """Bring an array up to the GPU, on a stream of the pool's own, without a wait of the host.
+    def lent_buffer(self, array: npt.NDArray[Any]) -> Buffer | None:
+        """The buffer of this pool, while it is lent, in which an array lies; None for any other memory."""
+        base: object = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        return self._lent.get(id(base))
+
+    def upload(self, array: npt.NDArray[Any], *, stream: Any = None, beside: bool = True) -> Any:
+        """Bring an array up to the GPU without a wait of the host: up to 2 MiB on ``stream``, more on one of its own.
 
         What lies in a lease of this pool is copied from there: do not write to it before the copy is over
         (``PinnedLease.wait``). Anything else is copied to a lease first, and may be changed at once.
@@ -237,7 +244,8 @@ class PinnedMemoryPool:
         Args:
             array: NumPy array of any shape, dtype and order.
             stream: The ``cupy.cuda.Stream`` that will read the result; the current one when None. It waits for the
-                copy, the work before that does not.
+                copy; a copy of more than 2 MiB does not wait for the work before that.
+            beside: False copies on ``stream`` itself, whatever the size, in order with its work.
 
         Returns:
             C-contiguous CuPy array; its memory is lent again once what was launched on ``stream`` before the last
@@ -249,10 +257,10 @@ class PinnedMemoryPool:
         """
         if not self.page_locked:
             return np.array(array, order="C")
-        return self._copy_streams().upload(array, stream=stream, pool=self)
+        return self._copy_streams().upload(array, stream=stream, pool=self, beside=beside)
 
     def download(self, array: Any, *, stream: Any = None) -> PendingArray:
-        """Bring an array down, on a stream of the pool's own, behind the work that makes it.
+        """Bring an array down behind the work that makes it: up to 2 MiB on ``stream``, more on one of the pool's own.
 
         Args:
             array: CuPy array, or another library's array on the GPU (``__cuda_array_interface__``), such as a
@@ -298,12 +306,6 @@ class PinnedMemoryPool:
         """Also called from finalizers: takes no lock."""
         self._lent.pop(id(buffer.memory), None)
         self._store.give_back(buffer)
-
-    def _buffer_of(self, array: npt.NDArray[Any]) -> Buffer | None:
-        base: object = array
-        while isinstance(base, np.ndarray):
-            base = base.base
-        return self._lent.get(id(base))
 
     def _allocate(self, _: Hashable, nbytes: int) -> Any:
         if not self.page_locked:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from vitascope.errors import DeviceMemoryError
 
 __all__ = ["memory_errors"]
 
 
-@contextmanager
-def memory_errors() -> Iterator[None]:
+class memory_errors:  # noqa: N801 - used as a function; a class because a generator costs more than the copies inside
     """Turn CuPy's report of a GPU without memory into ours, which says how much is left.
 
     Raises:
         DeviceMemoryError: The GPU has too little memory.
     """
-    import cupy
 
-    try:
-        yield
-    except cupy.cuda.memory.OutOfMemoryError as error:
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise ours in its place."""
+        if error is None:
+            return
+        import cupy
+
+        if not isinstance(error, cupy.cuda.memory.OutOfMemoryError):
+            return
         free, total = cupy.cuda.runtime.memGetInfo()
         # CuPy names its limit where there is one.
         limited = (
