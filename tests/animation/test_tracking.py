@@ -129,3 +129,23 @@ def test_opencv_is_the_build_without_a_screen(face_model):
     names = {(found.metadata["Name"] or "").lower() for found in distributions()}
     assert "opencv-python-headless" in names
     assert not names & {"opencv-contrib-python", "opencv-python"}
+
+
+def test_closing_that_is_interrupted_frees_the_networks_once(face_model, monkeypatch):
+    """MediaPipe's finaliser would free them again: a crash, or a hang, at the end of the program."""
+    tracker = FaceTracker(face_model)
+    landmarker = tracker._landmarker
+    freed = []
+    free = landmarker._lib.MpFaceLandmarkerClose
+
+    def interrupted(handle):
+        freed.append(handle)
+        free(handle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(landmarker._lib, "MpFaceLandmarkerClose", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tracker.close()
+    landmarker.close()  # as its finaliser does
+    tracker.close()
+    assert len(freed) == 1

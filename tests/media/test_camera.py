@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import cv2
 import numpy as np
 import pytest
 
@@ -156,3 +157,31 @@ def test_without_reading_ahead_pictures_come_one_by_one_and_the_camera_is_found_
         assert again is not None and again.is_first and again.index == 2
     assert camera.take() is None
     assert captures[0].is_closed and captures[1].is_closed
+
+
+def test_what_opencv_raises_is_a_camera_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def isOpened(self) -> bool:
+            return True
+
+        def set(self, *_: object) -> bool:
+            return True
+
+        def read(self) -> tuple[bool, np.ndarray]:
+            raise cv2.error("the driver went away")
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr(cv2, "VideoCapture", Broken)
+    assert open_capture(0).read() is None
+
+    def refuse(*_: object) -> None:
+        raise cv2.error("no such driver")
+
+    monkeypatch.setattr(cv2, "VideoCapture", refuse)
+    with pytest.raises(InputError, match="camera 0 cannot be opened"):
+        open_capture(0)

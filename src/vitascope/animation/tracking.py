@@ -124,8 +124,14 @@ class FaceTracker:
     def close(self) -> None:
         """Free the networks; in live mode results that are still missing do not come any more."""
         landmarker, self._landmarker = self._landmarker, None
-        if landmarker is not None:
+        if landmarker is None:
+            return
+        try:
             landmarker.close()
+        except KeyboardInterrupt:
+            # MediaPipe's thread frees the networks all the same; its finaliser would free them again, and crash.
+            landmarker._handle = None
+            raise
 
     def find(self, rgb: RgbPicture, *, pts_seconds: float = 0.0) -> list[TrackedFace]:
         """All faces of a picture, the largest first.

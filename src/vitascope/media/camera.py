@@ -64,7 +64,10 @@ class _OpenCvCapture:
         self._opened = opened
 
     def read(self) -> npt.NDArray[np.uint8] | None:
-        has_picture, bgr = self._opened.read()
+        try:
+            has_picture, bgr = self._opened.read()
+        except cv2.error:  # some drivers' way of saying that it is gone
+            return None
         if not has_picture:
             return None
         return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), np.uint8)
@@ -93,12 +96,13 @@ def open_capture(
     before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
     try:
         opened = cv2.VideoCapture(source) if isinstance(source, int) else cv2.VideoCapture(str(source))
+    except cv2.error as error:
+        raise _not_there(source) from error
     finally:
         logging.setLogLevel(before)
     if not opened.isOpened():
         opened.release()
-        name = f"camera {source}" if isinstance(source, int) else str(source)
-        raise InputError(f"{name} cannot be opened: it is not there, or another program uses it")
+        raise _not_there(source)
     if size is not None:
         opened.set(cv2.CAP_PROP_FRAME_WIDTH, size[0])
         opened.set(cv2.CAP_PROP_FRAME_HEIGHT, size[1])
@@ -106,6 +110,11 @@ def open_capture(
         opened.set(cv2.CAP_PROP_FPS, frame_rate)
     opened.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # old pictures are of no use; drivers that cannot do it ignore it
     return _OpenCvCapture(opened)
+
+
+def _not_there(source: int | str) -> InputError:
+    name = f"camera {source}" if isinstance(source, int) else str(source)
+    return InputError(f"{name} cannot be opened: it is not there, or another program uses it")
 
 
 class Camera:

@@ -29,7 +29,14 @@ def test_switches_go_on_and_off(key: str, field: str, before: bool, after: bool)
 
 @pytest.mark.parametrize(
     ("key", "wanted"),
-    [("r", "report"), ("n", "neutral"), ("f", "best-neutral"), ("s", "snapshot"), ("q", "quit")],
+    [
+        ("r", "report"),
+        ("n", "neutral"),
+        ("f", "best-neutral"),
+        ("s", "snapshot"),
+        ("q", "quit"),
+        ("t", "restart"),
+    ],
 )
 def test_requests_are_done_once(key: str, wanted: str) -> None:
     controls, _ = pressed(key, key)
@@ -77,4 +84,4 @@ def test_programs_change_what_keys_change() -> None:
 
 
 def test_every_key_is_described() -> None:
-    assert set("rnfm+-[]bopsq") == set(KEYS)
+    assert set("rnfm+-[]bopstq?") == set(KEYS)

@@ -4,181 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from live_runs import KeepingSink, Live
 
-from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FaceMotion, RgbPicture, TrackedFace
-from vitascope.animation.live.controls import Controls, LiveState
-from vitascope.animation.live.report import LiveReport, summarise_live, verdict
-from vitascope.animation.live.session import LiveOptions, LiveSession
+from vitascope.animation.live.report import summarise_live, verdict
+from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
-from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.camera import CameraPicture
+from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSample, UtilisationSampler
 from vitascope.media.sinks.null import NullSink
-from vitascope.media.sinks.outlet import SinkOutlet
-from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
-
-MADE = SinkFormat(32, 24, Fraction(30))
-
-
-def a_face() -> TrackedFace:
-    return TrackedFace(
-        landmarks=np.zeros((LANDMARK_COUNT, 3), np.float32),
-        blendshapes=np.zeros(len(BLENDSHAPES), np.float32),
-        transform=np.eye(4, dtype=np.float32),
-        picture_size=(32, 24),
-    )
-
-
-class ScriptedCamera:
-    """Gives levels as pictures; the newest wins."""
-
-    def __init__(self) -> None:
-        self.captured_count = 0
-        self.is_over = False
-        self._changed = threading.Condition()
-        self._newest: CameraPicture | None = None
-
-    def give(self, level: int, *, is_first: bool = False) -> None:
-        rgb = np.full((24, 32, 3), level, np.uint8)
-        with self._changed:
-            self._newest = CameraPicture(rgb, time.monotonic(), self.captured_count, is_first)
-            self.captured_count += 1
-            self._changed.notify_all()
-
-    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._newest is not None, timeout_seconds)
-            taken, self._newest = self._newest, None
-            return taken
-
-
-class Parts:
-    """Tracker, estimator and animator in one: the picture's level goes through as a blendshape."""
-
-    name = "scripted"
-    needs_driver_picture = False
-
-    def __init__(self) -> None:
-        self.tracked: list[int] = []
-        self.new: list[bool] = []
-        self.animated: list[float] = []
-        self.has_face = True
-        self.may_animate = threading.Event()
-        self.may_animate.set()
-        self.calls: list[Any] = []
-        self.fails = False
-
-    def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
-        self.tracked.append(int(rgb[0, 0, 0]))
-        return a_face() if self.has_face else None
-
-    def update(
-        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
-    ) -> FaceMotion:
-        self.new.append(face is not None and face.is_new)
-        return FaceMotion(scale=1 + self.tracked[-1], face=face)
-
-    def set_neutral(self, face: TrackedFace | None = None) -> bool:
-        self.calls.append("neutral")
-        return self.has_face
-
-    def find_neutral(self) -> bool:
-        self.calls.append("best")
-        return True
-
-    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
-        self.calls.append((pose_window, expression_window))
-
-    def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
-        assert self.may_animate.wait(5)
-        if self.fails:
-            raise ValueError("the animator broke")
-        self.animated.append(motion.scale)
-        return np.full((24, 32, 3), int(motion.scale) - 1, np.uint8)
-
-
-class KeepingSink:
-    name = "keeping"
-    pixel_format: PixelFormat = "rgb24"
-
-    def __init__(self) -> None:
-        self.levels: list[int] = []
-
-    def open(self, made: SinkFormat) -> None:
-        pass
-
-    def send(self, picture: LivePicture) -> None:
-        self.levels.append(int(picture.rgb[-1, -1, 0]))
-
-    def close(self) -> None:
-        pass
-
-
-class Live:
-    """A session that runs in a thread."""
-
-    def __init__(
-        self, *, options: LiveOptions | None = None, sinks: list[Any] | None = None, **more: Any
-    ) -> None:
-        self.camera, self.parts, self.sink = ScriptedCamera(), Parts(), KeepingSink()
-        self.said: list[str] = []
-        self.reports: list[LiveReport] = []
-        self.outlets = [SinkOutlet(sink, MADE) for sink in (sinks or [self.sink])]
-        self.session = LiveSession(
-            self.camera,
-            tracker=self.parts,
-            estimator=self.parts,  # type: ignore[arg-type]  # what it uses of one
-            animator=self.parts,  # type: ignore[arg-type]
-            size=(32, 24),
-            outlets=self.outlets,
-            controls=Controls(LiveState(), on_message=self.said.append),
-            options=options or LiveOptions(),
-            on_report=self.reports.append,
-            on_message=self.said.append,
-            **more,
-        )
-        self.result: LiveReport | None = None
-        self.error: BaseException | None = None
-
-    def __enter__(self) -> Live:
-        for outlet in self.outlets:
-            outlet.start()
-        self.thread = threading.Thread(target=self._run)
-        self.thread.start()
-        return self
-
-    def _run(self) -> None:
-        try:
-            self.result = self.session.run()
-        except BaseException as error:
-            self.error = error
-
-    def __exit__(self, *_: object) -> None:
-        self.session.stop()
-        self.parts.may_animate.set()
-        self.thread.join(10)
-        assert not self.thread.is_alive()
-        for outlet in self.outlets:
-            outlet.close()
-
-    def show(self, level: int) -> None:
-        """Give a picture and wait until its sink has it."""
-        self.camera.give(level)
-        self.until(lambda: bool(self.sink.levels) and self.sink.levels[-1] == level)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 5
-        while not condition():
-            assert time.monotonic() < deadline, (self.sink.levels, self.said, self.error)
-            time.sleep(0.002)
+from vitascope.media.sinks.sink import LivePicture
 
 
 @pytest.fixture(autouse=True)
@@ -249,6 +89,7 @@ def test_a_failing_stage_ends_the_run_and_is_named() -> None:
         assert not live.thread.is_alive(), "a camera that gives nothing more must not hold it"
     assert isinstance(live.error, PipelineError)
     assert "animate" in "".join(getattr(live.error.exceptions[0], "__notes__", []))
+    assert str(live.error).startswith("stage 'animate', item 0: picture 0 of the driver: the animator broke")
 
 
 def test_requests_reach_the_estimator() -> None:
@@ -287,6 +128,34 @@ def test_a_driver_who_barely_moves_is_not_animated() -> None:
         live.show(140)
     assert live.parts.animated == [101, 141]
     assert live.result is not None and live.result.repeated == 3
+
+
+def test_keys_act_on_a_driver_who_sits_still() -> None:
+    live = Live(options=LiveOptions(skip_similarity=0.92), on_background=lambda rgb: rgb + np.uint8(100))
+    with live:
+        live.show(100)
+        live.session.controls.press("b")
+        live.camera.give(100)
+        live.until(lambda: live.sink.levels[-1] == 200)
+
+
+def test_a_movement_whose_picture_fell_out_is_shown_with_the_next() -> None:
+    with Live(options=LiveOptions(skip_similarity=0.92)) as live:
+
+        def tracked(count: int) -> None:
+            live.until(lambda: live.session.report().pipeline.stages[1].items == count)
+
+        live.show(100)
+        live.parts.may_animate.clear()
+        live.camera.give(140)  # is being animated
+        live.until(lambda: live.session._at_work == {"animate"})
+        live.camera.give(180)  # waits
+        tracked(3)
+        live.camera.give(180)  # takes its place, and has barely moved
+        tracked(4)
+        live.parts.may_animate.set()
+        live.until(lambda: live.sink.levels[-1] == 180)
+    assert live.result is not None and live.result.repeated == 0
 
 
 def test_slow_drift_is_animated() -> None:
@@ -398,3 +267,30 @@ def test_the_verdict_names_what_is_poor() -> None:
     assert any("seldom found" in line for line in verdict(replace(poor, lost=2)))
     assert not any("seldom found" in line for line in verdict(poor))
     assert live.result.to_dict()["frames_per_second"] == live.result.frames_per_second
+
+
+def test_a_hot_gpu_is_warned_of() -> None:
+    hot = Utilisation(
+        sample_count=9,
+        seconds=1.0,
+        cores=8,
+        process_cores=1.0,
+        gpu_percent=85.0,
+        temperature_celsius_max=83.0,
+    )
+
+    class Sampler(UtilisationSampler):
+        def samples(self) -> list[UtilisationSample]:
+            look = UtilisationSample(
+                seconds=1.0, process_cores=1.0, machine_cpu_percent=None, resident_bytes=None, gpu=None
+            )
+            return [look, look]
+
+        def summary(self) -> Utilisation:
+            return hot
+
+    with Live(sampler=Sampler()) as live:
+        live.show(1)
+    assert live.result is not None
+    assert verdict(live.result)[-1] == "warning: the GPU is at 83 °C; keep it below 80"
+    assert "GPU 85 %, 0.0 GiB, 83 °C" in summarise_live(live.result)

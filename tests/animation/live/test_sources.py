@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from vitascope.animation.face import FaceMotion, RgbPicture
+from vitascope.animation.live import sources
 from vitascope.animation.live.background import GREEN, GreenScreen
 from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.motion_file import write_motion
 from vitascope.errors import InputError
 from vitascope.frames import Frame
 from vitascope.media.camera import is_camera
+from vitascope.media.reader import VideoReader
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 
@@ -234,3 +236,25 @@ def test_a_file_that_is_called_0_is_a_file(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "0").touch()
     monkeypatch.chdir(tmp_path)
     assert not is_camera("0")
+
+
+def test_a_decoder_that_hangs_holds_up_no_end(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_LET_GO_SECONDS", 0.05)
+    may_go_on, hangs = threading.Event(), threading.Event()
+    closed: list[VideoReader] = []
+    read, close = VideoReader.__next__, VideoReader.close
+
+    def hang(self: VideoReader) -> Frame:
+        hangs.set()
+        assert may_go_on.wait(20)
+        return read(self)
+
+    monkeypatch.setattr(VideoReader, "__next__", hang)
+    monkeypatch.setattr(VideoReader, "close", closed.append)
+    with FilmSource(film, prefetch_frames=1) as source:
+        assert hangs.wait(5)
+        thread, reader = source._ahead._thread, source._reader  # type: ignore[union-attr]
+    assert closed == [], "the decoder reads from it"
+    may_go_on.set()
+    thread.join(5)
+    close(reader)

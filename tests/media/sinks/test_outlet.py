@@ -3,57 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from live_pictures import MADE, make_picture
+from scripted_sink import ScriptedSink, wait_until
 
 from vitascope.errors import OutputError
 from vitascope.media.sinks.null import NullSink
 from vitascope.media.sinks.outlet import SinkOutlet
-from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
-
-
-class ScriptedSink:
-    """Waits where it is told to, and fails where it is told to."""
-
-    name = "scripted"
-    pixel_format: PixelFormat = "rgb24"
-
-    def __init__(self, *, fails_in: str = "", error: Exception | None = None) -> None:
-        self.fails_in = fails_in
-        self.error = error or OutputError("the cable was pulled")
-        self.may_take = threading.Event()
-        self.may_take.set()
-        self.is_taking = threading.Event()
-        self.taken: list[int] = []
-        self.closed = 0
-
-    def _maybe_fail(self, where: str) -> None:
-        if where == self.fails_in:
-            raise self.error
-
-    def open(self, made: SinkFormat) -> None:
-        assert made == MADE
-        self._maybe_fail("open")
-
-    def send(self, picture: LivePicture) -> None:
-        self.is_taking.set()
-        assert self.may_take.wait(5)
-        self._maybe_fail("send")
-        self.taken.append(picture.index)
-
-    def close(self) -> None:
-        self.closed += 1
-        self._maybe_fail("close")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.fixture(autouse=True)
@@ -181,4 +139,4 @@ def test_without_a_thread_nothing_is_dropped_and_failures_stay_inside() -> None:
     sink.fails_in = ""
     with outlet:
         outlet.offer(make_picture(5))
-    assert (sink.taken[-1], outlet.report().state, sink.closed) == (5, "closed", 1)
+    assert (sink.taken[-1], outlet.report().state, sink.closed) == (5, "closed", 2)

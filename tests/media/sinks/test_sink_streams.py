@@ -153,3 +153,13 @@ def test_a_transport_stream_is_decoded_by_whoever_listens(tmp_path: Path) -> Non
     assert mean_rgb(frames[-1]) == pytest.approx([200, 60, 30], abs=6)
     steps = {round(float((b.pts - a.pts) * a.time_base), 3) for a, b in itertools.pairwise(frames)}
     assert steps == {0.033}
+
+
+def test_a_page_is_opened_without_asking_for_the_hosts_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: object) -> str:
+        raise AssertionError("a name server that does not answer would hold up the run")
+
+    monkeypatch.setattr(socket, "getfqdn", ask)
+    sink = MjpegSink(str(free_port()))
+    sink.open(MADE)
+    sink.close()

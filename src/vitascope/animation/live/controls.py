@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-__all__ = ["KEYS", "Background", "Controls", "LiveState"]
+__all__ = ["KEYS", "Background", "Controls", "LiveState", "keys_in_words"]
 
 Background = Literal["portrait", "green"]
 
@@ -16,7 +16,7 @@ _STRENGTHS = (0.1, 4.0)
 _WINDOWS = (1, 60)
 
 Number = TypeVar("Number", int, float)
-Request = Literal["report", "neutral", "best-neutral", "snapshot", "quit", "smoothing"]
+Request = Literal["report", "neutral", "best-neutral", "snapshot", "quit", "smoothing", "restart"]
 
 KEYS: dict[str, str] = {
     "r": "performance report",
@@ -31,9 +31,16 @@ KEYS: dict[str, str] = {
     "o": "overlay of landmarks",
     "p": "pause",
     "s": "snapshot",
+    "t": "try failed sinks again",
     "q": "quit",
+    "?": "this list",
 }
 """What each key does."""
+
+
+def keys_in_words() -> str:
+    """All keys, on one line."""
+    return ", ".join(f"{key.upper()} {what}" for key, what in KEYS.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,10 @@ class Controls:
         with self._lock:
             self._requests.add(wanted)
 
+    def is_asked(self, wanted: Request) -> bool:
+        """True while it is asked for and nobody took it."""
+        return wanted in self._requests
+
     def take(self, wanted: Request) -> bool:
         """True once for each request."""
         with self._lock:
@@ -129,9 +140,14 @@ class Controls:
             case "s":
                 self._requests.add("snapshot")
                 return ""
+            case "t":
+                self._requests.add("restart")
+                return ""
             case "q":
                 self._requests.add("quit")
                 return ""
+            case "?":
+                return f"keys: {keys_in_words()}"
             case "m":
                 self._state = replace(state, mirror=not state.mirror)
                 return f"mirror {_on(self._state.mirror)}"

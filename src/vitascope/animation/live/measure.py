@@ -21,6 +21,7 @@ def measure_live(
     loaded: LoadedSettings,
     store: ModelStore,
     seconds: float = 60.0,
+    warm_up_pictures: int = 0,
     on_session: Callable[[LiveSession], object] | None = None,
     on_message: Callable[[str], object] | None = None,
 ) -> LiveReport:
@@ -33,12 +34,13 @@ def measure_live(
         driver: A video or a ``.motion`` file.
         loaded: Settings.
         store: Where the tracker's model lies, or is fetched to.
-        seconds: How long, after the first picture.
+        seconds: How long, after the first picture that counts.
+        warm_up_pictures: The first pictures, which are slower and which the figures leave out.
         on_session: Given the session before it runs, for ``stop``.
         on_message: Told, in one line, what should be known at once.
 
     Returns:
-        The report; its figures include the first pictures, which are slower.
+        The report.
 
     Raises:
         VitascopeError: As ``animate_live``.
@@ -50,6 +52,7 @@ def measure_live(
         loaded=loaded,
         store=store,
         seconds=seconds,
+        warm_up_pictures=warm_up_pictures,
         endless_fps=loaded.settings.performance.target_fps,
         on_session=on_session,
         on_message=on_message,

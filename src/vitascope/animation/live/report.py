@@ -16,10 +16,13 @@ __all__ = ["LiveReport", "summarise_live", "verdict"]
 _POOR_FPS = 30.0
 _GOOD_LATENCY_MS, _POOR_LATENCY_MS = 15.0, 30.0
 _IDLE_GPU_PERCENT, _FULL_GPU_PERCENT = 50.0, 98.0
+_FULL_GPU_MEMORY = 0.9
 _HOT_CELSIUS = 80.0
 _FREQUENT_DROPS = 0.05
 _CLOSE = 0.9
 _OFTEN_LOST = 0.5
+_ON_PROCESSOR = ("mesh",)
+"""Animators to which a GPU that rests means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class LiveReport:
     sinks: tuple[OutletReport, ...]
     pipeline: PipelineReport
     utilisation: Utilisation | None
+    max_latency_ms: float | None = None
+    """What 95 % of the pictures should stay below, from capture until they are handed to the sinks."""
 
     @property
     def frames_per_second(self) -> float:
@@ -81,9 +86,21 @@ def verdict(report: LiveReport) -> list[str]:
         where = f"; {slowest.name} is busiest ({slowest.load:.0%})" if slowest is not None else ""
         poor = "poor" if fps < _POOR_FPS else "fair"
         lines.append(f"{poor}: {fps:.0f} fps of {min(given, report.target_fps):.0f} possible{where}")
+    if fps < given * _CLOSE and fps < report.target_fps * _CLOSE:
+        lines.append(
+            "late pictures fall out so that the delay does not grow; vitascope bench animate --auto-tune finds "
+            "settings for this machine"
+        )
+    if report.shown and latency_ms < _GOOD_LATENCY_MS:
+        lines.append(f"good: {latency_ms:.0f} ms from camera to picture")
     if report.shown and latency_ms > _POOR_LATENCY_MS:
         lines.append(
             f"poor: {latency_ms:.0f} ms from camera to picture (good is below {_GOOD_LATENCY_MS:.0f})"
+        )
+    most_ms, p95_ms = report.max_latency_ms, report.latency.p95_seconds * 1e3
+    if report.shown and most_ms is not None and p95_ms > most_ms:
+        lines.append(
+            f"over the limit: 5 % of the pictures are later than {p95_ms:.0f} ms; wanted: {most_ms:.0f}"
         )
     if report.captured and report.dropped > _FREQUENT_DROPS * report.captured:
         lines.append(f"poor: {report.dropped} of {report.captured} pictures dropped")
@@ -91,10 +108,29 @@ def verdict(report: LiveReport) -> list[str]:
         lines.append(
             "poor: the driver's face is seldom found; more light, and a face that fills a third, help"
         )
-    used = report.utilisation
-    if used is not None and used.gpu_percent is not None and used.gpu_percent > _FULL_GPU_PERCENT:
+    is_slow = fps < min(given, report.target_fps) * _CLOSE
+    return lines + _verdict_on_gpu(report.utilisation, waits=is_slow and report.animator not in _ON_PROCESSOR)
+
+
+def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
+    """What a GPU says.
+
+    Args:
+        used: What was measured; None, or one without a GPU, gives no lines.
+        waits: True where an idle GPU means that something else holds it up.
+    """
+    if used is None or used.gpu_percent is None:
+        return []
+    lines = []
+    if used.gpu_percent > _FULL_GPU_PERCENT:
         lines.append(f"poor: the GPU is full ({used.gpu_percent:.0f} %)")
-    if used is not None and (used.temperature_celsius_max or 0) > _HOT_CELSIUS:
+    elif waits and used.gpu_percent < _IDLE_GPU_PERCENT:
+        lines.append(
+            f"poor: the GPU waits ({used.gpu_percent:.0f} % busy): the processor feeds it too slowly"
+        )
+    if (used.memory_share or 0) > _FULL_GPU_MEMORY:
+        lines.append(f"warning: the GPU's memory is {used.memory_share:.0%} full")
+    if (used.temperature_celsius_max or 0) > _HOT_CELSIUS:
         lines.append(
             f"warning: the GPU is at {used.temperature_celsius_max:.0f} °C; keep it below {_HOT_CELSIUS:.0f}"
         )
@@ -119,6 +155,9 @@ def summarise_live(report: LiveReport) -> list[str]:
     ]
     for sink in report.sinks:
         state = f"failed: {sink.error}" if sink.state == "failed" else sink.state
+        if sink.restarts:
+            times = "once" if sink.restarts == 1 else f"{sink.restarts} times"
+            state += f"; started again {times}, after: {sink.earlier_error}"
         lines.append(
             f"{sink.name}: {sink.sent} sent, {sink.dropped} dropped, {sink.send.p50_seconds * 1e3:.1f} ms each, "
             f"{sink.age.p50_seconds * 1e3:.1f} ms after capture; {state}"

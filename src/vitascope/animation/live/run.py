@@ -10,14 +10,16 @@ from fractions import Fraction
 from functools import partial
 from math import inf
 from pathlib import Path
+from time import strftime
 
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.face import Animator
 from vitascope.animation.live.background import GreenScreen
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.endless import EndlessDriver
+from vitascope.animation.live.ports import Estimator, PictureSource, Tracker
 from vitascope.animation.live.report import LiveReport
-from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, PictureSource, Tracker
+from vitascope.animation.live.session import LiveOptions, LiveSession
 from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion import MotionEstimator
@@ -27,12 +29,14 @@ from vitascope.animation.opening import open_animator
 from vitascope.animation.portrait import load_portrait
 from vitascope.animation.tracking import FaceTracker, require_mediapipe
 from vitascope.config import LoadedSettings, vitascope_home
-from vitascope.errors import UsageError
+from vitascope.errors import OutputError, UsageError
+from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.camera import Camera, is_camera, open_capture
-from vitascope.media.sinks.outlet import SinkOutlet
+from vitascope.media.sinks.file import FileSink
+from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
 from vitascope.media.sinks.registry import make_sink
-from vitascope.media.sinks.sink import SinkFormat
+from vitascope.media.sinks.sink import Sink, SinkFormat
 from vitascope.media.sinks.window import WindowSink
 from vitascope.models.selfie import SelfieNetwork
 from vitascope.models.store import ModelStore
@@ -53,6 +57,7 @@ def animate_live(
     record: Path | None = None,
     seconds: float | None = None,
     endless_fps: float | None = None,
+    warm_up_pictures: int = 0,
     on_session: Callable[[LiveSession], object] | None = None,
     on_report: Callable[[LiveReport], object] | None = None,
     on_message: Callable[[str], object] | None = None,
@@ -69,13 +74,15 @@ def animate_live(
         record: Where to keep the driver's motion (``.motion``).
         seconds: When to stop by itself; None runs until the key Q or the driver's end.
         endless_fps: For measuring: a driver's file is given again and again, at this many pictures a second.
+        warm_up_pictures: For measuring: the first pictures, which figures leave out, and before which ``seconds`` does
+            not begin.
         on_session: Given the session before it runs, for keys and ``stop``.
         on_report: Told a report when R was pressed.
         on_message: Told, in one line, what should be known at once.
         fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
 
     Returns:
-        The report of the whole run.
+        The report of the whole run; its sinks say which of them failed.
 
     Raises:
         UsageError: No sink, or one that does not exist; a recording to record; a part of a camera.
@@ -118,7 +125,7 @@ def animate_live(
             sink.on_key = controls.press
     with ExitStack() as stack:
         opened = open_animator(
-            face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
+            face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack, live=True
         )
         if replays and opened.animator.needs_driver_picture:
             raise UsageError(
@@ -159,14 +166,10 @@ def animate_live(
         runs = threading.Event()  # a sink that cannot even be opened ends the command, and is said once
         tell = partial(_tell, on_message, runs)
         outlets = [
-            stack.enter_context(
-                SinkOutlet(sink, made, on_failure=tell, threaded=performance.use_async_output)
-            )
+            SinkOutlet(sink, made, on_failure=tell, threaded=performance.use_async_output)
             for sink in made_sinks
         ]
-        for outlet in outlets:
-            outlet.wait_open()
-        runs.set()
+        profile = stack.enter_context(_profile(made_sinks, record, loaded))
         session = LiveSession(
             source,
             tracker=tracker,
@@ -177,10 +180,12 @@ def animate_live(
             controls=controls,
             options=LiveOptions(
                 target_fps=performance.target_fps,
+                max_latency_ms=performance.max_latency_ms,
                 skip_similarity=performance.frame_skip_threshold if performance.frame_skip_enabled else None,
                 pose_window=settings.tracking.pose_smoothing_window,
                 seconds=seconds,
                 absence_seconds=_ABSENCE_SECONDS,
+                warm_up_pictures=warm_up_pictures,
             ),
             mirror=Mirror(mesh),
             on_background=GreenScreen(selfie),
@@ -188,15 +193,42 @@ def animate_live(
             set_strength=opened.set_gains,
             on_report=on_report,
             on_message=on_message,
-            sampler=stack.enter_context(UtilisationSampler()),
+            sampler=stack.enter_context(UtilisationSampler(device_id=wanted.gpu_id)),
+            with_spans=profile.stages,
         )
-        if on_session is not None:
-            on_session(session)
-        report = session.run()
+        try:
+            with started_outlets(outlets):
+                runs.set()
+                if on_session is not None:
+                    on_session(session)
+                report = session.run()
+        except BaseException as error:
+            if session.is_stuck:
+                stack.pop_all()  # a thread that hangs may use what would be closed, and closing would wait for it
+            elif recorder is not None and runs.is_set() and isinstance(error, OutputError):
+                recorder.finish()  # what was recorded does not depend on where the pictures went
+            raise
         if recorder is not None:
             recorder.finish()
+        # Waiting for the camera is no work that could be sped up.
+        ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
+        for line in profile.save(ours):
+            if on_message is not None:
+                on_message(line)
     # Closing the sinks may still have failed: a disk that is full, say.
     return replace(report, sinks=tuple(outlet.report() for outlet in outlets))
+
+
+def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings) -> PipelineProfile:
+    """Beside the first file that is written; without one in the current folder, as snapshots."""
+    files = [sink.path for sink in sinks if isinstance(sink, FileSink)]
+    target = next(iter(files), record) or Path(f"animate-{strftime('%Y%m%d-%H%M%S')}")
+    return PipelineProfile(
+        f"animate {target.name}",
+        target,
+        wanted=loaded.settings.debug.profile_performance,
+        device_id=loaded.settings.animation.gpu_id,
+    )
 
 
 def _open_recording(
@@ -247,4 +279,5 @@ def _tell(
     on_message: Callable[[str], object] | None, runs: threading.Event, outlet: SinkOutlet, error: Exception
 ) -> None:
     if on_message is not None and runs.is_set():
-        on_message(f"{outlet.name} stopped: {' '.join(str(error).split())}")
+        reason = " ".join(str(error).split()).removeprefix(f"{outlet.name} failed: ")
+        on_message(f"{outlet.name} stopped: {reason}")

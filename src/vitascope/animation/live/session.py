@@ -11,99 +11,42 @@ and what is too slow costs pictures, not time.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, strftime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import cv2
-import numpy as np
 
-from vitascope.animation.face import Animator, FaceMotion, RgbPicture, TrackedFace
-from vitascope.animation.live.controls import Controls
+from vitascope.animation.face import Animator, FaceMotion, RgbPicture
+from vitascope.animation.live.controls import Controls, LiveState
+from vitascope.animation.live.figures import LiveFigures
 from vitascope.animation.live.overlay import with_overlay
+from vitascope.animation.live.ports import Estimator, Paintable, PictureSource, Tracker
 from vitascope.animation.live.report import LiveReport
+from vitascope.animation.live.stillness import Stillness
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MotionWriter
 from vitascope.errors import OutputError
-from vitascope.gpu.latency import LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Map, Sink, Source
-from vitascope.gpu.temporal import change
+from vitascope.gpu.stages import Map, Sink, Source, Stage
 from vitascope.media.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Tracker", "similarity"]
+__all__ = ["LiveOptions", "LiveSession"]
 
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
-_NOTHING_IN_COMMON = 0.02
-"""Mean difference of one tile of two thumbnails, in shares of the scale."""
-_TILES = (8, 8)
-_THUMBNAIL = (64, 64)
 _WAIT_SECONDS = 0.1
+_STOP_SECONDS = 5.0
+"""For threads of a run that was given up."""
 
 Taken = TypeVar("Taken")
 Made = TypeVar("Made")
-
-
-class PictureSource(Protocol):
-    """What the driver is seen through, such as ``media.camera.Camera``."""
-
-    @property
-    def captured_count(self) -> int:
-        """Pictures that came, also those that nobody took."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """True when no picture will come any more."""
-        ...
-
-    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """The newest picture that was not taken yet; None when none came in time."""
-        ...
-
-
-class Tracker(Protocol):
-    """What finds the driver's face, such as ``animation.tracking.FaceTracker``."""
-
-    def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
-        """The followed face; None while it cannot be seen."""
-        ...
-
-
-class Estimator(Protocol):
-    """What makes motion of faces, such as ``animation.motion.MotionEstimator``."""
-
-    def update(
-        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
-    ) -> FaceMotion:
-        """The motion of the next picture."""
-        ...
-
-    def set_neutral(self, face: TrackedFace | None = None) -> bool:
-        """Take the face that is seen now for neutral; False when there is none."""
-        ...
-
-    def find_neutral(self) -> bool:
-        """Take the best face seen so far for neutral; False when there is none."""
-        ...
-
-    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
-        """Change the windows, in frames."""
-        ...
-
-
-class Paintable(Protocol):
-    """What lays the portrait on another background."""
-
-    def __call__(self, rgb: RgbPicture) -> RgbPicture:
-        """The picture on its new background; a new array."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +55,8 @@ class LiveOptions:
 
     target_fps: float = 30.0
     """What is aimed at; the report says whether it was met."""
+    max_latency_ms: float | None = None
+    """What the delay of 95 % of the pictures should stay below; the report says when it does not."""
     skip_similarity: float | None = None
     """0..1: a driver's picture at least as similar to the last one is not animated; None animates every one."""
     pose_window: int | None = None
@@ -122,17 +67,38 @@ class LiveOptions:
     """When to stop by itself."""
     absence_seconds: float | None = None
     """After so long without a picture the driver is taken for absent, and the portrait relaxes; None waits still."""
+    warm_up_pictures: int = 0
+    """The first pictures, which figures leave out, and with which ``seconds`` does not begin."""
+    ending_seconds: float = 60.0
+    """What a run that was stopped has for the pictures on their way, of which one may take 20 seconds (LivePortrait on
+    a processor); then it is given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
     captured: CameraPicture
     motion: FaceMotion
+    is_repeat: bool = False
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    picture: LivePicture
     is_repeat: bool
+    is_lost: bool
 
 
 class _Absence(CameraPicture):
     """Stands in for pictures that do not come; shows the last one that did."""
+
+
+def _described(item: CameraPicture | _Seen | _Made) -> str:
+    """What a stage worked on when it failed."""
+    if isinstance(item, _Made):
+        return f"picture {item.picture.index} of the driver"
+    captured = item.captured if isinstance(item, _Seen) else item
+    return f"picture {captured.index} of the driver"
 
 
 class LiveSession:
@@ -154,6 +120,7 @@ class LiveSession:
         on_report: Told a report when one was asked for.
         on_message: Told, in one line, what should be known at once.
         sampler: Measures processor and GPU; started.
+        with_spans: Lays a profiler's spans around the work of the stages.
     """
 
     def __init__(
@@ -174,6 +141,7 @@ class LiveSession:
         on_report: Callable[[LiveReport], object] | None = None,
         on_message: Callable[[str], object] | None = None,
         sampler: UtilisationSampler | None = None,
+        with_spans: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> None:
         self.controls = controls
         """Keys, and what they changed."""
@@ -192,30 +160,37 @@ class LiveSession:
         self._on_message = on_message
         self._sampler = sampler
         self._strength = controls.state.strength
-        self._latency = LatencyHistogram()
-        self._shown = self._repeated = self._lost = 0
-        self._began: float | None = None
-        self._captured_before = source.captured_count
-        self._last_thumbnail: RgbPicture | None = None
+        self._figures = LiveFigures(lambda: source.captured_count, warm_up_pictures=options.warm_up_pictures)
+        wanted = options.skip_similarity
+        self._stillness = None if wanted is None or tracker is None else Stillness(wanted)
         self._last_motion = FaceMotion()
+        self._drawn: tuple[FaceMotion, LiveState] | None = None
         self._last_picture: RgbPicture | None = None
-        self._pipeline = Pipeline(
-            [
-                Source("capture", self._captured(), output=_NEWEST),
-                Map("track", self._ending(self._track), output=_NEWEST),
-                Map("animate", self._ending(self._animate), output=_NEWEST),
-                Sink("output", self._ending(self._hand_over)),
-            ]
-        )
+        self._at_work: set[str] = set()
+        self._has_ended = threading.Event()
+        stages: list[Stage] = [
+            Source("capture", self._captured(), output=_NEWEST),
+            Map("track", self._ending("track", self._track), output=_NEWEST),
+            Map("animate", self._ending("animate", self._animate), output=_NEWEST),
+            Sink("output", self._ending("output", self._hand_over)),
+        ]
+        self._pipeline = Pipeline(with_spans(stages), describe=_described, stop_timeout_seconds=_STOP_SECONDS)
 
     def run(self) -> LiveReport:
         """Work until the key Q, ``stop``, the end of the time given, or of the driver.
 
         Raises:
-            PipelineError: A stage failed.
+            PipelineError: A stage failed, or hung after the run was stopped.
             OutputError: Every sink has failed.
         """
-        self._pipeline.run()
+        watch = threading.Thread(target=self._give_up_in_time, name="vitascope-ending", daemon=True)
+        try:
+            watch.start()
+            self._pipeline.run()
+        finally:
+            self._has_ended.set()
+            if watch.ident is not None:
+                watch.join()
         if self._has_no_sink():
             raise OutputError("; ".join(str(outlet.error) for outlet in self._outlets))
         return self.report()
@@ -224,18 +199,24 @@ class LiveSession:
         """End the run; returns at once."""
         self.controls.request("quit")
 
+    @property
+    def is_stuck(self) -> bool:
+        """True after a run of which a thread was left behind: what tracks and animates may still be in use."""
+        return self._has_ended.is_set() and bool(self._at_work)
+
     def report(self) -> LiveReport:
         """The run so far."""
         return LiveReport(
-            seconds=0.0 if self._began is None else monotonic() - self._began,
+            seconds=self._figures.seconds,
             animator=self._animator.name,
             size=self._size,
-            captured=self._source.captured_count - self._captured_before,
-            shown=self._shown,
-            repeated=self._repeated,
-            lost=self._lost,
+            captured=self._figures.captured,
+            shown=self._figures.shown,
+            repeated=self._figures.repeated,
+            lost=self._figures.lost,
             target_fps=self._options.target_fps,
-            latency=LatencyHistogram.summary([self._latency]),
+            max_latency_ms=self._options.max_latency_ms,
+            latency=self._figures.latency(),
             sinks=tuple(outlet.report() for outlet in self._outlets),
             pipeline=self._pipeline.snapshot(),
             utilisation=self._utilisation(),
@@ -253,15 +234,23 @@ class LiveSession:
     def _captured(self) -> Iterator[CameraPicture]:
         last: CameraPicture | None = None
         while not self._is_over():
+            self._obey_at_once()
             picture = self._source.take(timeout_seconds=_WAIT_SECONDS)
             if picture is None and self._source.is_over:
                 return
             last, picture = picture or last, picture or self._absence(last)
             if picture is None or self.controls.state.paused:
                 continue
-            if self._began is None:
-                self._began = picture.captured_seconds
+            self._figures.begin(picture.captured_seconds)
             yield picture
+
+    def _obey_at_once(self) -> None:
+        """Do what must not wait for a picture to come through."""
+        if self.controls.take("restart"):
+            names = [outlet.name for outlet in self._outlets if outlet.restart()]
+            self._say(f"started again: {', '.join(names)}" if names else "no sink has failed")
+        if self.controls.state.paused:
+            self._obey_at_the_end()
 
     def _absence(self, last: CameraPicture | None) -> CameraPicture | None:
         after, now = self._options.absence_seconds, monotonic()
@@ -270,20 +259,31 @@ class LiveSession:
         return _Absence(last.rgb, now, last.index, False)
 
     def _is_over(self) -> bool:
-        if self.controls.take("quit") or self._has_no_sink():
+        if self.controls.is_asked("quit") or self._has_no_sink():
             return True
         limit = self._options.seconds
-        return limit is not None and self._began is not None and monotonic() - self._began >= limit
+        return limit is not None and self._figures.seconds >= limit
 
-    def _ending(self, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
+    def _give_up_in_time(self) -> None:
+        """End a run in which a stage hangs, and so cannot end with the others."""
+        while not (self._is_over() or self._source.is_over):
+            if self._has_ended.wait(_WAIT_SECONDS):
+                return
+        if not self._has_ended.wait(self._options.ending_seconds):
+            self._pipeline.stop(drain=False)
+
+    def _ending(self, name: str, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
         """A stage whose failure also ends the wait for a camera that gives nothing."""
 
         def guarded(taken: Taken) -> Made:
+            self._at_work.add(name)
             try:
                 return work(taken)
             except BaseException:
                 self.stop()
                 raise
+            finally:
+                self._at_work.discard(name)
 
         return guarded
 
@@ -294,21 +294,20 @@ class LiveSession:
         self._obey()
         is_there = not isinstance(picture, _Absence)
         if is_there and self._barely_moved(picture):
-            return _Seen(picture, self._last_motion, True)
+            return _Seen(picture, self._last_motion, is_repeat=True)
         seconds = picture.captured_seconds
         face = None
         if self._tracker is not None:
             face = self._tracker.track(picture.rgb, pts_seconds=seconds) if is_there else None
-            self._lost += face is None
         if face is not None and picture.is_first:
             face = replace(face, is_new=True)
         rgb = picture.rgb if self._animator.needs_driver_picture else None
         motion = self._estimator.update(face, pts_seconds=seconds, driver_rgb=rgb)
         if self._recorder is not None:
-            began = self._began if self._began is not None else seconds
+            began = self._figures.began if self._figures.began is not None else seconds
             self._recorder.write(replace(motion, pts_seconds=seconds - began))
         self._last_motion = motion
-        return _Seen(picture, motion, False)
+        return _Seen(picture, motion, is_lost=self._tracker is not None and face is None)
 
     def _obey(self) -> None:
         """Do what was asked of the estimator."""
@@ -325,24 +324,18 @@ class LiveSession:
             )
 
     def _barely_moved(self, picture: CameraPicture) -> bool:
-        wanted = self._options.skip_similarity
-        if wanted is None or self._tracker is None:
-            return False
-        thumbnail = np.asarray(cv2.resize(picture.rgb, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.uint8)
-        before = self._last_thumbnail
-        if before is not None and not picture.is_first and similarity(before, thumbnail) >= wanted:
-            return True
-        self._last_thumbnail = thumbnail  # of the last one that was animated: drift adds up
-        return False
+        still = self._stillness
+        return still is not None and still.barely_moved(picture.rgb, is_first=picture.is_first)
 
-    def _animate(self, seen: _Seen) -> LivePicture:
+    def _animate(self, seen: _Seen) -> _Made:
         state = self.controls.state
         if self._set_strength is not None and state.strength != self._strength:
             self._strength = state.strength
             self._set_strength(state.strength)
-        if seen.is_repeat and self._last_picture is not None:
-            self._repeated += 1
-        else:
+        # Who barely moves is shown already, unless the last picture fell out or a key changed how it is drawn.
+        is_repeat = seen.is_repeat and self._drawn == (seen.motion, state)
+        if not is_repeat:
+            self._drawn = seen.motion, state
             motion = self._mirror(seen.motion) if state.mirror and self._mirror is not None else seen.motion
             rgb = self._animator.animate(motion)
             if state.background == "green" and self._on_background is not None:
@@ -350,23 +343,31 @@ class LiveSession:
             if state.overlay and seen.motion.face is not None:
                 rgb = with_overlay(rgb, seen.captured.rgb, seen.motion.face)
             self._last_picture = rgb
-        assert self._last_picture is not None  # the first picture is no repeat
-        return LivePicture(
-            self._last_picture, captured_seconds=seen.captured.captured_seconds, index=seen.captured.index
+        assert self._last_picture is not None  # the first one is no repeat
+        captured = seen.captured
+        picture = LivePicture(
+            self._last_picture, captured_seconds=captured.captured_seconds, index=captured.index
         )
+        return _Made(picture, is_repeat, seen.is_lost)
 
-    def _hand_over(self, picture: LivePicture) -> None:
+    def _hand_over(self, made: _Made) -> None:
+        picture = made.picture
         for outlet in self._outlets:
             outlet.offer(picture)
-        self._shown += 1
-        self._latency.add(max(monotonic() - picture.captured_seconds, 0.0))
-        if self.controls.take("snapshot"):
-            self._snapshot(picture.rgb)
+        self._figures.hand_over(picture.captured_seconds, is_repeat=made.is_repeat, is_lost=made.is_lost)
+        self._obey_at_the_end()
+
+    def _obey_at_the_end(self) -> None:
+        """Do what is about the pictures that were shown."""
+        if self._last_picture is not None and self.controls.take("snapshot"):
+            self._snapshot(self._last_picture)
         if self.controls.take("report") and self._on_report is not None:
             self._on_report(self.report())
 
     def _snapshot(self, rgb: RgbPicture) -> None:
-        path = self._options.snapshot_folder / f"portrait-{strftime('%Y%m%d-%H%M%S')}-{self._shown}.png"
+        path = (
+            self._options.snapshot_folder / f"portrait-{strftime('%Y%m%d-%H%M%S')}-{self._figures.shown}.png"
+        )
         if cv2.imwrite(str(path), cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)):
             self._say(f"snapshot: {path}")
         else:
@@ -375,17 +376,3 @@ class LiveSession:
     def _say(self, line: str) -> None:
         if self._on_message is not None:
             self._on_message(line)
-
-
-def similarity(before: RgbPicture, now: RgbPicture) -> float:
-    """How much two small pictures have in common: 1 when nothing changed, 0 when any tile differs by 2 % of the scale.
-
-    Two consecutive pictures of people who talk in front of a still camera: 0.73 and 0.78 in the median, 0.86
-    and 0.90 in the stillest 5 % (two clips of 512x512). So 0.92 finds drivers who sit still, and nobody who speaks.
-
-    Args:
-        before: uint8 [64, 64, 3].
-        now: The same.
-    """
-    planes = (np.moveaxis(picture, -1, 0) for picture in (before, now))
-    return max(1 - change(*planes, tiles=_TILES) / _NOTHING_IN_COMMON, 0.0)

@@ -22,6 +22,9 @@ from vitascope.media.reader import VideoReader, open_video
 
 __all__ = ["FilmSource", "RecordedEstimator", "ReplaySource"]
 
+_LET_GO_SECONDS = 5.0
+"""For a decoder that reads; one that hangs for longer, on a disk that went away, say, is left behind."""
+
 
 class FilmSource:
     """A film that is shown at its own pace; pictures that nobody took in time fall out. A context manager.
@@ -110,10 +113,9 @@ class FilmSource:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file."""
-        if self._ahead is not None:
-            self._ahead.stop()
-        self._reader.close()
+        """Close the file, unless the decoder hangs in it."""
+        if self._ahead is None or self._ahead.stop():
+            self._reader.close()
 
 
 class _ReadAhead:
@@ -145,9 +147,11 @@ class _ReadAhead:
     def __iter__(self) -> Self:
         return self
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """End the thread; False when it hangs."""
         self._ready.stop()
-        self._thread.join()
+        self._thread.join(_LET_GO_SECONDS)
+        return not self._thread.is_alive()
 
 
 class RecordedEstimator:

@@ -27,7 +27,8 @@ class FileSink:
     """H.264, H.265, VP9 or AV1, with a quick preset unless another is asked for.
 
     Args:
-        target: Path of the file; it appears when the sink is closed.
+        target: Path of the file; it appears when the sink is closed. Opened again, it writes another one beside it,
+            ``out-2.mp4`` after ``out.mp4``: what was kept before stays.
         codec: A codec, or ``auto``: by the file's suffix.
         crf: Constant rate factor on the codec's own scale; None is the default of quick encoding.
         preset: The encoder's preset; None is a quick one.
@@ -45,6 +46,8 @@ class FileSink:
         self._path = Path(target)
         if not self._path.suffix:
             raise UsageError(f"sink file:{target}: name a file with a suffix, such as {target}.mp4")
+        self._first_path = self._path
+        self._part_count = 0
         self._writer: VideoWriter | None = None
         self._count = 0
         self._origin_seconds = 0.0
@@ -52,8 +55,13 @@ class FileSink:
 
     @property
     def name(self) -> str:
-        """``file:PATH``."""
+        """``file:PATH``, of the file that is written now."""
         return f"file:{self._path}"
+
+    @property
+    def path(self) -> Path:
+        """The file that is written now."""
+        return self._path
 
     @property
     def pixel_format(self) -> PixelFormat:
@@ -64,6 +72,7 @@ class FileSink:
         """See ``Sink.open``; encoders take even sizes only."""
         if made.width % 2 or made.height % 2:
             raise OutputError(f"{self.name}: pictures of {made.width}x{made.height}; both must be even")
+        self._path = self._next_path()
         encoding = choose_encoding(
             self._path,
             codec=self._codec,
@@ -110,6 +119,17 @@ class FileSink:
         if writer is None:
             return
         if self._count:
+            self._part_count += (
+                1  # also where it cannot be completed: the pictures in its .part file are kept
+            )
             writer.finish()
         else:
             writer.discard()
+
+    def _next_path(self) -> Path:
+        if not self._part_count:
+            return self._first_path
+        number = self._part_count + 1
+        while (path := self._first_path.with_stem(f"{self._first_path.stem}-{number}")).exists():
+            number += 1
+        return path

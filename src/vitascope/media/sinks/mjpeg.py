@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 import cv2
@@ -110,6 +111,11 @@ class _Server(ThreadingHTTPServer):
         self._clients = 0
         self._is_stopped = False
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Without the look-up of the host's name, which nobody uses and which can take many seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     @property
     def has_clients(self) -> bool:

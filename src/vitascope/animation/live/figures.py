@@ -1,0 +1,68 @@
+"""What a live run counts while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from vitascope.gpu.latency import Latency, LatencyHistogram
+
+__all__ = ["LiveFigures"]
+
+
+class LiveFigures:
+    """Pictures and delays of a live run. ``begin`` is the first stage's, ``hand_over`` the last one's; all may read.
+
+    Args:
+        captured_count: Tells how many pictures the camera gave.
+        warm_up_pictures: The first pictures, which figures leave out: networks open and memory is had for them.
+    """
+
+    def __init__(self, captured_count: Callable[[], int], *, warm_up_pictures: int = 0) -> None:
+        self._captured_count = captured_count
+        self._captured_before = captured_count()
+        self._warm_up_pictures = warm_up_pictures
+        self._latency = LatencyHistogram()
+        self._counted_from: float | None = None
+        self.began: float | None = None
+        """When the first picture was captured, on ``time.monotonic``'s clock; None before."""
+        self.shown = 0
+        """Pictures that were handed to the sinks."""
+        self.repeated = 0
+        """Of these, pictures that were shown again."""
+        self.lost = 0
+        """Of these, pictures without a face."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the first picture that counts; 0 before."""
+        return 0.0 if self._counted_from is None else monotonic() - self._counted_from
+
+    @property
+    def captured(self) -> int:
+        """Pictures of the camera in this time."""
+        return self._captured_count() - self._captured_before
+
+    def latency(self) -> Latency:
+        """From capture until a picture is handed to the sinks."""
+        return LatencyHistogram.summary([self._latency])
+
+    def begin(self, captured_seconds: float) -> None:
+        """The first picture was captured; further calls do nothing."""
+        if self.began is None:
+            self.began = captured_seconds
+            if not self._warm_up_pictures:
+                self._counted_from = captured_seconds
+
+    def hand_over(self, captured_seconds: float, *, is_repeat: bool = False, is_lost: bool = False) -> None:
+        """A picture was handed to the sinks."""
+        if self._warm_up_pictures:
+            self._warm_up_pictures -= 1
+            if not self._warm_up_pictures:
+                self._captured_before = self._captured_count()
+                self._counted_from = monotonic()
+            return
+        self.shown += 1
+        self.repeated += is_repeat
+        self.lost += is_lost
+        self._latency.add(max(monotonic() - captured_seconds, 0.0))
