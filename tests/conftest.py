@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from gpu_turns import gpu_turn, release_gpu_memory
 from headless_browser import PROGRAMS, find_browser
@@ -26,10 +26,12 @@ from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
 from vitascope.models.store import ModelStore
 
+# How long an example takes is the machine's affair: other programs must fail no test.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # In CI the same examples every time: what fails there must fail again on the next run. Elsewhere new ones are tried.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+settings.register_profile("patient", PATIENT)
+settings.register_profile("ci", PATIENT, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "patient")
 
 FETCHED_MODEL_FIXTURES = {"pull_or_skip", "rvm_model_path"}
 """Fixtures that fetch; a test that uses one carries the marker ``fetched_model`` by itself."""

@@ -16,7 +16,6 @@ import pytest
 from cyclopts import CycloptsError
 
 from vitascope.cli.app import app
-from vitascope.config import Arrival
 from vitascope.config.catalogue import section_keys, setting_fields
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides.md"
@@ -171,7 +170,7 @@ TERMS = [
     for term in line.split(";")
     if term.strip()
 ]
-WHEN = {"now", "never", "outside", *(f"arrives with {arrival}" for arrival in Arrival)}
+WHEN = {"now", "never", "outside"}
 PREFIXES = {key.partition(".")[0] for key in setting_fields()}
 
 
@@ -250,8 +249,8 @@ def test_everything_in_the_guides_has_an_answer(term: str) -> None:
 @pytest.mark.parametrize("key", YAML_KEYS.split())
 def test_every_key_has_a_row_that_says_what_the_settings_say(key: str) -> None:
     (row,) = [row for row in ROWS if row.theirs.split(" ")[0] == f"`{key}`"]
-    arrival = setting_fields()[key].arrives_with
-    assert row.when == ("now" if arrival is None else f"arrives with {arrival}")
+    assert key in setting_fields()
+    assert row.when == "now"
 
 
 def test_every_key_that_is_named_exists() -> None:
@@ -271,8 +270,3 @@ def test_a_row_is_true_today(row: Row) -> None:
     if row.when == "now":
         assert [name for name in row.names if not exists(name)] == []
         assert [command for command in row.commands if not parses(command)] == []
-    elif row.when.startswith("arrives with"):
-        # Whoever brings one of these changes its row.
-        assert [command for command in row.commands if parses(command)] == [], "it is here: write 'now'"
-        toolkit = [name for name in row.names if re.fullmatch(r"vitascope\.gpu\.[A-Z]\w+", name)]
-        assert [name for name in toolkit if exists(name)] == [], "it is here: write 'now'"

@@ -187,7 +187,7 @@ def portrait(astronaut, astronaut_face):
 def opened(portrait, mesh, face_model, tmp_path):
     """Open the animator of some settings."""
 
-    def opener(*assignments):
+    def opener(*assignments, live=False):
         with ExitStack() as stack:
             return open_animator(
                 portrait,
@@ -196,6 +196,7 @@ def opened(portrait, mesh, face_model, tmp_path):
                 loaded=load_settings(assignments=assignments),
                 home=tmp_path,
                 stack=stack,
+                live=live,
             )
 
     return opener
@@ -214,11 +215,15 @@ def test_calibrate(opened, monkeypatch):
     assert calls
 
 
-def test_the_mesh_says_what_it_ignores(opened):
-    notes = opened("animation.calibrate=false", "animation.inference_precision=fp32").notes
-    assert notes == (
-        "animation.inference_precision has no effect on the mesh animator, which runs no network",
-    )
+@pytest.mark.parametrize(
+    "assignment",
+    ["inference_precision=fp32", "use_half_precision=false", "enable_tensorrt=true", "batch_size=4"],
+)
+def test_the_mesh_says_what_it_ignores(opened, assignment):
+    made = opened("animation.calibrate=false", f"animation.{assignment}")
+    key = assignment.partition("=")[0]
+    assert made.notes == (f"animation.{key} has no effect on the mesh animator, which runs no network",)
+    assert made.batch_size == 1
 
 
 def test_the_strength_multiplies_the_gains(opened):
@@ -242,9 +247,12 @@ def liveportrait(monkeypatch, tmp_path):
         name = "liveportrait"
         needs_driver_picture = True
 
-        def __init__(self, networks, *, gains, release_every):
-            told.update(gains=gains, release_every=release_every)
+        def __init__(self, networks, *, gains, batch_size, release_every):
+            told.update(gains=gains, batch_size=batch_size, release_every=release_every)
             self.gains = gains
+
+        def animate_batch(self, motions):
+            raise AssertionError("nothing is animated here")
 
         def __enter__(self):
             return self
@@ -288,6 +296,8 @@ def test_auto_is_liveportrait_where_it_can_be(opened, liveportrait, tmp_path):
         ("performance.gpu_memory_fraction=0.5", "share", 0.5),
         ("performance.clear_cache_interval=7", "release_every", 7),
         ("animation.gpu_id=2", "share_of", 2),
+        ("animation.batch_size=4", "batch_size", 4),
+        ("animation.batch_size=2-6", "batch_size", 2),
         ("animation.use_half_precision=false", "half_precision", False),
         ("animation.inference_precision=fp32", "half_precision", False),
     ],
@@ -295,6 +305,13 @@ def test_auto_is_liveportrait_where_it_can_be(opened, liveportrait, tmp_path):
 def test_settings_of_liveportrait(opened, liveportrait, assignment, key, value):
     opened("animation.animator=liveportrait", assignment)
     assert liveportrait[key] == value
+
+
+def test_batch_size_is_for_films(opened, liveportrait):
+    made = opened("animation.animator=liveportrait", "animation.batch_size=4")
+    assert made.batch_size == 4
+    made = opened("animation.animator=liveportrait", "animation.batch_size=4", live=True)
+    assert (made.batch_size, liveportrait["batch_size"]) == (1, 1)
 
 
 def test_liveportraits_gains(opened, liveportrait):

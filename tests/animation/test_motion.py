@@ -65,7 +65,7 @@ def test_auto_takes_the_calmest_face(mesh, jaw):
 def test_without_a_face_there_is_only_the_neutral(mesh):
     following = estimator(mesh)
     motion = following.update(None, pts_seconds=0.0)
-    assert isinstance(motion, FaceMotion)
+    assert isinstance(motion, FaceMotion) and motion.presence == 0
     assert np.allclose(motion.rotation, np.eye(3))
     assert not following.set_neutral()
     assert not following.find_neutral()

@@ -141,6 +141,61 @@ def test_a_profile_is_warned_of(tmp_path, face_model, astronaut, astronaut_face,
     assert "turned by 65 degrees" in loaded.notes[0]
 
 
+def test_of_a_landscape_the_likeliest_spot_is_shown(tmp_path, face_model):
+    sunset = np.empty((400, 600, 3), np.uint8)
+    sunset[:200], sunset[200:] = (120, 180, 230), (60, 140, 60)
+    cv2.circle(sunset, (300, 120), 60, (250, 200, 60), -1)
+    path = save(tmp_path / "sunset.png", sunset)
+    with pytest.raises(InputError, match=r"the best guess is at \d+,\d+ to \d+,\d+, shown in .*guess\.png"):
+        load_portrait(path, model=face_model, guess=tmp_path / "guess.png")
+    marked = (cv2.imread(str(tmp_path / "guess.png")) == (0, 0, 255)).all(axis=2)
+    left, right = np.flatnonzero(marked.any(axis=0))[[0, -1]]
+    assert 200 < left < 300 < right < 400
+
+
+@pytest.mark.parametrize("side", [1, 2, 48])
+def test_a_tiny_picture_is_called_tiny(tmp_path, face_model, astronaut, side):
+    small = cv2.resize(astronaut, (side, side), interpolation=cv2.INTER_AREA)
+    with pytest.raises(InputError, match=f"no face in the portrait.*{side}x{side} pixels are few"):
+        load_portrait(save(tmp_path / "tiny.png", small), model=face_model)
+
+
+def test_sunglasses_hide_no_face(tmp_path, face_model, astronaut, astronaut_face):
+    masked = astronaut.copy()
+    eyes = [astronaut_face.landmarks[[outer, inner], :2] for outer, inner in ((33, 133), (263, 362))]
+    for corners in eyes:
+        width = float(np.linalg.norm(corners[0] - corners[1]))
+        centre = tuple(int(place) for place in corners.mean(axis=0))
+        cv2.ellipse(masked, centre, (int(width * 0.95), int(width * 0.75)), 0, 0, 360, (15, 15, 15), -1)
+    portrait = load_portrait(save(tmp_path / "sun.png", masked), model=face_model)
+    away = np.linalg.norm((portrait.face.landmarks - astronaut_face.landmarks)[:, :2], axis=1)
+    assert np.median(away) < 0.05 * astronaut_face.size_pixels
+
+
+def drawn_face():
+    """A face as children draw it, with lips and a nose: uint8 [500, 500, 3]."""
+    skin, ink = (250, 205, 170), (0, 0, 0)
+    picture = np.full((500, 500, 3), 255, np.uint8)
+    cv2.ellipse(picture, (250, 260), (130, 170), 0, 0, 360, skin, -1)
+    cv2.ellipse(picture, (250, 260), (130, 170), 0, 0, 360, ink, 4)
+    for x in (195, 305):
+        cv2.ellipse(picture, (x, 225), (32, 22), 0, 0, 360, (255, 255, 255), -1)
+        cv2.ellipse(picture, (x, 225), (32, 22), 0, 0, 360, ink, 3)
+        cv2.circle(picture, (x, 225), 13, (30, 70, 120), -1)
+        cv2.ellipse(picture, (x, 185), (40, 14), 0, 180, 360, (70, 40, 20), 7)
+    cv2.ellipse(picture, (250, 120), (135, 70), 0, 180, 360, (70, 40, 20), -1)
+    cv2.polylines(picture, [np.array([[250, 235], [240, 290], [258, 292]])], False, (190, 140, 110), 4)
+    cv2.ellipse(picture, (250, 345), (50, 18), 0, 0, 360, (210, 80, 80), -1)
+    return picture
+
+
+def test_a_cartoon_with_a_whole_face_is_one(tmp_path, face_model):
+    face = load_portrait(save(tmp_path / "drawn.png", drawn_face()), model=face_model).face
+    left, top, right, bottom = face.box
+    assert 90 < left < 180 and 320 < right < 410 and 80 < top < bottom < 460
+    assert np.linalg.norm(face.landmarks[13, :2] - (250, 345)) < 25  # the upper lip's lower edge
+
+
 @pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + bytes(40)])
 def test_what_is_no_picture(tmp_path, data):
     (tmp_path / "x.png").write_bytes(data)

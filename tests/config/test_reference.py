@@ -20,7 +20,7 @@ def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_table_has_a_row_for_each_setting() -> None:
     rows = [line for line in reference_table().splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == list(setting_fields())
-    assert all(row.replace(r"\|", "").count("|") == 6 for row in rows)
+    assert all(row.replace(r"\|", "").count("|") == 5 for row in rows)
 
 
 def test_only_what_lies_between_the_markers_changes() -> None:

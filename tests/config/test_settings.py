@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import vitascope.config
-from vitascope.config import Arrival, BatchRange, RgbColor, Settings, load_settings
+from vitascope.config import BatchRange, RgbColor, Settings, load_settings
 from vitascope.config.catalogue import SettingField, section_keys, setting_fields, suggestion, value_of
 from vitascope.errors import ConfigError
 
@@ -67,14 +67,6 @@ def test_every_value_survives_being_set_to_its_default(entry: SettingField) -> N
     loaded = load_settings(flags={entry.key: entry.default})
     assert value_of(loaded.settings, entry.key) == entry.default
     assert type(value_of(loaded.settings, entry.key)) is type(entry.default)
-
-
-def test_later_work_is_named_by_its_part() -> None:
-    assert {entry.arrives_with for entry in FIELDS} <= {None, *Arrival}
-    assert setting_fields()["animation.batch_size"].arrives_with is Arrival.ANIMATOR
-    assert setting_fields()["performance.auto_tune"].arrives_with is None
-    assert setting_fields()["gpu.memory_fraction"].arrives_with is None
-    assert setting_fields()["tensorrt.workspace_gb"].arrives_with is None
 
 
 @pytest.mark.parametrize(
@@ -171,7 +163,6 @@ def test_written_files_are_short_and_readable() -> None:
 
 def test_exported_names() -> None:
     assert sorted(vitascope.config.__all__, key=str) == [
-        "Arrival",
         "BatchRange",
         "Codec",
         "DEFAULT_PROFILE",

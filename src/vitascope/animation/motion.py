@@ -88,7 +88,7 @@ class MotionEstimator:
         self._auto_until = -math.inf
         self._current: TrackedFace | None = None
         self._current_rgb: RgbPicture | None = None
-        self._shown = FaceMotion()
+        self._shown = FaceMotion(presence=0.0)  # nobody was seen yet
         self._fade_from: FaceMotion | None = None
         self._fade_start = 0.0
         self._lost_since: float | None = None

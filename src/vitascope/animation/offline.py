@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +10,10 @@ from time import perf_counter
 
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import Driven, RecordedDriver, TrackingOptions, VideoDriver, open_driver
-from vitascope.animation.face import Animator, RgbPicture
+from vitascope.animation.face import RgbPicture
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
-from vitascope.animation.opening import open_animator
+from vitascope.animation.opening import OpenedAnimator, open_animator
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.animation.portrait import Portrait, load_portrait
 from vitascope.animation.report import AnimateReport, WrittenFile
@@ -22,10 +22,12 @@ from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Map, Sink
+from vitascope.gpu.stages import Batched, Group, Map, Sink
 from vitascope.media.encoding import choose_encoding
 from vitascope.media.output_clock import FrameTime
+from vitascope.media.output_target import picture_folder
 from vitascope.media.writer import VideoWriter
 from vitascope.models.store import ModelStore
 
@@ -134,15 +136,15 @@ def animate_file(
         recorder = None
         if record is not None:
             recorder = stack.enter_context(MotionWriter(record, frame_rate=float(source.frame_rate)))
-        job = _Job(animator, writer, recorder, Mirror(mesh) if settings.animation.mirror else None)
-        pipeline = Pipeline(
-            [
-                *source.stages(),
-                Map("animate", job.animate, output=_QUEUE),
-                Map("convert", job.convert, output=_QUEUE),
-                Sink("encode", writer.write),
-            ]
-        )
+        job = _Job(opened, recorder, Mirror(mesh) if settings.animation.mirror else None)
+        profile = stack.enter_context(_profile(out, settings))
+        stages = [
+            *source.stages(),
+            Group("animate", Batched(job.animate, size=opened.batch_size), output=_QUEUE),
+            Map("convert", job.convert, output=_QUEUE),
+            Sink("encode", writer.write),
+        ]
+        pipeline = Pipeline(profile.stages(stages))
         if on_start is not None:
             on_start(Started(pipeline, source.frame_count))
         measured = pipeline.run()
@@ -156,6 +158,7 @@ def animate_file(
         if recorder is not None and record is not None:
             recorder.finish()
             files.append(WrittenFile(record, "motion", record.stat().st_size))
+        profiled = profile.save(measured)
     return AnimateReport(
         portrait=portrait,
         driver=driver,
@@ -164,7 +167,7 @@ def animate_file(
         files=tuple(files),
         frame_count=job.frame_count,
         lost_count=job.lost_count,
-        notes=(*face.notes, *opened.notes, *replaced),
+        notes=(*face.notes, *opened.notes, *replaced, *profiled),
         profile=loaded.profile,
         wall_seconds=perf_counter() - began,
         pipeline=measured,
@@ -172,25 +175,26 @@ def animate_file(
 
 
 class _Job:
-    """What happens to each motion."""
+    """What happens to the motions."""
 
-    def __init__(
-        self, animator: Animator, writer: VideoWriter, recorder: MotionWriter | None, mirror: Mirror | None
-    ) -> None:
-        self._animator = animator
-        self._writer = writer
+    def __init__(self, opened: OpenedAnimator, recorder: MotionWriter | None, mirror: Mirror | None) -> None:
+        self._opened = opened
         self._recorder = recorder
         self._mirror = mirror
         self.frame_count = 0
         self.lost_count = 0
 
-    def animate(self, driven: Driven) -> tuple[Driven, RgbPicture]:
-        motion = driven.motion
+    def animate(self, batch: Sequence[Driven]) -> list[tuple[Driven, RgbPicture]]:
+        motions = [driven.motion for driven in batch]
         if self._recorder is not None:  # as the driver moved, so that replaying it may be mirrored or not
-            self._recorder.write(replace(motion, pts_seconds=float(driven.time.pts * driven.time.time_base)))
-        self.frame_count += 1
-        self.lost_count += not driven.has_face
-        return driven, self._animator.animate(motion if self._mirror is None else self._mirror(motion))
+            for driven in batch:
+                seconds = float(driven.time.pts * driven.time.time_base)
+                self._recorder.write(replace(driven.motion, pts_seconds=seconds))
+        self.frame_count += len(batch)
+        self.lost_count += sum(not driven.has_face for driven in batch)
+        if self._mirror is not None:
+            motions = list(map(self._mirror, motions))
+        return list(zip(batch, self._opened.animate_batch(motions), strict=True))
 
     def convert(self, animated: tuple[Driven, RgbPicture]) -> Frame:
         driven, rgb = animated
@@ -240,6 +244,16 @@ def _open_writer(
         spherical=None,
         hdr=None,
         keep_partial=settings.output.keep_partial,
+    )
+
+
+def _profile(out: Path, settings: Settings) -> PipelineProfile:
+    pictures = picture_folder(out)
+    return PipelineProfile(
+        f"animate {out.name}",
+        out if pictures is None else pictures.folder,
+        wanted=settings.debug.profile_performance,
+        device_id=settings.animation.gpu_id,
     )
 
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
-from vitascope.animation.face import Animator
+from vitascope.animation.face import Animator, FaceMotion, RgbPicture
 from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.calibration import steady_reader
 from vitascope.animation.mesh.deform import Gains
 from vitascope.animation.portrait import Portrait
-from vitascope.animation.tracking import FaceTracker
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import select_device
-from vitascope.errors import EngineError, MissingDependencyError, ModelError, UsageError
+from vitascope.errors import EngineError, MissingDependencyError, UsageError
+from vitascope.models.liveportrait.folder import default_folder, require_folder
 
 if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
 __all__ = ["OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
-
-_FOLDER = "liveportrait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,9 @@ class OpenedAnimator:
 
     animator: Animator
     set_gains: SetGains
+    animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
+    """Pictures of consecutive motions, of ``batch_size`` in one call of the networks."""
+    batch_size: int = 1
     notes: tuple[str, ...] = ()
 
 
@@ -72,7 +75,7 @@ def gains_of(settings: Settings) -> Gains:
 def liveportrait_folder(settings: Settings, home: Path) -> Path:
     """Where LivePortrait's weights are looked for: the setting's folder, else ``liveportrait`` below the home."""
     wanted = settings.animation.liveportrait_folder
-    return home / _FOLDER if wanted is None else Path(wanted)
+    return default_folder(home) if wanted is None else Path(wanted)
 
 
 def open_animator(
@@ -83,6 +86,7 @@ def open_animator(
     loaded: LoadedSettings,
     home: Path,
     stack: ExitStack,
+    live: bool = False,
 ) -> OpenedAnimator:
     """Open the animator of ``animation.animator`` and give it its portrait.
 
@@ -95,6 +99,7 @@ def open_animator(
         loaded: Settings.
         home: The product's own folder.
         stack: Closes the animator.
+        live: Each picture as it comes, whatever ``animation.batch_size`` says: collecting some would delay the first.
 
     Raises:
         UsageError: Settings that no animator can follow.
@@ -106,13 +111,18 @@ def open_animator(
     settings = loaded.settings
     wanted = settings.animation.animator
     if wanted == "liveportrait" or (wanted == "auto" and _can_take_liveportrait(settings, home)):
-        return _open_liveportrait(portrait, loaded, home, stack)
+        return _open_liveportrait(portrait, loaded, home, stack, live=live)
     animator = stack.enter_context(MeshAnimator(mesh, gains=gains_of(settings)))
     animator.set_portrait(portrait.rgb, face=portrait.face)
     if settings.animation.calibrate:
-        with FaceTracker(model, mode="image", min_confidence=0.3) as tracker:
-            animator.calibrate(lambda rgb: next(iter(tracker.find(rgb)), None))
-    return OpenedAnimator(animator, SetGains(animator, gains_of(settings)), _ignored_by_mesh(loaded))
+        with steady_reader(model) as read:
+            animator.calibrate(read)
+    return OpenedAnimator(
+        animator,
+        SetGains(animator, gains_of(settings)),
+        lambda motions: [animator.animate(motion) for motion in motions],
+        notes=_ignored_by_mesh(loaded),
+    )
 
 
 def _can_take_liveportrait(settings: Settings, home: Path) -> bool:
@@ -125,7 +135,7 @@ def _can_take_liveportrait(settings: Settings, home: Path) -> bool:
 
 
 def _open_liveportrait(
-    portrait: Portrait, loaded: LoadedSettings, home: Path, stack: ExitStack
+    portrait: Portrait, loaded: LoadedSettings, home: Path, stack: ExitStack, *, live: bool
 ) -> OpenedAnimator:
     settings = loaded.settings
     wanted = settings.animation
@@ -145,11 +155,7 @@ def _open_liveportrait(
     except ImportError as error:
         raise MissingDependencyError("LivePortrait needs PyTorch: pip install 'vitascope[torch]'") from error
     folder = liveportrait_folder(settings, home)
-    if not folder.is_dir():
-        raise ModelError(
-            f"{folder}: LivePortrait's weights are looked for there; fetch the folder `liveportrait` of "
-            "https://huggingface.co/KlingTeam/LivePortrait, or name it with animation.liveportrait_folder"
-        )
+    require_folder(folder, named_with="animation.liveportrait_folder")
     device = select_device(settings.gpu.device, index=wanted.gpu_id)
     half = wanted.use_half_precision and wanted.inference_precision == "fp16"
     if device.kind == "cuda":
@@ -160,10 +166,12 @@ def _open_liveportrait(
         folder, device=device, mode="compile" if device.kind == "cuda" else "eager", half_precision=half
     )
     gains = gains_of(settings)
+    batch_size = 1 if live else wanted.batch_size.low
     animator = stack.enter_context(
         LivePortraitAnimator(
             networks,
             gains=MotionGains(pose=gains.pose, expression=gains.expression),
+            batch_size=batch_size,
             release_every=settings.performance.clear_cache_interval,
         )
     )
@@ -172,7 +180,9 @@ def _open_liveportrait(
     for key in ("brows", "eyes", "gaze", "mouth"):
         if loaded.origin(f"animation.{key}").explicit:
             notes.append(f"animation.{key} has no effect on LivePortrait, which moves the face as a whole")
-    return OpenedAnimator(animator, SetGains(animator, gains), tuple(notes))
+    return OpenedAnimator(
+        animator, SetGains(animator, gains), animator.animate_batch, batch_size, tuple(notes)
+    )
 
 
 def _ignored_by_mesh(loaded: LoadedSettings) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ _MOST_FACES = 16
 _WEAKEST = 0.05
 """Confidence with which the detector's best guess is asked for, to be shown and not used."""
 _MAX_PIXELS = 1 << 28
+_SMALL_PIXELS = 96
+"""Sides below which a face, even one that fills the picture, is too small or nearly so."""
 _TRANSPARENT = 255.0
 """What stands behind transparent pixels: white, as in picture viewers."""
 
@@ -213,7 +215,10 @@ def _choose(path: Path, faces: list[TrackedFace], wanted: PortraitFace) -> tuple
 
 def _no_face(path: Path, rgb: RgbPicture, model: Path, guess: Path | None) -> str:
     """What to tell of a picture without a face; draws the detector's best guess."""
+    height, width = rgb.shape[:2]
     hint = "use a picture in which one face is seen from the front and fills a tenth of the width or more"
+    if max(height, width) < _SMALL_PIXELS:
+        hint = f"{width}x{height} pixels are few: use a larger picture of it"
     weak = _find(rgb, model, confidence=_WEAKEST)
     if not weak:
         return f"{path}: no face in the portrait, not even an unlikely one; {hint}"

@@ -19,13 +19,11 @@ from vitascope.config.result import (
     OutputSettings,
     VideoSettings,
 )
-from vitascope.config.section import Arrival
 from vitascope.config.settings import Settings
 from vitascope.config.values import BatchRange, RgbColor, parse_seconds
 
 __all__ = [
     "DEFAULT_PROFILE",
-    "Arrival",
     "BatchRange",
     "Codec",
     "EdgeSettings",

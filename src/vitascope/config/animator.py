@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vitascope.config.section import Arrival, Section, setting
+from vitascope.config.section import Section, setting
 from vitascope.config.values import BatchRange, FaceChoice, FilePath
 
 __all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings"]
@@ -23,8 +23,7 @@ class AnimationSettings(Section):
     gpu_id: int = setting(0, "Number of the GPU that animates, counted from 0.", ge=0, le=255)
     batch_size: BatchRange = setting(
         BatchRange(1, 1),
-        "Driving frames for each call of the network; more raises throughput and latency.",
-        arrives_with=Arrival.ANIMATOR,
+        "Driving frames for each call of LivePortrait's networks, in files; live runs take one at a time.",
     )
     inference_precision: Literal["fp32", "fp16", "int8"] = setting(
         "fp16", "Arithmetic of LivePortrait's networks, but for the one that reads motion: that is fp32."

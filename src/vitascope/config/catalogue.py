@@ -14,7 +14,6 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from vitascope.config.section import Arrival
 from vitascope.config.settings import Settings
 from vitascope.config.values import BatchRange, Expected, RgbColor
 
@@ -31,8 +30,6 @@ class SettingField:
     """Value without profile, file or flag."""
     description: str
     """What it means, with its unit."""
-    arrives_with: Arrival | None
-    """What brings its work; None when it acts now."""
     expected: str
     """What its values look like, to follow "expected" in an error message."""
     holds_path: bool
@@ -89,13 +86,10 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             yield from _walk(annotation, f"{prefix}{name}.")
             continue
-        extra = info.json_schema_extra
-        arrival = extra.get("arrives_with") if isinstance(extra, dict) else None
         yield SettingField(
             key=prefix + name,
             default=info.get_default(call_default_factory=True, validated_data={}),
             description=info.description or "",
-            arrives_with=None if arrival is None else Arrival(str(arrival)),
             expected=_expected(info),
             holds_path=any(member is Path for member in _members(annotation)),
         )

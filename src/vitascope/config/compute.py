@@ -177,15 +177,15 @@ class PerformanceSettings(Section):
     )
     target_fps: float = setting(
         90.0,
-        "Frames a second to reach: where you set it, `optimize` and auto_tune look no further once they have it; live, "
-        "what a camera is asked for, and what the report and `bench animate --auto-tune` aim at.",
+        "Frames a second to reach: where you set it, tuning stops once it has them; live, what a camera is asked for "
+        "and the report judges by.",
         gt=0,
         le=1000,
     )
     max_latency_ms: float = setting(
         50.0,
-        "Longest way of a frame from decoder to encoder, in milliseconds, that `optimize` and auto_tune accept where "
-        "you set it; live, from capture to the sinks, what the report and `bench animate --auto-tune` hold it against.",
+        "Longest way of a frame from decoder to encoder, in milliseconds, that tuning accepts where you set it; live, "
+        "from capture to the sinks.",
         gt=0,
         le=60_000,
     )

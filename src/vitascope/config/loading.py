@@ -88,14 +88,9 @@ class LoadedSettings:
                 value=value_of(self.settings, key),
                 origin=self.origin(key),
                 description=entry.description,
-                arrives_with=entry.arrives_with,
             )
             for key, entry in setting_fields().items()
         ]
-
-    def inactive(self) -> list[SettingRow]:
-        """The settings that the user set explicitly, and whose work arrives later; worth a warning."""
-        return [row for row in self.rows() if row.arrives_with is not None and row.origin.explicit]
 
     def to_yaml(self) -> str:
         """A settings file that loads to the same settings: the profile, and what was set explicitly over it."""

@@ -8,8 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vitascope.config.section import Arrival
-
 __all__ = ["DEFAULT_ORIGIN", "Origin", "OriginKind", "SettingRow", "display"]
 
 
@@ -52,8 +50,6 @@ class SettingRow:
     value: Any
     origin: Origin
     description: str
-    arrives_with: Arrival | None
-    """What brings the setting's work; None when it acts now."""
 
     @property
     def value_text(self) -> str:

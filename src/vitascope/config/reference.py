@@ -30,7 +30,7 @@ def reference_table() -> str:
     """All settings as Markdown: a heading and a table for each section."""
     parts = []
     for section, fields in groupby(setting_fields().values(), key=lambda entry: entry.key.partition(".")[0]):
-        parts.append(f"### `{section}`\n\n| Setting | Default | Values | Meaning | Acts |\n|-|-|-|-|-|")
+        parts.append(f"### `{section}`\n\n| Setting | Default | Values | Meaning |\n|-|-|-|-|")
         parts[-1] += "".join(f"\n{_row(entry)}" for entry in fields)
     return "\n\n".join(parts)
 
@@ -78,8 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _row(entry: SettingField) -> str:
-    acts = "now" if entry.arrives_with is None else f"arrives with {entry.arrives_with}"
-    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", entry.expected, entry.description, acts)
+    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", entry.expected, entry.description)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

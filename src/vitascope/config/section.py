@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-__all__ = ["CONFLICT", "Arrival", "Section", "conflict", "setting"]
+__all__ = ["CONFLICT", "Section", "conflict", "setting"]
 
 CONFLICT = "setting_conflict"
 """Pydantic error type of ``conflict``; its context holds the keys that contradict each other."""
-
-
-class Arrival(StrEnum):
-    """The part of the product that brings the work of a setting which does not act yet."""
-
-    ANIMATOR = "the animator"
-    TUNING = "tuning and monitoring"
-    VR_PROJECTIONS = "VR projections"
 
 
 class Section(BaseModel):
@@ -31,23 +22,19 @@ class Section(BaseModel):
     )
 
 
-def setting(
-    default: object, description: str, *, arrives_with: Arrival | None = None, **limits: float
-) -> Any:
+def setting(default: object, description: str, **limits: float) -> Any:
     """Declare a setting.
 
     Args:
         default: Its value when nobody says otherwise; validated like any other.
         description: One sentence for ``config show`` and the reference; names the unit.
-        arrives_with: What brings its work; None when it acts now.
         **limits: ``ge``, ``gt``, ``le``, ``lt`` of a number, ``min_length`` of a text.
 
     Returns:
         A pydantic field.
     """
-    extra: dict[str, Any] = {} if arrives_with is None else {"arrives_with": str(arrives_with)}
     constraints: dict[str, Any] = dict(limits)
-    return Field(default=default, description=description, json_schema_extra=extra, **constraints)
+    return Field(default=default, description=description, **constraints)
 
 
 def conflict(message: str, keys: Sequence[str]) -> PydanticCustomError:

@@ -59,9 +59,7 @@ def template() -> str:
         open_path = path
         indent = "  " * len(path)
         lines += _comment(entry, indent)
-        # What does nothing yet would only earn a note in each run.
-        off = "" if entry.arrives_with is None else "# "
-        lines.append(f"{indent}{off}{name}: {display(value_of(settings, entry.key))}")
+        lines.append(f"{indent}{name}: {display(value_of(settings, entry.key))}")
     return "\n".join(lines) + "\n"
 
 
@@ -94,8 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _comment(entry: SettingField, indent: str) -> Iterator[str]:
-    arrival = "" if entry.arrives_with is None else f" Arrives with {entry.arrives_with}."
-    text = f"{entry.description} ({entry.expected}){arrival}"
+    text = f"{entry.description} ({entry.expected})"
     for line in textwrap.wrap(text, _WIDTH - len(indent) - 2):
         yield f"{indent}# {line}"
 

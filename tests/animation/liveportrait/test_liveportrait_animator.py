@@ -9,48 +9,13 @@ import numpy as np
 import pytest
 import torch
 from portrait_faces import make_face
+from simple_networks import SimpleNetworks
 
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 from vitascope.animation.liveportrait.crop import portrait_crop
 from vitascope.animation.liveportrait.paste import Paste
 from vitascope.errors import InputError, UsageError
-from vitascope.models.liveportrait.motion import RawMotion
-
-
-class SimpleNetworks:
-    """Motion is the crop's mean colour; painting gives a flat square as bright as the first keypoint moved."""
-
-    device = torch.device("cpu")
-
-    def __init__(self) -> None:
-        self.motions = 0
-        self.closed: list[float] = []
-        self.is_closed = False
-
-    def appearance(self, picture: torch.Tensor) -> torch.Tensor:
-        return picture
-
-    def motion(self, picture: torch.Tensor) -> RawMotion:
-        self.motions += 1
-        expression = picture.mean().expand(1, 21, 3).clone()
-        zero = torch.zeros(1, 21, 3)
-        return RawMotion(zero, expression, torch.ones(1, 1), torch.zeros(1, 3), torch.zeros(1, 3))
-
-    def stitched(self, source: torch.Tensor, driving: torch.Tensor) -> torch.Tensor:
-        del source
-        return driving
-
-    def closed_lips(self, source: torch.Tensor, openness: float) -> torch.Tensor:
-        self.closed.append(openness)
-        return torch.zeros_like(source)
-
-    def paint(self, volume: torch.Tensor, driving: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        del volume
-        return (driving - source)[0, 0, 0].clamp(0, 1).expand(1, 3, 512, 512)
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 @pytest.fixture
@@ -62,8 +27,8 @@ def driver(level: int) -> np.ndarray:
     return np.full((480, 640, 3), level, np.uint8)
 
 
-def opened(networks: SimpleNetworks, portrait: np.ndarray) -> LivePortraitAnimator:
-    animator = LivePortraitAnimator(networks)  # type: ignore[arg-type]  # what it uses of them
+def opened(networks: SimpleNetworks, portrait: np.ndarray, **options: int) -> LivePortraitAnimator:
+    animator = LivePortraitAnimator(networks, **options)  # type: ignore[arg-type]  # what it uses of them
     animator.set_portrait(portrait, face=make_face())
     return animator
 
@@ -130,9 +95,79 @@ def test_a_lost_driver_lets_go(portrait: np.ndarray) -> None:
     animator = opened(SimpleNetworks(), portrait)
     face = make_face(centre=(320, 240))
     animator.animate(FaceMotion(face=face, driver_rgb=driver(153), neutral_face=face, neutral_rgb=driver(51)))
+    held = animator.animate(FaceMotion(presence=1.0, neutral_face=face, neutral_rgb=driver(51)))
+    assert held[250, 300].tolist() == [102, 102, 102]
     half = animator.animate(FaceMotion(presence=0.5))
     assert half[250, 300].tolist() == [51, 51, 51]
     assert animator.animate(FaceMotion(presence=0.0))[250, 300].tolist() == [0, 0, 0]
+
+
+def test_a_driver_who_comes_back_takes_hold_gently(portrait: np.ndarray) -> None:
+    animator = opened(SimpleNetworks(), portrait)
+    face = make_face(centre=(320, 240))
+    back = FaceMotion(face=face, driver_rgb=driver(153), neutral_face=face, neutral_rgb=driver(51))
+    levels = [
+        animator.animate(replace(back, presence=presence))[250, 300, 0] for presence in (0, 0.25, 0.5, 1)
+    ]
+    assert levels == pytest.approx([0, 25.5, 51, 102], abs=1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 16])
+def test_a_batch_makes_what_single_pictures_make(portrait: np.ndarray, batch_size: int) -> None:
+    face, anew = make_face(centre=(320, 240)), make_face(centre=(320, 240))
+    lit = [
+        FaceMotion(face=face, driver_rgb=driver(51 + 20 * step), neutral_face=face, neutral_rgb=driver(51))
+        for step in range(6)
+    ]
+    # Seen, lost between seen ones, with another neutral, and lost at the end.
+    motions = [
+        FaceMotion(presence=0.25), *lit[:3], FaceMotion(presence=0.5), FaceMotion(presence=0.25), *lit[3:5],
+        replace(lit[5], neutral_face=anew, neutral_rgb=driver(101)), FaceMotion(presence=0.5),
+    ]  # fmt: skip
+    one_by_one = opened(SimpleNetworks(), portrait)
+    wanted = [one_by_one.animate(motion) for motion in motions]
+    assert len({picture[250, 300, 0] for picture in wanted}) > 5
+    networks = SimpleNetworks()
+    made = opened(networks, portrait, batch_size=batch_size).animate_batch(motions)
+    np.testing.assert_array_equal(np.stack(made), np.stack(wanted))
+    # Compiled networks are of one size: the last call is filled up.
+    assert networks.painted == [batch_size] * -(-len(motions) // batch_size)
+
+
+def test_no_motion_makes_no_picture(portrait: np.ndarray) -> None:
+    assert opened(SimpleNetworks(), portrait, batch_size=4).animate_batch([]) == []
+
+
+def test_pictures_of_a_batch_belong_to_the_caller(portrait: np.ndarray) -> None:
+    first, second = opened(SimpleNetworks(), portrait, batch_size=2).animate_batch(
+        [FaceMotion(presence=0)] * 2
+    )
+    first[...] = 7
+    assert second.max() > 7
+
+
+def test_batches_call_the_networks_less_often(portrait: np.ndarray) -> None:
+    networks = SimpleNetworks()
+    animator = opened(networks, portrait, batch_size=4)
+    face = make_face(centre=(320, 240))
+    motion = FaceMotion(face=face, driver_rgb=driver(60), neutral_face=face, neutral_rgb=driver(51))
+    before = networks.motions
+    animator.animate_batch([motion] * 8)
+    assert networks.motions - before == 3  # the neutral, and two batches
+    assert networks.painted == [4, 4]
+
+
+@pytest.mark.parametrize(("batch_size", "released"), [(1, 5), (2, 5), (3, 4), (4, 3)])
+def test_idle_memory_is_released_at_intervals_of_pictures(
+    portrait: np.ndarray, batch_size: int, released: int
+) -> None:
+    networks = SimpleNetworks()
+    animator = opened(networks, portrait, batch_size=batch_size, release_every=2)
+    animator.animate_batch([FaceMotion(presence=0)] * 10)
+    assert networks.released == released
+    never = SimpleNetworks()
+    opened(never, portrait, release_every=0).animate_batch([FaceMotion(presence=0)] * 10)
+    assert never.released == 0
 
 
 def test_recorded_motion_is_refused(portrait: np.ndarray) -> None:

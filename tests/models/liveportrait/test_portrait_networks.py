@@ -11,15 +11,17 @@ from portrait_networks import keypoints, randomised
 from vitascope.device import select_device
 from vitascope.errors import ModelError
 from vitascope.models.liveportrait.appearance import AppearanceExtractor
+from vitascope.models.liveportrait.folder import CHECKPOINTS
 from vitascope.models.liveportrait.generator import SpadeGenerator
-from vitascope.models.liveportrait.motion import MotionExtractor
-from vitascope.models.liveportrait.networks import CHECKPOINTS, LivePortraitNetworks
+from vitascope.models.liveportrait.motion import MotionExtractor, RawMotion
+from vitascope.models.liveportrait.networks import LivePortraitNetworks
+from vitascope.models.liveportrait.published import PublishedNetworks
 from vitascope.models.liveportrait.retargeting import lip_perceptron, stitching_perceptron
 from vitascope.models.liveportrait.warping import WarpingNetwork
 
 
-def test_a_picture_goes_through_all_of_them() -> None:
-    parts = (
+def random_networks() -> PublishedNetworks:
+    return PublishedNetworks(
         randomised(AppearanceExtractor()),
         randomised(MotionExtractor()),
         randomised(WarpingNetwork()),
@@ -27,26 +29,60 @@ def test_a_picture_goes_through_all_of_them() -> None:
         randomised(stitching_perceptron()),
         randomised(lip_perceptron()),
     )
-    picture = torch.rand(1, 3, 128, 128)  # half as large as in earnest, for time
-    driving, source = keypoints()
+
+
+def test_pictures_go_through_all_of_them_together_as_each_alone() -> None:
+    parts = random_networks()
+    pictures = torch.rand(2, 3, 128, 128)  # half as large as in earnest, for time
+    driving, source = keypoints(2)
     with LivePortraitNetworks(parts, device=select_device("cpu"), mode="eager") as networks:
-        volume = networks.appearance(picture)
-        assert volume.shape == (1, 32, 16, 32, 32)
-        torch.testing.assert_close(volume, parts[0](picture), rtol=1e-4, atol=1e-4)
-        motion = networks.motion(picture)
-        torch.testing.assert_close(
-            motion.pose_degrees, MotionExtractor.motion_of(parts[1](picture)).pose_degrees
-        )
+        volumes = networks.appearance(pictures)
+        assert volumes.shape == (2, 32, 16, 32, 32)
+        motion = networks.motion(pictures)
         stitched = networks.stitched(source, driving)
-        delta = parts[4](source, driving)
-        wanted = driving + delta[:, :63].view(1, 21, 3)
-        wanted[..., :2] += delta[:, None, 63:]
-        torch.testing.assert_close(stitched, wanted)
-        assert networks.closed_lips(source, 0.2).shape == (1, 21, 3)
-        painted = networks.paint(volume, driving, source)
-        assert painted.shape == (1, 3, 256, 256)
-        torch.testing.assert_close(painted, parts[3](parts[2](volume, driving, source)), rtol=1e-3, atol=1e-4)
+        painted = networks.paint(volumes, driving, source)
+        assert painted.shape == (2, 3, 256, 256)
+        assert networks.closed_lips(source, 0.2).shape == (2, 21, 3)
         assert "fp32" in networks.name
+    last = slice(1, 2)
+    torch.testing.assert_close(volumes[last], parts[0](pictures[last]), rtol=1e-4, atol=1e-4)
+    alone = MotionExtractor.motion_of(parts[1](pictures[last]))
+    torch.testing.assert_close(motion.keypoints[last], alone.keypoints, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(motion.pose_degrees[last], alone.pose_degrees, rtol=1e-4, atol=1e-4)
+    delta = parts[4](source[last], driving[last])
+    wanted = driving[last] + delta[:, :63].view(1, 21, 3)
+    wanted[..., :2] += delta[:, None, 63:]
+    torch.testing.assert_close(stitched[last], wanted)
+    torch.testing.assert_close(
+        painted[last],
+        parts[3](parts[2](volumes[last], driving[last], source[last])),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_batches_give_what_single_pictures_give() -> None:
+    pictures = torch.rand(3, 3, 256, 256)
+    driving, source = (points.cuda() for points in keypoints(3))
+    with LivePortraitNetworks(random_networks(), device=select_device("cuda"), mode="eager") as networks:
+        volumes, motion = networks.appearance(pictures), networks.motion(pictures)
+        painted = networks.paint(volumes, driving, source)
+        for index in range(3):
+            one = slice(index, index + 1)
+            single = networks.motion(pictures[one])
+            torch.testing.assert_close(single.keypoints, motion.keypoints[one], rtol=1e-3, atol=1e-4)
+            alone = networks.paint(volumes[one], driving[one], source[one])
+            assert float((alone - painted[one]).abs().max()) < 0.02  # FP16, in another order of sums
+
+
+def test_motions_are_joined_and_cut() -> None:
+    motion = RawMotion(*(torch.randn(3, *shape) for shape in ((21, 3), (21, 3), (1,), (3,), (3,))))
+    again = RawMotion.joined([motion.first(2), motion])
+    assert torch.equal(again.pose_degrees, torch.cat((motion.pose_degrees[:2], motion.pose_degrees)))
+    assert again.keypoints.shape == again.expression.shape == (5, 21, 3)
+    assert again.scale.shape == (5, 1)
+    assert again.translation.shape == (5, 3)
 
 
 def test_a_folder_without_weights_names_what_is_missing(tmp_path: Path) -> None:

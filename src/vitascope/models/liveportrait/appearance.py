@@ -40,6 +40,6 @@ class AppearanceExtractor(nn.Module):
         for block in self.down_blocks:
             x = block(x)
         x = self.second(x)
-        volume = x.view(len(x), VOLUME_CHANNELS, VOLUME_DEPTH, *x.shape[2:])
+        volume = x.view(x.shape[0], VOLUME_CHANNELS, VOLUME_DEPTH, *x.shape[2:])
         result: Tensor = self.resblocks_3d(volume)
         return result

@@ -40,7 +40,11 @@ class ConvNorm3d(nn.Module):
         if self._doubles:
             x = F.interpolate(x, scale_factor=(1, 2, 2))
         x = F.relu(self.norm(self.conv(x)))
-        return F.avg_pool3d(x, (1, 2, 2)) if self._halves else x
+        if self._halves:
+            # As avg_pool3d over (1, 2, 2), which PyTorch does not know in FP16 on a processor.
+            *outer, height, width = x.shape
+            x = F.avg_pool2d(x.flatten(1, 2), 2).reshape(*outer, height // 2, width // 2)
+        return x
 
 
 class Residual3d(nn.Module):

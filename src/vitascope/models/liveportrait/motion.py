@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
@@ -32,6 +34,15 @@ class RawMotion:
     """[B, 3]; the third is never used."""
     pose_degrees: Tensor
     """[B, 3]: pitch, yaw, roll."""
+
+    def first(self, count: int) -> Self:
+        """The first faces of the batch."""
+        return type(self)(*(getattr(self, field.name)[:count] for field in fields(self)))
+
+    @classmethod
+    def joined(cls, motions: Sequence[RawMotion]) -> Self:
+        """Batches one behind the other as one."""
+        return cls(*(torch.cat([getattr(motion, field.name) for motion in motions]) for field in fields(cls)))
 
 
 class MotionExtractor(nn.Module):

@@ -11,28 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from vitascope.device import Device
-from vitascope.errors import ModelError
 from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.liveportrait.appearance import AppearanceExtractor
 from vitascope.models.liveportrait.fast_generator import FastGenerator
 from vitascope.models.liveportrait.fast_warping import FastWarping, TorchWarpOps, WarpOps
-from vitascope.models.liveportrait.generator import SpadeGenerator
 from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor, RawMotion
-from vitascope.models.liveportrait.retargeting import KeypointPerceptron, lip_perceptron, stitching_perceptron
-from vitascope.models.liveportrait.warping import WarpingNetwork
-from vitascope.models.liveportrait.weights import load_strictly, read_checkpoint
+from vitascope.models.liveportrait.published import PublishedNetworks
 
-__all__ = ["CHECKPOINTS", "CROP_SIDE", "PAINTED_SIDE", "LivePortraitNetworks"]
+__all__ = ["CROP_SIDE", "PAINTED_SIDE", "LivePortraitNetworks"]
 
-CHECKPOINTS = {
-    "appearance": "base_models/appearance_feature_extractor.pth",
-    "motion": "base_models/motion_extractor.pth",
-    "warping": "base_models/warping_module.pth",
-    "generator": "base_models/spade_generator.pth",
-    "retargeting": "retargeting_models/stitching_retargeting_module.pth",
-}
-"""Where the authors' files lie below their ``liveportrait`` folder."""
 CROP_SIDE = 256
 """Side of the square that the networks see, pixels."""
 PAINTED_SIDE = 512
@@ -47,7 +34,7 @@ class LivePortraitNetworks:
     On a CPU a picture takes some 20 seconds.
 
     Args:
-        networks: Appearance, motion, warping, generator, stitching and lip networks, with their weights.
+        networks: With their weights; taken over, and changed.
         device: Where they run.
         mode: ``compile`` fuses what lies between convolutions; ``eager`` starts at once.
         half_precision: FP16 for all but the motion extractor; ignored on a CPU.
@@ -55,14 +42,7 @@ class LivePortraitNetworks:
 
     def __init__(
         self,
-        networks: tuple[
-            AppearanceExtractor,
-            MotionExtractor,
-            WarpingNetwork,
-            SpadeGenerator,
-            KeypointPerceptron,
-            KeypointPerceptron,
-        ],
+        networks: PublishedNetworks,
         *,
         device: Device,
         mode: Literal["eager", "compile"] = "compile",
@@ -133,21 +113,8 @@ class LivePortraitNetworks:
         Raises:
             ModelError: A file is missing, damaged, or another network's.
         """
-        missing = [name for name in CHECKPOINTS.values() if not (folder / name).is_file()]
-        if missing:
-            raise ModelError(f"{folder}: LivePortrait's weights need {', '.join(missing)} there")
-        networks = (AppearanceExtractor(), MotionExtractor(), WarpingNetwork(), SpadeGenerator())
-        for network, part in zip(networks, ("appearance", "motion", "warping", "generator"), strict=True):
-            path = folder / CHECKPOINTS[part]
-            load_strictly(network, read_checkpoint(path), label=str(path))
-        path = folder / CHECKPOINTS["retargeting"]
-        states = read_checkpoint(path)
-        perceptrons = stitching_perceptron(), lip_perceptron()
-        for perceptron, name in zip(perceptrons, ("retarget_shoulder", "retarget_mouth"), strict=True):
-            if not isinstance(states.get(name), dict):
-                raise ModelError(f"{path}: holds no {name}")
-            load_strictly(perceptron, states[name], label=f"{path}, {name}")
-        return cls((*networks, *perceptrons), device=device, mode=mode, half_precision=half_precision)
+        networks = PublishedNetworks.read(folder)
+        return cls(networks, device=device, mode=mode, half_precision=half_precision)
 
     @property
     def name(self) -> str:

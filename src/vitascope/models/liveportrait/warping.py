@@ -37,15 +37,16 @@ class WarpingNetwork(nn.Module):
         """Bend.
 
         Args:
-            volume: [B, 32, 16, 64, 64], the portrait's appearance.
-            driving: [B, 21, 3], keypoints x, y, z to bend to; -1..1 spans the crop.
-            source: [B, 21, 3], keypoints of the portrait.
+            volume: [B, 32, 16, 64, 64], the portrait's appearance, of this network's dtype.
+            driving: Float32 [B, 21, 3], keypoints x, y, z to bend to; -1..1 spans the crop. They, and the
+                positions made of them, stay float32 whatever the dtype is.
+            source: Float32 [B, 21, 3], keypoints of the portrait.
 
         Returns:
             [B, 256, 64, 64].
         """
         weights, occlusion = self.dense_motion_network(volume, driving, source)
-        bent = warp_volume(volume, weights, driving, source)
+        bent = warp_volume(volume.float(), weights.float(), driving, source).to(volume.dtype)
         result: Tensor = self.fourth(self.third(bent)) * occlusion
         return result
 
@@ -64,7 +65,8 @@ class _DenseMotion(nn.Module):
     def forward(self, volume: Tensor, driving: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
         """Weights [B, 22, 16, 64, 64] that sum to 1, and occlusion [B, 1, 64, 64] in 0..1."""
         compressed = F.relu(self.norm(self.compress(volume)))
-        features = self.hourglass(candidate_features(compressed, driving, source))
+        candidates = candidate_features(compressed.float(), driving, source).to(volume.dtype)
+        features = self.hourglass(candidates)
         occlusion = self.occlusion(features.flatten(1, 2)).sigmoid()
         return self.mask(features).softmax(1), occlusion
 

@@ -1,0 +1,58 @@
+"""Where LivePortrait's weights lie. Needs no PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vitascope.errors import ModelError
+
+__all__ = ["CHECKPOINTS", "default_folder", "require_checkpoints", "require_folder"]
+
+CHECKPOINTS = {
+    "appearance": "base_models/appearance_feature_extractor.pth",
+    "motion": "base_models/motion_extractor.pth",
+    "warping": "base_models/warping_module.pth",
+    "generator": "base_models/spade_generator.pth",
+    "retargeting": "retargeting_models/stitching_retargeting_module.pth",
+}
+"""Where the authors' files lie below their ``liveportrait`` folder."""
+
+
+def default_folder(home: Path) -> Path:
+    """The folder that is looked into unless another one is named.
+
+    Args:
+        home: The product's own folder.
+    """
+    return home / "liveportrait"
+
+
+def require_folder(folder: Path, *, named_with: str) -> None:
+    """Check that there are weights at all.
+
+    Args:
+        folder: Where they are looked for.
+        named_with: How a user names another folder, for the message.
+
+    Raises:
+        ModelError: There is no such folder; the message says where to get one.
+    """
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder}: LivePortrait's weights are looked for there; fetch the folder `liveportrait` of "
+            f"https://huggingface.co/KlingTeam/LivePortrait, or say where it is with {named_with}"
+        )
+
+
+def require_checkpoints(folder: Path) -> None:
+    """Check that every file is there.
+
+    Args:
+        folder: Holds ``base_models`` and ``retargeting_models``, as the authors' folder ``liveportrait`` does.
+
+    Raises:
+        ModelError: A file is missing.
+    """
+    missing = [name for name in CHECKPOINTS.values() if not (folder / name).is_file()]
+    if missing:
+        raise ModelError(f"{folder}: LivePortrait's weights need {', '.join(missing)} there")

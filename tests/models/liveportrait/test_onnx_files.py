@@ -1,0 +1,147 @@
+"""The networks' ONNX files compute under ONNX Runtime what PyTorch computes, in batches of any size.
+
+They have the published classes and fewer channels: in their own width each takes up to half a minute to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from portrait_networks import keypoints, randomised, relative_error
+from torch import Tensor, nn
+
+from vitascope.errors import OutputError
+from vitascope.gpu import OnnxEngine
+from vitascope.gpu.engines import OnnxRuntimeEngine
+from vitascope.models.liveportrait import appearance, generator, motion, onnx_files, warping
+from vitascope.models.liveportrait.appearance import AppearanceExtractor
+from vitascope.models.liveportrait.generator import SpadeGenerator
+from vitascope.models.liveportrait.motion import MotionExtractor
+from vitascope.models.liveportrait.onnx_files import ONNX_FILES, export_onnx_files, onnx_network
+from vitascope.models.liveportrait.published import PublishedNetworks
+from vitascope.models.liveportrait.retargeting import lip_perceptron, stitching_perceptron
+from vitascope.models.liveportrait.warping import WarpingNetwork
+
+SMALL: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "appearance": {"picture": (3, 32, 32)},
+    "motion": {"picture": (3, 64, 64)},
+    "warping": {"volume": (32, 16, 32, 32), "driving": (21, 3), "source": (21, 3)},
+    "generator": {"features": (256, 4, 4)},
+}
+"""Inputs of fewer pixels, for time."""
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer channels and blocks than in earnest, for time."""
+    monkeypatch.setattr(appearance, "_RESIDUALS", 1)
+    monkeypatch.setattr(motion, "_DEPTHS", (1, 1, 2, 1))
+    monkeypatch.setattr(motion, "_WIDTHS", (8, 16, 24, 32))
+    monkeypatch.setattr(warping, "_ENCODER", (110, 8, 8, 8, 8, 8))
+    monkeypatch.setattr(warping, "_DECODER", ((8, 8), (16, 8), (16, 8), (16, 8), (16, 32)))
+    monkeypatch.setattr(generator, "_HIDDEN_CHANNELS", 8)
+    monkeypatch.setattr(generator, "_MIDDLE_BLOCKS", 1)
+
+
+def network_of(part: str) -> nn.Module:
+    make = {
+        "appearance": AppearanceExtractor,
+        "motion": MotionExtractor,
+        "warping": WarpingNetwork,
+        "generator": SpadeGenerator,
+        "stitching": stitching_perceptron,
+        "lips": lip_perceptron,
+    }[part]
+    return randomised(make())
+
+
+def inputs_of(part: str, batch: int) -> dict[str, Tensor]:
+    driving, source = keypoints(batch)
+    points = {"driving": driving, "source": source}
+    shapes = SMALL.get(part, ONNX_FILES[part].inputs)
+    return {name: points.get(name, torch.rand(batch, *shape)) for name, shape in shapes.items()}
+
+
+def outputs_of(network: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    results = network(*inputs.values())
+    return [results] if isinstance(results, Tensor) else list(results)
+
+
+@pytest.mark.parametrize("part", ONNX_FILES)
+def test_onnx_runtime_computes_what_pytorch_computes(part: str) -> None:
+    network = network_of(part)
+    form = replace(ONNX_FILES[part], inputs=SMALL.get(part, ONNX_FILES[part].inputs))
+    content = onnx_network(network, form)
+    model = onnx.load_from_string(content)
+    onnx.checker.check_model(model, full_check=True)
+    assert [one.version for one in model.opset_import if not one.domain] == [20]
+    assert [one.name for one in model.graph.input] == list(form.inputs)
+    assert {one.type.tensor_type.shape.dim[0].dim_param for one in model.graph.input} == {"batch"}
+    samplings = sum(node.op_type == "GridSample" for node in model.graph.node)
+    assert samplings == (2 if part == "warping" else 0)
+    with OnnxRuntimeEngine(content, threads=2) as engine:
+        for batch in (1, 3):
+            inputs = inputs_of(part, batch)
+            made = engine.run({name: tensor.numpy() for name, tensor in inputs.items()})
+            assert tuple(made) == form.outputs
+            for got, wanted in zip(made.values(), outputs_of(network, inputs), strict=True):
+                assert relative_error(torch.from_numpy(got), wanted) < 1e-4
+
+
+@pytest.mark.parametrize("part", ["warping", "generator"])
+def test_half_precision_stays_close_and_keeps_types(part: str) -> None:
+    network = network_of(part)
+    form = replace(ONNX_FILES[part], inputs=SMALL[part])
+    content = onnx_network(network, form, half_precision=True)
+    assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
+    weights = {one.data_type for one in onnx.load_from_string(content).graph.initializer if len(one.dims) > 2}
+    assert onnx.TensorProto.FLOAT16 in weights
+    inputs = inputs_of(part, 2)
+    with OnnxRuntimeEngine(content, threads=2) as engine:
+        made = engine.run({name: tensor.numpy() for name, tensor in inputs.items()})
+    (got,), (wanted,) = made.values(), outputs_of(network, inputs)
+    assert got.dtype == "float32"
+    assert relative_error(torch.from_numpy(got), wanted) < 0.02
+
+
+def test_what_reads_motion_stays_in_float32() -> None:
+    assert {part for part, form in ONNX_FILES.items() if form.halves} == {
+        "appearance",
+        "warping",
+        "generator",
+    }
+
+
+def test_a_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = ("stitching", "lips")
+    monkeypatch.setattr(onnx_files, "ONNX_FILES", {part: ONNX_FILES[part] for part in parts})
+    networks = PublishedNetworks(*(network_of(part) for part in PublishedNetworks._fields))  # type: ignore[arg-type]
+    told: list[onnx_files.OnnxFile] = []
+    written = export_onnx_files(networks, tmp_path / "new" / "folder", on_written=told.append)
+    assert told == list(written)
+    assert [file.path.name for file in written] == ["stitching.onnx", "lips.onnx"]
+    assert [file.path.stat().st_size for file in written] == [file.byte_count for file in written]
+    # The toolkit's engine takes them, and knows how many pictures they are for.
+    driving, source = keypoints(2)
+    with OnnxEngine(device="cpu") as engine:
+        engine.load_engine(written[0].path)
+        made = engine.run({"source": source.numpy(), "driving": driving.numpy()})
+    assert relative_error(torch.from_numpy(made["delta"]), networks.stitching(source, driving)) < 1e-4
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(onnx_files, "ONNX_FILES", {"lips": ONNX_FILES["lips"]})
+    networks = PublishedNetworks(*(network_of(part) for part in PublishedNetworks._fields))  # type: ignore[arg-type]
+    with pytest.raises(OutputError, match=r"lips\.onnx: cannot be written"):
+        export_onnx_files(networks, tmp_path / "file")
+
+
+def test_every_network_of_the_animator_has_a_file() -> None:
+    assert tuple(ONNX_FILES) == PublishedNetworks._fields
+    assert len({form.file_name for form in ONNX_FILES.values()}) == 6
