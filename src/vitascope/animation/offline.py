@@ -147,7 +147,12 @@ def animate_file(
         pipeline = Pipeline(profile.stages(stages))
         if on_start is not None:
             on_start(Started(pipeline, source.frame_count))
-        measured = pipeline.run()
+        try:
+            measured = pipeline.run()
+        except KeyboardInterrupt as error:
+            kept = writer.keep_partial()
+            said = f"kept what was written: {kept}" if kept else "nothing had been written"
+            raise KeyboardInterrupt(said) from error
         source.finish()
         if job.frame_count and job.lost_count == job.frame_count:
             raise InputError(

@@ -80,6 +80,7 @@ def measure_for_checklist(
     throttled_before = processor_throttle_count()
     with tempfile.TemporaryDirectory(prefix="vitascope-checklist-") as folder:
         film, spoken = synthetic_or(options.video, Path(folder))
+        probe(film)  # what cannot be read is refused before anything is said
         loaded = options.run_of(film).loaded()
         say(f"{spoken}: as the settings are, for at most {_PASS_SECONDS:g} s")
         free_running = _cell(bench_pipeline(options.run_of(film)))

@@ -279,7 +279,7 @@ def read_document(path: Path) -> Any:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # no JSON, or no UTF-8
-        raise InputError(f"{path} holds no benchmark results: {error}") from error
+        raise InputError(f"{path} holds no benchmark results: it is no JSON") from error
 
 
 def results_from(document: Any, path: Path) -> BenchResults:

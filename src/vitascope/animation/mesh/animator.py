@@ -154,7 +154,7 @@ class MeshAnimator:
         )
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; some twenty pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 27 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.

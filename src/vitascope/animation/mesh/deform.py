@@ -31,6 +31,11 @@ _LINEAR_SHARE = 0.75
 """A soft limit leaves so much of its range as it is."""
 _MEETING = 0.05
 """Where lids meet: so far up from the lower one. The upper lid does most of a blink."""
+_CLOSED_RISE = np.array([-0.30, -0.20, -0.12, -0.04, 0.03, 0.08, 0.13, 0.14, 0.10], np.float32)
+"""How far a blink lifts the lower lid from the outer corner to the inner, in openings of the eye: two people's mean.
+The line in which lids meet slopes down to the ear."""
+_RETRACTS = (0.1, 0.6)
+"""Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -66,6 +71,8 @@ class Bent:
     """float32 [468, 3]: the face without its pose, canonical centimetres."""
     closure: FloatArray
     """float32 [2]: of the right and the left eye, 0 as in the portrait, 1 closed."""
+    lid_retracted: FloatArray
+    """float32 [2]: how far the lids' edges show skin instead of the portrait's lashes and rim, 0 open, 1 closed."""
     gaze: FloatArray
     """float32 [2, 2]: shift of the irises in widths of the eye, limited to what fits."""
     jaw_drop_cm: float
@@ -91,21 +98,23 @@ def bend(
     _part_lips(vertices)
     pose = _moved_pose(rig.pose, motion, gains.pose)
     points = pose.place(vertices)
+    retracted = np.clip((closure - _RETRACTS[0]) / (_RETRACTS[1] - _RETRACTS[0]), 0, 1).astype(np.float32)
     drop = float((vertices[152] - rig.reading.vertices[152])[1])
     places = np.concatenate((points[:, :2], _move_rings(rig, pose, points)))
     return Bent(
         places.astype(np.float32),
-        _sources(rig, pose),
+        _sources(rig, pose, retracted),
         points[:, 2],
         pose,
         vertices,
         closure.astype(np.float32),
+        retracted,
         np.clip(motion.gaze * np.float32(gains.gaze * gains.expression), -0.3, 0.3).astype(np.float32),
         max(-drop, 0.0),
     )
 
 
-def _sources(rig: PortraitRig, pose: Pose) -> FloatArray:
+def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatArray:
     """What the points show: their own places, but for skin that turns to the camera and was hardly seen before.
 
     Without this a cheek that comes forward would wear whatever lies behind it in the portrait.
@@ -117,6 +126,9 @@ def _sources(rig: PortraitRig, pose: Pose) -> FloatArray:
     sources = rig.sources.copy()
     count = len(rig.normals)
     sources[:count] += (rig.nearest_seen - sources[:count]) * share
+    for eye, retracted in zip(EYES, lid_retracted, strict=True):
+        edges = list(eye.upper[1:-1] + eye.lower[1:-1])
+        sources[edges] += (rig.lid_skin[edges] - sources[edges]) * retracted
     return np.asarray(sources, np.float32)
 
 
@@ -145,17 +157,22 @@ def _bend_lids(vertices: FloatArray, rest: FloatArray, closure: npt.NDArray[np.f
             smooth = line.copy()
             for _ in range(3):
                 smooth[1:-1] = 0.25 * smooth[:-2] + 0.5 * smooth[1:-1] + 0.25 * smooth[2:]
+            smooth[:, 1] += _CLOSED_RISE * np.linalg.norm(gap[2:-2], axis=1).mean()
             meeting = smooth[1:-1].astype(np.float32)
+            turned = (smooth[[0, -1]] - rest[[eye.outer_corner, eye.inner_corner]]) * closed
             down, raised = (meeting - rest[upper]) * closed, (meeting - rest[lower]) * closed
         else:
             # A wide eye lifts the upper lid, by at most a third of its opening, and hardly the lower.
             down, raised = gap * (-closed * 0.5), gap * (closed * 0.08)
+            turned = np.zeros((2, 3), np.float32)
         corners = (vertices[eye.outer_corner] - rest[eye.outer_corner]) * 0.5 + (
             vertices[eye.inner_corner] - rest[eye.inner_corner]
         ) * 0.5
         vertices[upper] = rest[upper] + corners + down
         vertices[lower] = rest[lower] + corners + raised
-        vertices[[eye.outer_corner, eye.inner_corner]] = rest[[eye.outer_corner, eye.inner_corner]] + corners
+        vertices[[eye.outer_corner, eye.inner_corner]] = (
+            rest[[eye.outer_corner, eye.inner_corner]] + corners + turned
+        )
         lids, creases, below = list(eye.upper_lid), list(eye.crease), list(eye.lower_lid)
         vertices[lids] += _LID_FOLLOWS * down + (rest[lids] + corners - vertices[lids]) * 0.7
         vertices[creases] += _CREASE_FOLLOWS * down

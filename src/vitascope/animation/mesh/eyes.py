@@ -5,6 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from vitascope.animation.canonical_mesh import TO_PICTURE
 from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.landmarks import EYES, EyeLandmarks
 from vitascope.animation.mesh.deform import Bent
@@ -23,8 +24,10 @@ __all__ = ["Eyeball", "make_eyeballs"]
 _IRIS_MOVES_WHOLE = 1.15
 _IRIS_MOVES_UNTIL = 2.9
 """In radii of the iris: nearer than the first the picture moves with the gaze, beyond the second not at all."""
-_LASH_WIDTH, _LASH_COVER = 0.035, 0.7
-"""Of the line that lashes make on a closed eye: in widths of the eye, and how dark."""
+_LINE_COVER, _FRINGE_COVER = 0.9, 0.6
+"""How much the lashes of a closed eye cover: the line at the lid's edge, and what hangs below."""
+_LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025])
+"""How far lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
 
 
 class Eyeball:
@@ -57,8 +60,10 @@ class Eyeball:
         self._patch = patch
         self._texture = self._fill(rgb, patch, outline)
         self._rest_pose = rig.pose
-        dark = patch.of(rgb).reshape(-1, 3)
-        self._lash_colour = np.percentile(dark.astype(np.float32), 6, axis=0).astype(np.float32)
+        # As dark as pupil and lashes: not as what lies beside a face that is turned away.
+        seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
+        dark = seen if len(seen) else patch.of(rgb).reshape(-1, 3)
+        self._lash_colour = np.percentile(dark.astype(np.float32), 8, axis=0).astype(np.float32)
 
     def _fill(self, rgb: RgbPicture, patch: Patch, outline: FloatArray) -> RgbPicture:
         """The eyeball as if the lids were away: what they hide is made from what is seen."""
@@ -93,7 +98,10 @@ class Eyeball:
     def draw(self, out: RgbPicture, bent: Bent) -> None:
         """Draw the eyeball into the opening between the lids, in place."""
         outline = smooth_outline(bent.places[list(self._eye.outline)])
-        patch = patch_around(outline, margin=2 + 2 * self._feather, size=self._size)
+        margin = 2 + 2 * self._feather
+        if bent.lid_retracted[self._index] > 0:
+            margin += 2 * float(_LASH_LENGTHS.max()) * self._width
+        patch = patch_around(outline, margin=margin, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return
         upper, lower = bent.places[list(self._eye.upper[2:-2])], bent.places[list(self._eye.lower[2:-2])]
@@ -105,18 +113,35 @@ class Eyeball:
         self._draw_lashes(out, bent, patch)
 
     def _draw_lashes(self, out: RgbPicture, bent: Bent, patch: Patch) -> None:
-        """The dark line that lashes make along lids that close: of open ones the portrait has its own."""
-        closed = min(max((float(bent.closure[self._index]) - 0.45) / 0.45, 0.0), 1.0)
-        if closed == 0:
+        """The lashes of a lid that closes: those of the open lid stay behind with its skin."""
+        shown = float(bent.lid_retracted[self._index])
+        if shown == 0:
             return
-        line = bent.places[list(self._eye.upper[:-1])]  # none grow at the tear duct
-        cover = np.zeros((patch.height, patch.width), np.uint8)
-        corners = np.rint((line - (patch.left, patch.top)) * 16).astype(np.int32)
-        thickness = max(1, round(_LASH_WIDTH * self._width))
-        cv2.polylines(cover, [corners], False, 255, thickness, cv2.LINE_AA, 4)
-        soft = cv2.GaussianBlur(cover, (0, 0), max(0.5, 0.018 * self._width))
-        mask = np.asarray(soft, np.float32) * np.float32(_LASH_COVER * closed / 255)
-        lay_under(out, patch, np.full((patch.height, patch.width, 3), self._lash_colour, np.float32), mask)
+        edge = bent.places[list(self._eye.upper)]
+        along = edge[-1] - edge[0]
+        width = max(float(np.linalg.norm(along)), 1.0)
+        along = along / width
+        down = np.array([-along[1], along[0]], np.float32)
+        if down @ (bent.pose.rotation @ TO_PICTURE)[:2, 1] > 0:
+            down = -down
+        # A pixel's place along the eye, 0 at the outer corner and 1 at the inner, and how far it is below the lid.
+        from_corner = patch.places - edge[0]
+        share = from_corner @ along / np.float32(width)
+        edge_shares = np.maximum.accumulate((edge - edge[0]) @ along / width) + np.arange(len(edge)) * 1e-4
+        edge_heights = (edge - edge[0]) @ down
+        below = from_corner @ down - np.interp(share, edge_shares, edge_heights).astype(np.float32)
+        # Of an open eye lashes point to the viewer, of a closed one they hang.
+        hanging = 0.4 + 0.6 * max(float(bent.closure[self._index]), 0.0)
+        length = (
+            np.interp(share, np.linspace(0, 1, len(_LASH_LENGTHS)), _LASH_LENGTHS) * self._width * hanging
+        )
+        thickness = np.maximum(0.35 * length, 0.6)
+        line = np.exp(-(((below - 0.2 * length) / thickness) ** 2))
+        fringe = np.exp(-((np.where(below > 0, below / np.maximum(length, 0.6), below / thickness)) ** 2))
+        ends = np.clip(np.minimum(share, 1 - share) / 0.06 + 0.5, 0, 1)
+        mask = np.maximum(_LINE_COVER * line, _FRINGE_COVER * fringe) * ends * shown
+        colours = np.full((patch.height, patch.width, 3), self._lash_colour, np.float32)
+        lay_under(out, patch, colours, mask.astype(np.float32))
 
     def _draw_ball(
         self, out: RgbPicture, bent: Bent, outline: FloatArray, patch: Patch, shown: float

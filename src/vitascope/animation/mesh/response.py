@@ -2,7 +2,8 @@
 
 The same movement of lips or lids reads as more in one face and less in another: thin lips, a head that is turned, a
 smile that is there already. So an expression's strength is chosen by what a tracker reads from the animated portrait.
-For each channel the portrait is drawn at a few strengths and read; the curve in between is taken for straight. Later
+For each channel the portrait is drawn at a few strengths and read; the curve in between is taken for straight. A smile
+hides much of a jaw that opens, so the jaw is drawn in a smile, too. Later
 the strength is added at which it would read as the driver does, within limits that keep faces human.
 """
 
@@ -22,12 +23,14 @@ ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
 """Draws the portrait in a motion and reads its face; None when it finds none."""
 
 _SKIN = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
+_JAW_IN_SMILE = "jawOpen in a smile"
+"""Of the curves: read as ``jawOpen``."""
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
 _MOST_MORE = {
-    "jawOpen": 0.45,
+    "jawOpen": 0.55,
     "mouthSmileLeft": 0.5,
     "mouthSmileRight": 0.5,
     "eyeBlinkRight": 0.3,
@@ -83,18 +86,22 @@ class Response:
         if curve is None or change <= _NOTICED[0]:
             return 0.0
         at_rest = float(curve.readings[0])
-        wanted = curve.strength_for(at_rest + change * (1 - at_rest))
+        reading = at_rest + change * (1 - at_rest)
+        wanted = curve.strength_for(reading)
+        if name == "jawOpen" and (smiling := self._curves.get(_JAW_IN_SMILE)) is not None:
+            smile = max(0.0, min(motion.expression("mouthSmileLeft"), motion.expression("mouthSmileRight")))
+            wanted += (smiling.strength_for(reading) - wanted) * smile
         weight = min((change - _NOTICED[0]) / (_NOTICED[1] - _NOTICED[0]), 1.0)
         return weight * min(max(wanted - max(now, 0.0), 0.0), _MOST_MORE[name])
 
 
 def _parted(displacement: FloatArray) -> float:
-    """Whether a displacement parts the lips: 0 where they stay together, 1 from half a centimetre on."""
-    return float(np.clip((displacement[13, 1] - displacement[14, 1]) / 0.5, 0, 1))
+    """Whether a displacement parts the lips: 0 while they stay within a millimetre, 1 from 6 on."""
+    return float(np.clip((displacement[13, 1] - displacement[14, 1] - 0.1) / 0.5, 0, 1))
 
 
 def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response:
-    """Draw and read a portrait some twenty times.
+    """Draw and read a portrait 27 times.
 
     Args:
         basis: Displacements of expressions.
@@ -103,12 +110,14 @@ def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response
     still = np.zeros_like(basis.field("jawOpen"))
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
     curves: dict[str, _Curve] = {}
-    for names, field in ((("jawOpen",), basis.field("jawOpen")), (_SKIN[1:], smile)):
-        curves |= _curves(
-            names,
-            _SKIN_STRENGTHS,
-            [read(FaceMotion(vertices=field * np.float32(x))) for x in _SKIN_STRENGTHS],
-        )
+    jaw = basis.field("jawOpen")
+    for names, field, beside in (
+        (("jawOpen",), jaw, still),
+        ((_JAW_IN_SMILE,), jaw, smile),
+        (_SKIN[1:], smile, still),
+    ):
+        drawn = [read(FaceMotion(vertices=beside + field * np.float32(x))) for x in _SKIN_STRENGTHS]
+        curves |= _curves(names, _SKIN_STRENGTHS, drawn)
     closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
     return Response(basis, curves | _curves(_EYES, _CLOSURES, closing))
 
@@ -122,7 +131,9 @@ def _curves(
         return {}
     made = {}
     for name in names:
-        readings = np.maximum.accumulate([face.blendshapes[BLENDSHAPE_INDEX[name]] for _, face in found])
+        readings = np.maximum.accumulate(
+            [face.blendshapes[BLENDSHAPE_INDEX[name.partition(" ")[0]]] for _, face in found]
+        )
         # Rising a little everywhere, so that a reading belongs to one strength.
         readings = readings + np.arange(len(readings)) * 1e-4
         if readings[-1] - readings[0] > 0.05:

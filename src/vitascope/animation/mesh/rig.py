@@ -32,6 +32,8 @@ _BACK_BY = 1.5
 """The ring at which that depth is reached."""
 _UPPER_LASHES, _LOWER_LASHES = 0.035, 0.012
 """Height of lashes and wet rim, in widths of the eye."""
+_UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
+"""Skin without lashes or rim begins so far from a lid's edge towards the row of points next to it."""
 GRAZING, _HIDDEN = 0.4, 0.08
 """Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
 MIN_FACE_PIXELS = 40
@@ -72,6 +74,8 @@ class PortraitRig:
     """float32 [468, 3]: unit normals in the portrait; negative z faces the camera."""
     nearest_seen: FloatArray
     """float32 [468, 2]: the place itself, or for vertices seen at a grazing angle the nearest that is seen well."""
+    lid_skin: FloatArray
+    """float32 [468, 2]: the place itself, or for the edges of the lids the skin next to them, beyond lashes and rim."""
     skin_triangles: npt.NDArray[np.int32]
     """int32 [898, 3]; openings included, which other layers cover."""
     box: tuple[int, int, int, int]
@@ -101,6 +105,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
             f"the portrait's face is {face.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; "
             "use a larger picture or crop it"
         )
+    lid_skin = _lid_skin(face.landmarks)
     face = _with_lashes(face)
     reading = read_face(mesh, face)
     landmarks = face.landmarks[:MESH_VERTEX_COUNT]
@@ -119,6 +124,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         normals=normals,
         nearest_seen=_nearest_seen(mesh, landmarks, normals),
         sources=np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32),
+        lid_skin=lid_skin,
         skin_triangles=mesh.triangles,
         box=(max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)),
         face_height=float(np.linalg.norm(oval[0] - oval[SPOKES // 2])),
@@ -136,6 +142,19 @@ def _with_lashes(face: TrackedFace) -> TrackedFace:
         landmarks[upper] += gap * np.minimum(_UPPER_LASHES * width / opening, 0.3)
         landmarks[lower] -= gap * np.minimum(_LOWER_LASHES * width / opening, 0.15)
     return replace(face, landmarks=landmarks)
+
+
+def _lid_skin(landmarks: FloatArray) -> FloatArray:
+    """What the edges of the lids show when they are closed: float32 [468, 2]."""
+    shown = landmarks[:MESH_VERTEX_COUNT, :2].copy()
+    for eye in EYES:
+        for edge, row, share in (
+            (eye.upper, eye.upper_lid, _UPPER_SKIN),
+            (eye.lower, eye.lower_lid, _LOWER_SKIN),
+        ):
+            inner = list(edge[1:-1])
+            shown[inner] += share * (landmarks[list(row), :2] - landmarks[inner, :2])
+    return shown
 
 
 def _normals(mesh: CanonicalMesh, landmarks: FloatArray) -> FloatArray:
