@@ -9,55 +9,28 @@ from typing import TYPE_CHECKING, Self
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis, eyes_of
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, FloatArray, RgbPicture, TrackedFace
-from vitascope.animation.landmarks import (
-    EYES,
-    INNER_LOWER_LIP,
-    INNER_UPPER_LIP,
-    OUTER_LOWER_LIP,
-    OUTER_UPPER_LIP,
-)
 from vitascope.animation.mesh.deform import Bent, Gains, bend
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
-from vitascope.animation.mesh.layers import Patch, patch_around, read_at, to_host
+from vitascope.animation.mesh.layers import read_at, to_host
+from vitascope.animation.mesh.maps import COARSER, Feature, PortraitMaps, feature_grid, plan_maps
 from vitascope.animation.mesh.mouth import Mouth
-from vitascope.animation.mesh.raster import MapGrid, draw_triangles
+from vitascope.animation.mesh.raster import draw_triangles
 from vitascope.animation.mesh.response import Response, measure_response
-from vitascope.animation.mesh.rig import SPOKES, PortraitRig, build_rig
+from vitascope.animation.mesh.rig import PortraitRig, build_rig
 from vitascope.errors import UsageError
 
 if TYPE_CHECKING:
-    from vitascope.animation.mesh.gpu_canvas import GpuCanvas
+    from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
 __all__ = ["MeshAnimator"]
 
-_ROWS_A_FACE = 100
-"""Rows of the map between hairline and chin: the mesh's triangles are about 3 rows high there."""
-_COARSER = 4
-_NEAR_TRIANGLES = 2 * SPOKES * 4
-"""Of the innermost rings, which are drawn as finely as the face: a chin that drops presses them together."""
-_ROWS_A_FEATURE = 28
-"""Rows of the finer map of an eye or a mouth at rest, whose lids and lips are finer than that."""
-_NEAR_FEATURE_CM = 2.2
-"""Triangles so near to an eye's or mouth's points are drawn into its finer map."""
 _TAKEN_SHARE = 0.85
 """How much of an expression that the portrait shows itself is not added a second time."""
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Feature:
-    """A part of the face with finer detail than the rest."""
-
-    outline: list[int]
-    """Points whose rectangle is drawn anew."""
-    triangles: npt.NDArray[np.int32]
-    step: int
-    """Pixels a sample of its map."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,17 +39,13 @@ class _Portrait:
 
     rgb: RgbPicture
     rig: PortraitRig
-    grid: MapGrid
-    """Of the map."""
-    around: MapGrid
-    """Of what lies around the face, ``_COARSER`` times coarser."""
+    maps: PortraitMaps
     still: FloatArray
-    """The map over ``around`` that moves nothing."""
-    features: tuple[_Feature, ...]
+    """The map over ``maps.around`` that moves nothing."""
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
-    canvas: GpuCanvas | None
-    """Where it is drawn, when not by the processor."""
+    on_gpu: GpuDrawing | None
+    """What draws it, when not the processor."""
     response: Response | None = None
     """How its expressions read; None when that was not measured."""
 
@@ -91,15 +60,23 @@ class MeshAnimator:
     Args:
         mesh: The canonical face.
         gains: How strongly the portrait follows; may be changed at any time.
-        cuda_device: The GPU that reads the portrait through the map, and on which pictures are made (CuPy arrays, on
-            the current stream); the map itself, eyes and mouth are drawn by the processor. None for NumPy arrays.
+        cuda_device: The GPU that draws; where the rig's points go is still worked out by the processor. None to draw
+            on the processor.
+        keeps_on_gpu: Leave pictures there: CuPy arrays, on the current stream. Else they come down through page-locked
+            memory, as NumPy arrays.
     """
 
     def __init__(
-        self, mesh: CanonicalMesh, *, gains: Gains | None = None, cuda_device: int | None = None
+        self,
+        mesh: CanonicalMesh,
+        *,
+        gains: Gains | None = None,
+        cuda_device: int | None = None,
+        keeps_on_gpu: bool = False,
     ) -> None:
         self.gains = gains or Gains()
         self._cuda_device = cuda_device
+        self._keeps_on_gpu = keeps_on_gpu
         self._mesh = mesh
         self._basis = ExpressionBasis(mesh)
         self._portrait: _Portrait | None = None
@@ -133,25 +110,15 @@ class MeshAnimator:
         rgb = np.ascontiguousarray(rgb).copy()
         height, width = rgb.shape[:2]
         rig = build_rig(self._mesh, face, size=(height, width))
-        step = max(1, round(rig.face_height / _ROWS_A_FACE))
-        canvas = None
+        maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig), Mouth(rgb, rig)
+        on_gpu = None
         if self._cuda_device is not None:
-            from vitascope.animation.mesh.gpu_canvas import GpuCanvas
+            from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
-            canvas = GpuCanvas(rgb, rig.box, step=step, device=self._cuda_device)
-        grid = _grid_over(*rig.box, step, on_corners=canvas is not None)
-        around = _coarser(grid)
-        self._portrait = _Portrait(
-            rgb,
-            rig,
-            grid,
-            around,
-            around.blank(),
-            self._features(rig),
-            make_eyeballs(rgb, rig),
-            Mouth(rgb, rig),
-            canvas,
-        )
+            on_gpu = GpuDrawing(
+                rgb, rig, maps, eyes, mouth, device=self._cuda_device, keeps_on_gpu=self._keeps_on_gpu
+            )
+        self._portrait = _Portrait(rgb, rig, maps, maps.around.blank(), eyes, mouth, on_gpu)
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
         """Measure how the portrait's expressions read, so that they read as the driver's do; 27 pictures.
@@ -201,70 +168,58 @@ class MeshAnimator:
     def draw(self, bent: Bent, *, out: RgbPicture | None = None) -> RgbPicture:
         """Draw the portrait with its points moved: ``animate`` in two steps."""
         portrait = self._loaded()
-        rgb, canvas = portrait.rgb, portrait.canvas
+        rgb = portrait.rgb
         if out is not None and (
             out.shape != rgb.shape or out.dtype != np.uint8 or not out.flags.c_contiguous
         ):
             raise UsageError(f"out is {out.dtype} {out.shape}, the portrait uint8 {rgb.shape}")
+        if portrait.on_gpu is not None:
+            drawn: RgbPicture = portrait.on_gpu.draw(bent, out=out)
+            return drawn
         coarse = self._coarse_map(portrait, bent)
-        if canvas is not None:
-            # On the processor's side only the patches count; what lies between them is never looked at.
-            self._draw_patches(portrait, bent, coarse, canvas.scratch)
-            on_gpu: RgbPicture = canvas.draw(coarse[1:, 1:], self._patches(portrait, bent), out=out)
-            return on_gpu
         if out is None:
             out = rgb.copy()
         else:
             np.copyto(out, rgb)
         left, top, right, bottom = portrait.rig.box
-        step = int(portrait.grid.step)
+        step = int(portrait.maps.face.step)
         full = _enlarged(coarse, step)
         out[top:bottom, left:right] = read_at(
             rgb, full[step : step + bottom - top, step : step + right - left]
         )
-        self._draw_patches(portrait, bent, coarse, out)
-        return out
-
-    def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
-        """Where the colours of the rig's box come from, on its grid."""
-        rig, grid = portrait.rig, portrait.grid
-        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
-        skin = rig.skin_triangles[order]
-        # Hair, neck and background bend gently: a quarter of the map's detail is enough for them.
-        around = portrait.still.copy()
-        triangles = np.concatenate((rig.rings.triangles, skin))
-        draw_triangles(bent.sources, bent.places, triangles, grid=portrait.around, into=around)
-        big = _enlarged(around, _COARSER)
-        first = _COARSER - 1
-        coarse = np.ascontiguousarray(big[first : first + grid.height, first : first + grid.width])
-        near = np.concatenate((rig.rings.triangles[-_NEAR_TRIANGLES:], skin))
-        draw_triangles(bent.sources, bent.places, near, grid=grid, into=coarse)
-        return coarse
-
-    def _draw_patches(self, portrait: _Portrait, bent: Bent, coarse: FloatArray, out: RgbPicture) -> None:
-        """Draw eyes and mouth, with what lies behind lids and lips."""
-        for feature in portrait.features:
+        for feature in portrait.maps.features:
             self._draw_feature(portrait, feature, bent, coarse, out)
         for eye in portrait.eyes:
             eye.draw(out, bent)
         portrait.mouth.draw(out, bent)
+        return out
 
-    def _patches(self, portrait: _Portrait, bent: Bent) -> list[Patch]:
-        """Where eyes and mouth are drawn."""
-        found = (_patch_of(portrait, feature, bent) for feature in portrait.features)
-        return [patch for patch in found if patch is not None]
+    def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
+        """Where the colours of the rig's box come from, on its grid."""
+        rig, maps, grid = portrait.rig, portrait.maps, portrait.maps.face
+        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
+        skin = rig.skin_triangles[order]
+        # Hair, neck and background bend gently: a quarter of the map's detail is enough for them.
+        around = portrait.still.copy()
+        triangles = np.concatenate((maps.far_triangles, skin))
+        draw_triangles(bent.sources, bent.places, triangles, grid=maps.around, into=around)
+        big = _enlarged(around, COARSER)
+        first = COARSER - 1
+        coarse = np.ascontiguousarray(big[first : first + grid.height, first : first + grid.width])
+        near = np.concatenate((maps.near_triangles, skin))
+        draw_triangles(bent.sources, bent.places, near, grid=grid, into=coarse)
+        return coarse
 
     def _draw_feature(
-        self, portrait: _Portrait, feature: _Feature, bent: Bent, coarse: FloatArray, out: RgbPicture
+        self, portrait: _Portrait, feature: Feature, bent: Bent, coarse: FloatArray, out: RgbPicture
     ) -> None:
         """Draw an eye or the mouth anew, with a finer map."""
-        patch = _patch_of(portrait, feature, bent)
+        patch = feature.patch(bent)
         if patch is None:
             return
-        right, bottom = patch.left + patch.width, patch.top + patch.height
-        grid = _grid_over(patch.left, patch.top, right, bottom, feature.step)
+        grid = feature_grid(feature, patch)
         # What its triangles leave open is as in the coarse map.
-        big = portrait.grid
+        big = portrait.maps.face
         scale = grid.step / big.step
         matrix = np.array(
             [[scale, 0, (grid.left - big.left) / big.step], [0, scale, (grid.top - big.top) / big.step]]
@@ -286,49 +241,10 @@ class MeshAnimator:
             portrait.rgb, full[step : step + patch.height, step : step + patch.width]
         )
 
-    def _features(self, rig: PortraitRig) -> tuple[_Feature, ...]:
-        outlines = [list(eye.upper_lid + eye.lower_lid + eye.outline) for eye in EYES]
-        outlines.append(list(OUTER_UPPER_LIP + OUTER_LOWER_LIP + INNER_UPPER_LIP + INNER_LOWER_LIP))
-        made = []
-        for outline in outlines:
-            distance = np.linalg.norm(
-                self._mesh.vertices[:, None] - self._mesh.vertices[outline][None], axis=-1
-            )
-            near = distance.min(axis=1) < _NEAR_FEATURE_CM
-            extent = np.ptp(rig.sources[outline], axis=0)
-            step = max(1, round(float(extent.min()) / _ROWS_A_FEATURE))
-            made.append(_Feature(outline, rig.skin_triangles[near[rig.skin_triangles].all(axis=1)], step))
-        return tuple(made)
-
     def _loaded(self) -> _Portrait:
         if self._portrait is None:
             raise UsageError("the animator has no portrait; call set_portrait first")
         return self._portrait
-
-
-def _patch_of(portrait: _Portrait, feature: _Feature, bent: Bent) -> Patch | None:
-    return patch_around(bent.places[feature.outline], margin=2, size=portrait.rig.size)
-
-
-def _grid_over(
-    left: int, top: int, right: int, bottom: int, step: int, *, on_corners: bool = False
-) -> MapGrid:
-    """The grid whose samples are the middles of squares of ``step`` pixels, and a border of one sample around it.
-
-    ``cv2.resize`` places samples like that, and with the border it has something to interpolate everywhere. The GPU's
-    kernel wants them on the squares' first pixels instead (``on_corners``).
-    """
-    first = -step if on_corners else (step - 1) / 2 - step
-    return MapGrid(
-        left + first, top + first, step, -(-(right - left) // step) + 2, -(-(bottom - top) // step) + 2
-    )
-
-
-def _coarser(grid: MapGrid) -> MapGrid:
-    """A grid that ``_enlarged`` turns into one which holds ``grid`` from its sample ``_COARSER - 1`` on."""
-    shift = (_COARSER - 1) / 2 * grid.step
-    width, height = (-(-(count + _COARSER - 1) // _COARSER) for count in (grid.width, grid.height))
-    return MapGrid(grid.left - shift, grid.top - shift, grid.step * _COARSER, width, height)
 
 
 def _enlarged(places: FloatArray, times: int) -> FloatArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
 
@@ -19,15 +21,67 @@ from vitascope.animation.mesh.layers import (
 )
 from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = ["Eyeball", "make_eyeballs"]
+__all__ = [
+    "FRINGE_COVER",
+    "IRIS_MOVES_UNTIL",
+    "IRIS_MOVES_WHOLE",
+    "LASH_LENGTHS",
+    "LINE_COVER",
+    "EyePlacement",
+    "Eyeball",
+    "LashPlacement",
+    "make_eyeballs",
+]
 
-_IRIS_MOVES_WHOLE = 1.15
-_IRIS_MOVES_UNTIL = 2.9
+IRIS_MOVES_WHOLE = 1.15
+IRIS_MOVES_UNTIL = 2.9
 """In radii of the iris: nearer than the first the picture moves with the gaze, beyond the second not at all."""
-_LINE_COVER, _FRINGE_COVER = 0.9, 0.6
+LINE_COVER, FRINGE_COVER = 0.9, 0.6
 """How much the lashes of a closed eye cover: the line at the lid's edge, and what hangs below."""
-_LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025])
+LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
 """How far lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LashPlacement:
+    """The lashes of a lid that closes.
+
+    A pixel's place along the eye is its share of the way between the corners; its height is how far it is below the
+    outer one, pixels.
+    """
+
+    shown: float
+    """How much of them is drawn, 0..1."""
+    corner: FloatArray
+    """float32 [2]: the outer corner, pixels."""
+    along: FloatArray
+    """float32 [2]: from there to the inner corner, divided by its square: gives shares."""
+    down: FloatArray
+    """float32 [2]: unit vector across."""
+    edge_shares: FloatArray
+    """float32 [9]: of the upper lid's edge, rising."""
+    edge_heights: FloatArray
+    """float32 [9]."""
+    reach_px: float
+    """What ``LASH_LENGTHS`` are multiplied with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EyePlacement:
+    """An eye in a motion: what the colours of its pixels are worked out from."""
+
+    patch: Patch
+    """Where it is drawn."""
+    outline: FloatArray
+    """float32 [64, 2]: the opening between the lids, pixels."""
+    shown: float
+    """How far the ball is seen, 0..1: closed lids hide it."""
+    back: FloatArray
+    """float32 [2, 3]: from a place in the result to the portrait's, before the gaze turns the iris; pixels."""
+    gaze_shift: FloatArray
+    """float32 [2]: how far the iris moves, pixels of the portrait; zeros for none."""
+    lashes: LashPlacement | None
+    """None while the portrait's own are seen."""
 
 
 class Eyeball:
@@ -49,21 +103,27 @@ class Eyeball:
         self._middle = corners.mean(axis=0)
         self._along = corners[1] - corners[0] if index == 0 else corners[0] - corners[1]
         self._width = max(float(np.linalg.norm(self._along)), 1.0)
-        self._iris = landmarks[self._eye.iris[0]]
-        self._radius = max(
-            float(np.linalg.norm(landmarks[list(self._eye.iris[1:])] - self._iris, axis=1).mean()), 1.0
+        self.iris: FloatArray = landmarks[self._eye.iris[0]]
+        """float32 [2]: its centre, pixels of the portrait."""
+        self.radius = max(
+            float(np.linalg.norm(landmarks[list(self._eye.iris[1:])] - self.iris, axis=1).mean()), 1.0
         )
-        self._feather = max(0.35, self._width / 90)
+        """Of the iris, pixels."""
+        self.feather = max(0.35, self._width / 90)
+        """Softness of the opening's edge: a standard deviation, pixels."""
         patch = patch_around(outline, margin=0.45 * self._width, size=rig.size)
         if patch is None:  # an eye outside the picture is never drawn
             patch = Patch(0, 0, 1, 1)
-        self._patch = patch
-        self._texture = self._fill(rgb, patch, outline)
+        self.patch = patch
+        """Where ``texture`` lies in the portrait."""
+        self.texture: RgbPicture = self._fill(rgb, patch, outline)
+        """uint8 [h, w, 3]: the ball without lids."""
         self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
         seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
         dark = seen if len(seen) else patch.of(rgb).reshape(-1, 3)
-        self._lash_colour = np.percentile(dark.astype(np.float32), 8, axis=0).astype(np.float32)
+        self.lash_colour: FloatArray = np.percentile(dark.astype(np.float32), 8, axis=0).astype(np.float32)
+        """float32 [3], 0..255."""
 
     def _fill(self, rgb: RgbPicture, patch: Patch, outline: FloatArray) -> RgbPicture:
         """The eyeball as if the lids were away: what they hide is made from what is seen."""
@@ -75,12 +135,12 @@ class Eyeball:
         if not inner.any():
             return texture
         places = patch.places
-        from_iris = np.linalg.norm(places - self._iris, axis=-1)
+        from_iris = np.linalg.norm(places - self.iris, axis=-1)
         # The iris is round: what a lid hides of it is shown on the other side.
-        mirrored = (2 * self._iris - places - (patch.left, patch.top)).astype(np.float32)
+        mirrored = (2 * self.iris - places - (patch.left, patch.top)).astype(np.float32)
         mirror_seen = read_at(inner, mirrored, nearest=True)
         opposite = read_at(texture, mirrored)
-        use = (inner == 0) & (from_iris < 1.05 * self._radius) & (mirror_seen > 0)
+        use = (inner == 0) & (from_iris < 1.05 * self.radius) & (mirror_seen > 0)
         filled = texture.copy()
         filled[use] = opposite[use]
         unknown = ((inner == 0) & ~use).astype(np.uint8)
@@ -95,76 +155,103 @@ class Eyeball:
         made = made + (texture.astype(np.float32) - made) * cover
         return np.ascontiguousarray(np.rint(made), np.uint8)
 
-    def draw(self, out: RgbPicture, bent: Bent) -> None:
-        """Draw the eyeball into the opening between the lids, in place."""
-        outline = smooth_outline(bent.places[list(self._eye.outline)])
-        margin = 2 + 2 * self._feather
-        if bent.lid_retracted[self._index] > 0:
-            margin += 2 * float(_LASH_LENGTHS.max()) * self._width
+    def placed(self, bent: Bent) -> EyePlacement | None:
+        """Where the eye lies in a motion; None when nothing of it is inside the picture."""
+        eye = self._eye
+        outline = smooth_outline(bent.places[list(eye.outline)])
+        lashes = self._lashes(bent)
+        margin = 2 + 2 * self.feather
+        if lashes is not None:
+            margin += 2 * float(LASH_LENGTHS.max()) * self._width
         patch = patch_around(outline, margin=margin, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
-            return
-        upper, lower = bent.places[list(self._eye.upper[2:-2])], bent.places[list(self._eye.lower[2:-2])]
+            return None
+        upper, lower = bent.places[list(eye.upper[2:-2])], bent.places[list(eye.lower[2:-2])]
         gap = float(np.linalg.norm(upper - lower, axis=1).mean())
-        # Polygons are filled up to their outline: of closed lids that would be a line.
-        shown = min(max((gap - 0.5) / 2.0, 0.0), 1.0)
-        if shown > 0:
-            self._draw_ball(out, bent, outline, patch, shown)
-        self._draw_lashes(out, bent, patch)
-
-    def _draw_lashes(self, out: RgbPicture, bent: Bent, patch: Patch) -> None:
-        """The lashes of a lid that closes: those of the open lid stay behind with its skin."""
-        shown = float(bent.lid_retracted[self._index])
-        if shown == 0:
-            return
-        edge = bent.places[list(self._eye.upper)]
-        along = edge[-1] - edge[0]
-        width = max(float(np.linalg.norm(along)), 1.0)
-        along = along / width
-        down = np.array([-along[1], along[0]], np.float32)
-        if down @ (bent.pose.rotation @ TO_PICTURE)[:2, 1] > 0:
-            down = -down
-        # A pixel's place along the eye, 0 at the outer corner and 1 at the inner, and how far it is below the lid.
-        from_corner = patch.places - edge[0]
-        share = from_corner @ along / np.float32(width)
-        edge_shares = np.maximum.accumulate((edge - edge[0]) @ along / width) + np.arange(len(edge)) * 1e-4
-        edge_heights = (edge - edge[0]) @ down
-        below = from_corner @ down - np.interp(share, edge_shares, edge_heights).astype(np.float32)
-        # Of an open eye lashes point to the viewer, of a closed one they hang.
-        hanging = 0.4 + 0.6 * max(float(bent.closure[self._index]), 0.0)
-        length = (
-            np.interp(share, np.linspace(0, 1, len(_LASH_LENGTHS)), _LASH_LENGTHS) * self._width * hanging
-        )
-        thickness = np.maximum(0.35 * length, 0.6)
-        line = np.exp(-(((below - 0.2 * length) / thickness) ** 2))
-        fringe = np.exp(-((np.where(below > 0, below / np.maximum(length, 0.6), below / thickness)) ** 2))
-        ends = np.clip(np.minimum(share, 1 - share) / 0.06 + 0.5, 0, 1)
-        mask = np.maximum(_LINE_COVER * line, _FRINGE_COVER * fringe) * ends * shown
-        colours = np.full((patch.height, patch.width, 3), self._lash_colour, np.float32)
-        lay_under(out, patch, colours, mask.astype(np.float32))
-
-    def _draw_ball(
-        self, out: RgbPicture, bent: Bent, outline: FloatArray, patch: Patch, shown: float
-    ) -> None:
-        mask = opening_mask(outline, patch, feather=self._feather) * np.float32(shown)
         # From the result back to the portrait: the ball turns with the head as a flat picture would.
         turn = (bent.pose.scale / self._rest_pose.scale) * (bent.pose.rotation @ self._rest_pose.rotation.T)[
             :2, :2
         ]
-        back = np.linalg.inv(turn).astype(np.float32)
-        middle = bent.places[[self._eye.outer_corner, self._eye.inner_corner]].mean(axis=0)
-        places = (patch.places - middle) @ back.T + self._middle
+        middle = bent.places[[eye.outer_corner, eye.inner_corner]].mean(axis=0)
+        back = np.empty((2, 3), np.float32)
+        back[:, :2] = np.linalg.inv(turn)
+        back[:, 2] = self._middle - back[:, :2] @ middle
         along = self._along
         down = np.array([-along[1], along[0]], np.float32)
         gaze_x, gaze_y = bent.gaze[self._index]
         shift = (along * gaze_x + down * gaze_y).astype(np.float32)
-        if (length := float(np.linalg.norm(shift))) > 0.05:
-            shift *= min(1.0, 1.5 * self._radius / length)
-            distance = np.linalg.norm(places - (self._iris + shift), axis=-1) / self._radius
-            share = np.clip((_IRIS_MOVES_UNTIL - distance) / (_IRIS_MOVES_UNTIL - _IRIS_MOVES_WHOLE), 0, 1)
-            places -= (share * share * (3 - 2 * share))[..., None] * shift
-        places -= np.array([self._patch.left, self._patch.top], np.float32)
-        colours = read_at(self._texture, places.astype(np.float32))
+        length = float(np.linalg.norm(shift))
+        shift *= min(1.0, 1.5 * self.radius / length) if length > 0.05 else 0.0
+        return EyePlacement(
+            patch=patch,
+            outline=outline,
+            # Polygons are filled up to their outline: of closed lids that would be a line.
+            shown=min(max((gap - 0.5) / 2.0, 0.0), 1.0),
+            back=back,
+            gaze_shift=shift,
+            lashes=lashes,
+        )
+
+    def _lashes(self, bent: Bent) -> LashPlacement | None:
+        shown = float(bent.lid_retracted[self._index])
+        if shown == 0:
+            return None
+        edge = bent.places[list(self._eye.upper)]
+        along = edge[-1] - edge[0]
+        width = max(float(np.linalg.norm(along)), 1.0)
+        down = np.array([-along[1], along[0]], np.float32) / np.float32(width)
+        if down @ (bent.pose.rotation @ TO_PICTURE)[:2, 1] > 0:
+            down = -down
+        along = along / np.float32(width * width)
+        from_corner = edge - edge[0]
+        shares = np.maximum.accumulate(from_corner @ along) + np.arange(len(edge)) * 1e-4
+        # Of an open eye lashes point to the viewer, of a closed one they hang.
+        hanging = 0.4 + 0.6 * max(float(bent.closure[self._index]), 0.0)
+        return LashPlacement(
+            shown=shown,
+            corner=edge[0],
+            along=along,
+            down=down,
+            edge_shares=shares.astype(np.float32),
+            edge_heights=from_corner @ down,
+            reach_px=self._width * hanging,
+        )
+
+    def draw(self, out: RgbPicture, bent: Bent) -> None:
+        """Draw the eyeball into the opening between the lids, in place."""
+        placed = self.placed(bent)
+        if placed is None:
+            return
+        if placed.shown > 0:
+            self._draw_ball(out, placed)
+        if placed.lashes is not None:
+            self._draw_lashes(out, placed.patch, placed.lashes)
+
+    def _draw_lashes(self, out: RgbPicture, patch: Patch, lashes: LashPlacement) -> None:
+        """The lashes of a lid that closes: those of the open lid stay behind with its skin."""
+        from_corner = patch.places - lashes.corner
+        share = from_corner @ lashes.along
+        edge = np.interp(share, lashes.edge_shares, lashes.edge_heights).astype(np.float32)
+        below = from_corner @ lashes.down - edge
+        length = np.interp(share, np.linspace(0, 1, len(LASH_LENGTHS)), LASH_LENGTHS) * lashes.reach_px
+        thickness = np.maximum(0.35 * length, 0.6)
+        line = np.exp(-(((below - 0.2 * length) / thickness) ** 2))
+        fringe = np.exp(-((np.where(below > 0, below / np.maximum(length, 0.6), below / thickness)) ** 2))
+        ends = np.clip(np.minimum(share, 1 - share) / 0.06 + 0.5, 0, 1)
+        mask = np.maximum(LINE_COVER * line, FRINGE_COVER * fringe) * ends * lashes.shown
+        colours = np.full((patch.height, patch.width, 3), self.lash_colour, np.float32)
+        lay_under(out, patch, colours, mask.astype(np.float32))
+
+    def _draw_ball(self, out: RgbPicture, placed: EyePlacement) -> None:
+        patch = placed.patch
+        mask = opening_mask(placed.outline, patch, feather=self.feather) * np.float32(placed.shown)
+        places = patch.places @ placed.back[:, :2].T + placed.back[:, 2]
+        if placed.gaze_shift.any():
+            distance = np.linalg.norm(places - (self.iris + placed.gaze_shift), axis=-1) / self.radius
+            share = np.clip((IRIS_MOVES_UNTIL - distance) / (IRIS_MOVES_UNTIL - IRIS_MOVES_WHOLE), 0, 1)
+            places -= (share * share * (3 - 2 * share))[..., None] * placed.gaze_shift
+        places -= np.array([self.patch.left, self.patch.top], np.float32)
+        colours = read_at(self.texture, places.astype(np.float32))
         lay_under(out, patch, colours.astype(np.float32), mask)
 
 

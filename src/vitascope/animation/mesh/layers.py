@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cv2
@@ -78,20 +79,21 @@ def smooth_outline(points: FloatArray) -> FloatArray:
     Args:
         points: float32 [N, 2], in order around the outline.
     """
-    before, after, next_after = (np.roll(points, shift, axis=0) for shift in (1, -1, -2))
-    pieces = []
-    for step in range(_SUBDIVISIONS):
-        t = step / _SUBDIVISIONS
-        pieces.append(
-            0.5
-            * (
-                2 * points
-                + (after - before) * t
-                + (2 * before - 5 * points + 4 * after - next_after) * t**2
-                + (3 * points - before - 3 * after + next_after) * t**3
-            )
-        )
-    return np.asarray(np.stack(pieces, axis=1).reshape(-1, 2), np.float32)
+    return np.asarray(_spline(len(points)) @ points, np.float32)
+
+
+@lru_cache(maxsize=8)
+def _spline(count: int) -> FloatArray:
+    """What each of the curve's points takes of the given: float32 [4 * count, count]."""
+    t = np.arange(_SUBDIVISIONS)[:, None] / _SUBDIVISIONS
+    weights = 0.5 * np.concatenate(
+        (2 * t**2 - t**3 - t, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2), axis=1
+    )
+    matrix = np.zeros((count, _SUBDIVISIONS, count), np.float32)
+    for point in range(count):
+        # The point before, the point itself, and two after it.
+        matrix[point][:, np.arange(point - 1, point + 3) % count] = weights
+    return matrix.reshape(-1, count)
 
 
 def opening_mask(outline: FloatArray, patch: Patch, *, feather: float) -> FloatArray:

@@ -15,7 +15,7 @@ from vitascope.animation.mesh.layers import Patch, lay_under, opening_mask, patc
 from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.animation.mesh.teeth import HALF_WIDTH_CM, HEIGHT_CM, PIXELS_A_CM, draw_teeth
 
-__all__ = ["Mouth"]
+__all__ = ["Mouth", "MouthPlacement", "OwnInside", "Tones"]
 
 _OUTLINE = INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]
 _CANONICAL_WIDTH_CM = 5.1
@@ -35,12 +35,54 @@ _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tones:
+class Tones:
     """Colours of the inside, float32 [3], 0..255, as the portrait's light makes them."""
 
     teeth: FloatArray
     cavity: FloatArray
     tongue: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnInside:
+    """What a portrait with parted lips shows between them, continued a little beyond."""
+
+    rgb: RgbPicture
+    """uint8 [h, w, 3]."""
+    cover: FloatArray
+    """float32 [h, w], 0..1: how far it counts."""
+    patch: Patch
+    """Where it lies in the portrait."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MouthPlacement:
+    """The inside of a mouth in a motion: what the colours of its pixels are worked out from.
+
+    Matrices are float32 [2, 3] and go from what lies there to pixels of the result.
+    """
+
+    patch: Patch
+    """Where it is drawn."""
+    outline: FloatArray
+    """float32 [80, 2]: the opening between the lips, pixels."""
+    shown: float
+    """0..1: the layer comes in while closed lips part."""
+    own_share: float
+    """How much of the portrait's own inside is shown, 0..1."""
+    own: FloatArray | None
+    """Of the picture of the portrait's own inside."""
+    is_made: bool
+    """Whether cavity, tongue and teeth are drawn."""
+    tongue: FloatArray
+    """Of the tongue, whose half axes are the unit vectors."""
+    tongue_light: float
+    """How much light reaches it, as a share of its own colour."""
+    upper_teeth: FloatArray | None
+    """Of the texture of the upper row; None where the portrait's own are shown."""
+    lower_teeth: FloatArray
+    light_px: float
+    """How softly light falls in: a standard deviation, pixels."""
 
 
 class Mouth:
@@ -61,18 +103,19 @@ class Mouth:
         self._scale = self._width_cm / _CANONICAL_WIDTH_CM
         middle = (rest[13] + rest[14]) / 2
         self._middle = middle + np.array([0, 0, -_DEPTH_CM], np.float32)
-        self._tones = _tones(rgb, rig)
-        self._feather = max(0.5, rig.pose.scale * 0.05)
-        self._own: tuple[RgbPicture, FloatArray, Patch] | None = None
+        self.tones = _tones(rgb, rig)
+        self.feather = max(0.5, rig.pose.scale * 0.05)
+        self.own: OwnInside | None = None
+        """What the portrait shows itself; None behind closed lips."""
         self._has_teeth = False
         if self._rest_gap_cm > _OPEN_CM:
-            self._own = self._own_inside(rgb, rig)
+            self.own = self._own_inside(rgb, rig)
         light, cover = draw_teeth("upper")
-        self._upper = _as_texture(light * self._tones.teeth, cover)
+        self.upper_teeth = _as_texture(light * self.tones.teeth, cover)
         light, cover = draw_teeth("lower")
-        self._lower = _as_texture(light * self._tones.teeth * np.float32(0.92), cover)
+        self.lower_teeth = _as_texture(light * self.tones.teeth * np.float32(0.92), cover)
 
-    def _own_inside(self, rgb: RgbPicture, rig: PortraitRig) -> tuple[RgbPicture, FloatArray, Patch] | None:
+    def _own_inside(self, rgb: RgbPicture, rig: PortraitRig) -> OwnInside | None:
         """What the portrait shows between its lips, continued a little beyond them, and how far it counts."""
         outline = smooth_outline(rig.face.landmarks[list(_OUTLINE), :2])
         centimetre = rig.pose.scale
@@ -89,75 +132,115 @@ class Mouth:
         filled[core > 0] = picture[core > 0]
         beyond = cv2.distanceTransform(1 - inside, cv2.DIST_L2, 3) / centimetre
         cover = np.clip(1.4 - beyond / 0.42, 0, 1).astype(np.float32)
-        return np.ascontiguousarray(filled), cover, patch
+        return OwnInside(np.ascontiguousarray(filled), cover, patch)
 
     def _see_teeth(self, pixels: FloatArray) -> None:
         """Whether what shows between the lips (float32 [N, 3]) is teeth, and if so, what colour made ones need."""
         brightest = pixels.max(axis=1)
         colourless = 1 - pixels.min(axis=1) / np.maximum(brightest, 1)
-        enamel = (brightest > 0.6 * self._tones.teeth.max()) & (colourless < 0.38)
+        enamel = (brightest > 0.6 * self.tones.teeth.max()) & (colourless < 0.38)
         self._has_teeth = bool(enamel.mean() > 0.35)
         if self._has_teeth:
             light = np.percentile(pixels[enamel], 80, axis=0)
-            self._tones = replace(self._tones, teeth=np.asarray(light, np.float32))
+            self.tones = replace(self.tones, teeth=np.asarray(light, np.float32))
+
+    def placed(self, bent: Bent) -> MouthPlacement | None:
+        """Where the inside lies in a motion; None when nothing of it is seen."""
+        gap = _gap(bent.vertices)
+        shown = _smooth(gap, *_APPEARS_CM) if self.own is None else 1.0
+        if shown <= 0 or gap <= 1e-3:
+            return None
+        outline = smooth_outline(bent.places[list(_OUTLINE)])
+        patch = patch_around(outline, margin=2 + 2 * self.feather, size=self._size)
+        if patch is None or patch.width < 2 or patch.height < 2:
+            return None
+        own_share = self._own_share(gap)
+        drop = bent.jaw_drop_cm
+        jaw = self._middle + np.array([0, -drop, -0.25 * drop], np.float32)
+        # Lower teeth stand just behind the upper ones when the jaw is closed.
+        lower = jaw + np.array([0, (_UPPER_EDGE_CM - 0.34) * self._scale, -0.15], np.float32)
+        parted_cm2 = (gap / self._scale) ** 2
+        upper = self._middle + np.array([0, -_UPPER_EDGE_CM * self._scale, 0], np.float32)
+        return MouthPlacement(
+            patch=patch,
+            outline=outline,
+            shown=shown,
+            own_share=own_share,
+            own=self._own_matrix(bent.pose) if own_share > 0 else None,
+            is_made=own_share < 1 or self._has_teeth,
+            tongue=self._tongue_matrix(bent.pose, jaw, drop),
+            tongue_light=_TONGUE_LIGHT * parted_cm2 / (parted_cm2 + _HALF_LIT_CM2),
+            upper_teeth=None if self._has_teeth else self._teeth_matrix(bent.pose, upper, edge_at_top=False),
+            lower_teeth=self._teeth_matrix(bent.pose, lower, edge_at_top=True),
+            light_px=max(1.0, 0.35 * bent.pose.scale),
+        )
+
+    def _own_share(self, gap: float) -> float:
+        """How much of the portrait's own inside is shown: all at rest; teeth always, a dark gap less as it widens."""
+        if self.own is None:
+            return 0.0
+        return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
+
+    def _own_matrix(self, pose: Pose) -> FloatArray:
+        assert self.own is not None
+        turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
+        # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
+        rest, now = (p.place(self._middle[None])[0, :2] for p in (self._rest_pose, pose))
+        matrix = np.empty((2, 3), np.float32)
+        matrix[:, :2] = turn
+        matrix[:, 2] = now - turn @ (rest - (self.own.patch.left, self.own.patch.top))
+        return matrix
+
+    def _teeth_matrix(self, pose: Pose, edge: FloatArray, *, edge_at_top: bool) -> FloatArray:
+        # The texture's middle column, at the biting edge, and one centimetre to the right and down from there.
+        right, down = np.array([[self._scale, 0, 0], [0, self._scale, 0]], np.float32)
+        placed = pose.place(np.stack((edge, edge + right, edge - down)))[:, :2].astype(np.float64)
+        edge_row = (0.7 if edge_at_top else HEIGHT_CM - 0.7) * PIXELS_A_CM
+        matrix = np.empty((2, 3), np.float32)
+        matrix[:, 0], matrix[:, 1] = (placed[1:] - placed[0]) / PIXELS_A_CM
+        matrix[:, 2] = placed[0] - matrix[:, 0] * HALF_WIDTH_CM * PIXELS_A_CM - matrix[:, 1] * edge_row
+        return matrix
+
+    def _tongue_matrix(self, pose: Pose, jaw: FloatArray, drop: float) -> FloatArray:
+        centre = jaw + np.array([0, -0.55 * self._scale - 0.25 * drop, -1.2], np.float32)
+        reach = np.array([[0, 0, 0], [1.75 * self._scale, 0, 0], [0, 0.62 + 0.2 * drop, 0]], np.float32)
+        placed = pose.place(centre + reach)[:, :2]
+        return np.stack((placed[1] - placed[0], placed[2] - placed[0], placed[0]), axis=1).astype(np.float32)
 
     def draw(self, out: RgbPicture, bent: Bent) -> None:
         """Draw the inside of the mouth into the opening between the lips, in place."""
-        gap = _gap(bent.vertices)
-        shown = _smooth(gap, *_APPEARS_CM) if self._own is None else 1.0
-        if shown <= 0 or gap <= 1e-3:
+        placed = self.placed(bent)
+        if placed is None:
             return
-        outline = smooth_outline(bent.places[list(_OUTLINE)])
-        patch = patch_around(outline, margin=2 + 2 * self._feather, size=self._size)
-        if patch is None or patch.width < 2 or patch.height < 2:
-            return
-        mask = opening_mask(outline, patch, feather=self._feather) * np.float32(shown)
-        own_share = self._own_share(gap)
-        colours = self._made(bent, patch, mask) if own_share < 1 or self._has_teeth else None
-        if self._own is not None and own_share > 0:
-            own, cover = self._placed_own(bent.pose, patch)
-            cover *= np.float32(own_share)
+        patch = placed.patch
+        mask = opening_mask(placed.outline, patch, feather=self.feather) * np.float32(placed.shown)
+        colours = self._made(placed, mask) if placed.is_made else None
+        if placed.own is not None:
+            own, cover = self._placed_own(placed.own, patch)
+            cover *= np.float32(placed.own_share)
             colours = own if colours is None else colours + (own - colours) * cover[..., None]
         assert colours is not None
         lay_under(out, patch, colours, mask)
 
-    def _own_share(self, gap: float) -> float:
-        """How much of the portrait's own inside is shown: all at rest; teeth always, a dark gap less as it widens."""
-        if self._own is None:
-            return 0.0
-        return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
-
-    def _placed_own(self, pose: Pose, patch: Patch) -> tuple[FloatArray, FloatArray]:
-        assert self._own is not None
-        picture, cover, source = self._own
-        turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
-        # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
-        rest, now = (p.place(self._middle[None])[0, :2] for p in (self._rest_pose, pose))
-        matrix = np.empty((2, 3))
-        matrix[:, :2] = turn
-        matrix[:, 2] = now - (patch.left, patch.top) - turn @ (rest - (source.left, source.top))
-        size = (patch.width, patch.height)
+    def _placed_own(self, matrix: FloatArray, patch: Patch) -> tuple[FloatArray, FloatArray]:
+        assert self.own is not None
+        size, onto = (patch.width, patch.height), _onto(matrix, patch)
         return (
-            cv2.warpAffine(picture, matrix, size, borderMode=cv2.BORDER_REPLICATE).astype(np.float32),
-            np.asarray(cv2.warpAffine(cover, matrix, size), np.float32),
+            cv2.warpAffine(self.own.rgb, onto, size, borderMode=cv2.BORDER_REPLICATE).astype(np.float32),
+            np.asarray(cv2.warpAffine(self.own.cover, onto, size), np.float32),
         )
 
-    def _made(self, bent: Bent, patch: Patch, mask: FloatArray) -> FloatArray:
+    def _made(self, placed: MouthPlacement, mask: FloatArray) -> FloatArray:
         """Cavity, tongue, lower and upper teeth, back to front: float32 [h, w, 3], 0..255."""
-        tones = self._tones
+        patch = placed.patch
         colours = np.empty((patch.height, patch.width, 3), np.float32)
-        colours[...] = tones.cavity
-        drop = bent.jaw_drop_cm
-        jaw = self._middle + np.array([0, -drop, -0.25 * drop], np.float32)
-        self._lay_tongue(colours, bent, jaw, drop, patch)
-        # Lower teeth stand just behind the upper ones when the jaw is closed.
-        lower = jaw + np.array([0, (_UPPER_EDGE_CM - 0.34) * self._scale, -0.15], np.float32)
-        self._lay_teeth(colours, self._lower, bent.pose, lower, patch, edge_at_top=True)
-        if not self._has_teeth:
-            upper = self._middle + np.array([0, -_UPPER_EDGE_CM * self._scale, 0], np.float32)
-            self._lay_teeth(colours, self._upper, bent.pose, upper, patch, edge_at_top=False)
+        colours[...] = self.tones.cavity
+        self._lay_tongue(colours, placed)
+        _lay_teeth(colours, self.lower_teeth, placed.lower_teeth, patch)
+        if placed.upper_teeth is not None:
+            _lay_teeth(colours, self.upper_teeth, placed.upper_teeth, patch)
         # Light comes in between the lips: dark along them, darkest under the upper one.
-        radius = max(1.0, 0.35 * bent.pose.scale)
+        radius = placed.light_px
         small = (
             cv2.resize(mask, None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA)
             if min(mask.shape) >= 8
@@ -170,53 +253,34 @@ class Mouth:
         colours *= (0.30 + 0.78 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
 
-    def _lay_teeth(
-        self,
-        colours: FloatArray,
-        texture: FloatArray,
-        pose: Pose,
-        edge: FloatArray,
-        patch: Patch,
-        *,
-        edge_at_top: bool,
-    ) -> None:
-        # The texture's middle column, at the biting edge, and one centimetre to the right and down from there.
-        right, down = np.array([[self._scale, 0, 0], [0, self._scale, 0]], np.float32)
-        corners = np.stack((edge, edge + right, edge - down))
-        placed = pose.place(corners)[:, :2].astype(np.float64) - (patch.left, patch.top)
-        edge_row = (0.7 if edge_at_top else HEIGHT_CM - 0.7) * PIXELS_A_CM
-        matrix = np.empty((2, 3))
-        matrix[:, 0], matrix[:, 1] = (
-            (placed[1] - placed[0]) / PIXELS_A_CM,
-            (placed[2] - placed[0]) / PIXELS_A_CM,
-        )
-        matrix[:, 2] = placed[0] - matrix[:, 0] * HALF_WIDTH_CM * PIXELS_A_CM - matrix[:, 1] * edge_row
-        drawn = cv2.warpAffine(texture, matrix, (patch.width, patch.height), flags=cv2.INTER_AREA)
-        # Colours are stored times cover, so that edges mix rightly.
-        colours *= 1 - drawn[..., 3:]
-        colours += drawn[..., :3]
-
-    def _lay_tongue(
-        self, colours: FloatArray, bent: Bent, jaw: FloatArray, drop: float, patch: Patch
-    ) -> None:
-        rise = 0.55 * self._scale
-        centre = jaw + np.array([0, -rise - 0.25 * drop, -1.2], np.float32)
-        reach = np.array([[0, 0, 0], [1.75 * self._scale, 0, 0], [0, 0.62 + 0.2 * drop, 0]], np.float32)
-        axes = centre + reach
-        placed = bent.pose.place(axes)[:, :2] - (patch.left, patch.top)
-        basis = np.stack((placed[1] - placed[0], placed[2] - placed[0]), axis=1)
-        if abs(np.linalg.det(basis)) < 1e-3:
+    def _lay_tongue(self, colours: FloatArray, placed: MouthPlacement) -> None:
+        matrix, patch = placed.tongue, placed.patch
+        if abs(np.linalg.det(matrix[:, :2])) < 1e-3:
             return
-        back = np.linalg.inv(basis).astype(np.float32)
+        back = np.linalg.inv(matrix[:, :2]).astype(np.float32)
         ys, xs = np.mgrid[: patch.height, : patch.width].astype(np.float32)
-        x, y = xs - placed[0, 0], ys - placed[0, 1]
+        x, y = xs - (matrix[0, 2] - patch.left), ys - (matrix[1, 2] - patch.top)
         u, v = back[0, 0] * x + back[0, 1] * y, back[1, 0] * x + back[1, 1] * y
         radius = u**2 + np.where(v > 0, v, 0.35 * v) ** 2
         cover = np.clip((1.1 - radius) / 0.35, 0, 1)
         light = np.clip(1.05 - 0.35 * radius - 0.18 * np.exp(-((u / 0.09) ** 2)), 0.3, 1.1)
-        area = (_gap(bent.vertices) / self._scale) ** 2
-        light *= _TONGUE_LIGHT * area / (area + _HALF_LIT_CM2)
-        colours += (self._tones.tongue * light[..., None] - colours) * cover[..., None]
+        light *= placed.tongue_light
+        colours += (self.tones.tongue * light[..., None] - colours) * cover[..., None]
+
+
+def _onto(matrix: FloatArray, patch: Patch) -> FloatArray:
+    """The matrix as OpenCV wants it for a patch."""
+    onto = matrix.astype(np.float64)
+    onto[:, 2] -= (patch.left, patch.top)
+    return np.asarray(onto)
+
+
+def _lay_teeth(colours: FloatArray, texture: FloatArray, matrix: FloatArray, patch: Patch) -> None:
+    size = (patch.width, patch.height)
+    drawn = cv2.warpAffine(texture, _onto(matrix, patch), size, flags=cv2.INTER_AREA)
+    # Colours are stored times cover, so that edges mix rightly.
+    colours *= 1 - drawn[..., 3:]
+    colours += drawn[..., :3]
 
 
 def _gap(vertices: FloatArray) -> float:
@@ -225,7 +289,7 @@ def _gap(vertices: FloatArray) -> float:
     return float(max(upper - lower, 0.0))
 
 
-def _tones(rgb: RgbPicture, rig: PortraitRig) -> _Tones:
+def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     """How bright and of what colour the inside would be, from the whites of the eyes, the skin and the lips."""
     landmarks = rig.face.landmarks[:, :2]
     skin = _median_at(rgb, landmarks[[50, 280, 205, 425, 4, 151]], rig.pose.scale * 0.5)
@@ -249,7 +313,7 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> _Tones:
     level = min(max(0.55 * float(skin.max()) + 0.55 * float(white.max()), 40.0), 245.0) / 255
     lips = lips / max(float(lips.max()), 1.0)
     flesh = np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5
-    return _Tones(
+    return Tones(
         np.asarray(_WHITE * tint * level, np.float32),
         np.asarray(flesh * np.array([1.0, 0.6, 0.55]) * level * 45, np.float32),
         np.asarray(flesh * level * 165, np.float32),

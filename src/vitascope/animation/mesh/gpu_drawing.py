@@ -1,0 +1,207 @@
+"""The mesh animator's picture drawn on a GPU: maps, portrait, eyes and mouth in six launches."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
+from vitascope.animation.mesh.deform import Bent
+from vitascope.animation.mesh.eyes import (
+    FRINGE_COVER,
+    IRIS_MOVES_UNTIL,
+    IRIS_MOVES_WHOLE,
+    LASH_LENGTHS,
+    LINE_COVER,
+    Eyeball,
+)
+from vitascope.animation.mesh.gpu_frame import MAPS, SCENE, fill_frame, frame_type
+from vitascope.animation.mesh.maps import PortraitMaps
+from vitascope.animation.mesh.mouth import Mouth
+from vitascope.animation.mesh.rig import PortraitRig
+from vitascope.errors import MissingDependencyError
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
+from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
+
+__all__ = ["GpuDrawing"]
+
+_SOURCE = str(Path(__file__).with_name("mesh.cu"))
+_THREADS = 256
+_BLOCK = (32, 8)
+# As in mesh.cu.
+_OFFSETS = 32
+_GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
+
+
+class GpuDrawing:
+    """Draws a portrait's motions on a GPU as ``MeshAnimator`` draws them on a processor.
+
+    The processor works out where points, eyes and mouth go, and sends some 20 kB for each picture. Soft masks are
+    integrals over their polygons here, blurred pictures there: pixels on their edges differ by a few codes.
+
+    Args:
+        rgb: uint8 [H, W, 3], the portrait.
+        rig: Of the portrait.
+        maps: Of the portrait.
+        eyes: Right, left.
+        mouth: Its inside.
+        device: Number of the GPU.
+        keeps_on_gpu: Whether pictures stay there.
+
+    Raises:
+        MissingDependencyError: CuPy is not installed.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+
+    def __init__(
+        self,
+        rgb: RgbPicture,
+        rig: PortraitRig,
+        maps: PortraitMaps,
+        eyes: tuple[Eyeball, Eyeball],
+        mouth: Mouth,
+        *,
+        device: int,
+        keeps_on_gpu: bool,
+    ) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"drawing on a GPU needs CuPy ({error}); install it with `pip install 'vitascope[cuda]'`"
+            ) from error
+        self._cupy = cupy
+        self._device = device
+        self._pool = None if keeps_on_gpu else PinnedMemoryPool(device="cuda", device_id=device)
+        self._maps, self._eyes, self._mouth = maps, eyes, mouth
+        self._box = rig.box
+        self._frame = np.zeros(1, frame_type(len(rig.sources)))
+        with cupy.cuda.Device(device):
+            self._rgb = cupy.asarray(rgb)
+            self._frame_on_gpu = cupy.empty(self._frame.nbytes, np.uint8)
+            self._keys = self._samples = cupy.empty(0, np.uint64)
+            self._kept: list[Any] = []
+            self._scene = self._describe(rgb, rig)
+            self._cover, self._resolve, self._paint = (
+                cuda_kernel(_SOURCE, name, POINTS=len(rig.sources)) for name in ("cover", "resolve", "paint")
+            )
+            self._drawn = cupy.cuda.Event(disable_timing=True)
+            self._drawn.record()
+
+    def draw(self, bent: Bent, *, out: Any = None) -> Any:
+        """The picture.
+
+        Args:
+            bent: Where the rig's points go.
+            out: uint8 [H, W, 3], C-contiguous, on the GPU or the host as pictures are; a new array when omitted.
+
+        Returns:
+            uint8 [H, W, 3]: CuPy, on the current stream, for which the processor does not wait; or NumPy.
+        """
+        if self._pool is None:
+            return self._drawn_on_gpu(bent, out)
+        with self._cupy.cuda.Device(self._device):
+            picture = self._pool.download(self._drawn_on_gpu(bent, None)).wait()
+        if out is None:
+            return picture
+        np.copyto(out, picture)
+        return out
+
+    def _drawn_on_gpu(self, bent: Bent, out: Any) -> Any:
+        cupy = self._cupy
+        eyes = tuple(eye.placed(bent) for eye in self._eyes)
+        sample_count = fill_frame(self._frame, bent, self._maps, eyes, self._mouth.placed(bent))
+        with cupy.cuda.Device(self._device), nvtx_range("animate mesh"):
+            stream = cupy.cuda.get_current_stream()
+            # The buffers are this portrait's: a picture on another stream must not overtake the one before.
+            stream.wait_event(self._drawn)
+            if self._keys.size < sample_count:
+                self._keys = cupy.empty(sample_count + sample_count // 4, np.uint64)
+                self._samples = cupy.empty((self._keys.size, 2), np.float32)
+            # Less than 64 kB: CUDA has taken them when the call returns, and the next picture may be described.
+            self._frame_on_gpu.set(self._frame.view(np.uint8))
+            self._keys[:sample_count].fill(0)
+            self._launch_maps()
+            if out is None:
+                out = self._rgb.copy()
+            else:
+                out[...] = self._rgb
+            left, top, right, bottom = self._box
+            grid = (math.ceil((right - left) / _BLOCK[0]), math.ceil((bottom - top) / _BLOCK[1]))
+            self._paint(grid, _BLOCK, (self._scene, self._frame_on_gpu, self._samples, out))
+            self._drawn.record(stream)
+        return out
+
+    def _launch_maps(self) -> None:
+        scene, frame = self._scene, self._frame_on_gpu
+        warps = _THREADS // 32
+        self._cover((math.ceil(self._triangle_count / warps),), (_THREADS,), (scene, frame, self._keys))
+        maps = self._frame["maps"][0]
+        samples = maps["width"] * maps["height"]
+        for level in (slice(0, 1), slice(1, 2), slice(2, MAPS)):
+            blocks = max(math.ceil(int(samples[level].max()) / _THREADS), 1)
+            self._resolve(
+                (blocks, level.stop - level.start),
+                (_THREADS,),
+                (scene, frame, self._keys, self._samples, np.int32(level.start)),
+            )
+
+    def _describe(self, rgb: RgbPicture, rig: PortraitRig) -> npt.NDArray[Any]:
+        scene = np.zeros(1, SCENE)
+        mouth, triangles = self._mouth, _triangles_of(self._maps, rig)
+        self._triangle_count = len(triangles)
+        scene["rgb"] = self._rgb.data.ptr
+        scene["triangles"] = self._keep(triangles)
+        scene["offsets"] = self._keep(_normal_offsets())
+        scene["height"], scene["width"] = rgb.shape[:2]
+        for name, edge in zip(("left", "top", "right", "bottom"), rig.box, strict=True):
+            scene[name] = edge
+        scene["triangle_count"] = len(triangles)
+        scene["upper_teeth"] = self._keep(mouth.upper_teeth)
+        scene["lower_teeth"] = self._keep(mouth.lower_teeth)
+        scene["teeth_height"], scene["teeth_width"] = mouth.upper_teeth.shape[:2]
+        if mouth.own is not None:
+            scene["own_rgb"], scene["own_cover"] = self._keep(mouth.own.rgb), self._keep(mouth.own.cover)
+            scene["own_height"], scene["own_width"] = mouth.own.cover.shape
+        scene["mouth_feather"] = mouth.feather
+        scene["cavity"], scene["tongue"] = mouth.tones.cavity, mouth.tones.tongue
+        scene["iris_moves_whole"], scene["iris_moves_until"] = IRIS_MOVES_WHOLE, IRIS_MOVES_UNTIL
+        scene["line_cover"], scene["fringe_cover"] = LINE_COVER, FRINGE_COVER
+        scene["lash_lengths"] = LASH_LENGTHS
+        for look, eye in zip(scene["eyes"][0], self._eyes, strict=True):
+            look["texture"] = self._keep(eye.texture)
+            patch = eye.patch
+            look["patch"] = (patch.left, patch.top, patch.width, patch.height)
+            look["iris"], look["radius"], look["feather"] = eye.iris, eye.radius, eye.feather
+            look["lash_colour"] = eye.lash_colour
+        return by_value(scene)
+
+    def _keep(self, array: npt.NDArray[Any]) -> int:
+        """Copy an array to the GPU for as long as this object lives; its address."""
+        self._kept.append(self._cupy.asarray(np.ascontiguousarray(array)))
+        return int(self._kept[-1].data.ptr)
+
+
+def _triangles_of(maps: PortraitMaps, rig: PortraitRig) -> npt.NDArray[np.int32]:
+    """int32 [T, 4]: three points and the map, in the order in which equally near ones are drawn."""
+    skin = rig.skin_triangles
+    groups = [np.concatenate((maps.far_triangles, skin)), np.concatenate((maps.near_triangles, skin))]
+    groups += [feature.triangles for feature in maps.features]
+    assert int(skin.max()) < MESH_VERTEX_COUNT <= int(maps.far_triangles.min())  # how the kernel knows skin
+    return np.concatenate([np.insert(group, 3, index, axis=1) for index, group in enumerate(groups)]).astype(
+        np.int32
+    )
+
+
+def _normal_offsets() -> FloatArray:
+    """Places that stand for a normal distribution of deviation 1: float32 [32, 2], on a sunflower's spiral."""
+    share = (np.arange(_OFFSETS) + 0.5) / _OFFSETS
+    radius, angle = np.sqrt(-2 * np.log(1 - share)), _GOLDEN_ANGLE * np.arange(_OFFSETS)
+    spread = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=-1)
+    # Few points: their mean and deviation are made exact.
+    spread -= spread.mean(axis=0)
+    return np.asarray(spread / spread.std(axis=0), np.float32)

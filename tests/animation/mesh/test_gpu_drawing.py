@@ -1,0 +1,211 @@
+"""The mesh animator on a GPU draws what it draws on the processor."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernels_on_host import compile_for_host, install_stand_in
+
+from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotation_from_degrees
+from vitascope.animation.mesh import gpu_drawing
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.gpu_frame import SCENE, frame_type, inverse
+from vitascope.errors import MissingDependencyError
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler nvcc")
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+POINTS = 828
+
+
+def made_up_face(mesh, size):
+    """A face without a tracker: the canonical one, in the middle of a picture."""
+    from vitascope.animation.canonical_mesh import Pose
+
+    points = np.zeros((478, 3), np.float32)
+    points[:468] = mesh.vertices
+    for iris, corners in ((468, [33, 133]), (473, [263, 362])):
+        middle = mesh.vertices[corners].mean(axis=0)
+        rim = 0.55 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
+        points[iris : iris + 5] = middle + rim
+    height, width = size
+    placed = Pose(height / 45, np.eye(3), np.array([width / 2, height / 2, 0.0])).place(points)
+    return TrackedFace(
+        placed, np.zeros(len(BLENDSHAPES), np.float32), np.eye(4, dtype=np.float32), (width, height)
+    )
+
+
+def soft_picture(size):
+    """Colours that change gently: what is drawn a fraction of a pixel aside differs little."""
+    rng = np.random.default_rng(0)
+    small = rng.integers(0, 256, (size[0] // 40 + 2, size[1] // 40 + 2, 3), np.uint8)
+    import cv2
+
+    return np.ascontiguousarray(cv2.resize(small, (size[1], size[0]), interpolation=cv2.INTER_CUBIC))
+
+
+def motions():
+    """At rest, turned with the jaw open, smiling, with closed eyes, looking aside, and all at once."""
+    weights = np.zeros(len(BLENDSHAPES), np.float32)
+    weights[BLENDSHAPES.index("jawOpen")] = 0.7
+    smile = weights.copy()
+    for side in ("Left", "Right"):
+        smile[BLENDSHAPES.index(f"mouthSmile{side}")] = 0.8
+    turned = FaceMotion(rotation=rotation_from_degrees(12, -6, 8), blendshapes=weights)
+    gaze = np.array([[0.2, 0.1], [0.2, 0.1]], np.float32)
+    aside = FaceMotion(translation=np.array([1.5, -2.0], np.float32), scale=1.1, blendshapes=smile, gaze=gaze)
+    return [
+        FaceMotion(),
+        turned,
+        FaceMotion(blendshapes=smile),
+        FaceMotion(eye_closure=np.ones(2, np.float32)),
+        aside,
+        replace(turned, eye_closure=np.array([0.6, 0.9], np.float32), gaze=gaze),
+    ]
+
+
+def assert_alike(made, expected, box):
+    """Equal outside what moves; within it but for the soft edges of eyes and mouth."""
+    left, top, right, bottom = box
+    difference = np.abs(made.astype(int) - expected).max(axis=2)
+    inside = difference[top:bottom, left:right].copy()
+    difference[top:bottom, left:right] = 0
+    assert not difference.any()
+    assert inside.mean() < 0.15
+    assert np.percentile(inside, 99) <= 8
+    assert np.percentile(inside, 99.9) <= 40
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", [(541, 483), (1080, 1920), (2160, 1500)])
+def test_both_draw_the_same(mesh, size):
+    import cupy
+
+    rgb, face = soft_picture(size), made_up_face(mesh, size)
+    with MeshAnimator(mesh) as host, MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as device:
+        for animator in (host, device):
+            animator.set_portrait(rgb, face=face)
+        box = host._portrait.rig.box
+        for motion in motions():
+            expected, made = host.animate(motion), device.animate(motion)
+            assert isinstance(made, cupy.ndarray)
+            out = cupy.zeros_like(made)
+            assert device.animate(motion, out=out) is out
+            assert (out == made).all()
+            assert_alike(made.get(), expected, box)
+
+
+@pytest.mark.cuda
+def test_pictures_come_down_to_the_host(mesh):
+    size = (541, 483)
+    rgb, face = soft_picture(size), made_up_face(mesh, size)
+    with (
+        MeshAnimator(mesh, cuda_device=0) as down,
+        MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as up,
+    ):
+        for animator in (down, up):
+            animator.set_portrait(rgb, face=face)
+        made = [down.animate(motion) for motion in motions()]
+        for motion, picture in zip(motions(), made, strict=True):
+            assert type(picture) is np.ndarray
+            assert np.array_equal(picture, up.animate(motion).get())
+            out = np.zeros_like(rgb)
+            assert down.animate(motion, out=out) is out
+            assert np.array_equal(out, picture)
+
+
+@pytest.mark.cuda
+def test_pictures_on_several_streams_do_not_mix(mesh):
+    import cupy
+
+    size = (700, 600)
+    with MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as animator:
+        animator.set_portrait(soft_picture(size), face=made_up_face(mesh, size))
+        alone = [animator.animate(motion).get() for motion in motions()]
+        streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+        made = []
+        for number in range(60):
+            with streams[number % 3]:
+                made.append(animator.animate(motions()[number % 6]))
+        for stream in streams:
+            stream.synchronize()
+        for number, picture in enumerate(made):
+            assert np.array_equal(picture.get(), alone[number % 6])
+
+
+@needs_compiler
+@pytest.mark.parametrize("face", ["astronaut", "made up"])
+def test_the_kernels_arithmetic_is_the_processors(
+    mesh, astronaut, astronaut_face, tmp_path, monkeypatch, face
+):
+    rgb, tracked = astronaut, astronaut_face
+    if face == "made up":
+        rgb, tracked = soft_picture((421, 377)), made_up_face(mesh, (421, 377))
+    with MeshAnimator(mesh) as host, MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as device:
+        host.set_portrait(rgb, face=tracked)
+        points = len(host._portrait.rig.sources)
+        install_stand_in(monkeypatch, compile_for_host(tmp_path, points=points))
+        device.set_portrait(rgb, face=tracked)
+        changed = 0
+        for motion in motions():
+            expected = host.animate(motion)
+            made = np.asarray(device.animate(motion))
+            assert_alike(made, expected, host._portrait.rig.box)
+            changed += int((made != rgb).sum())
+        assert changed > 100_000
+
+
+def test_without_cupy_the_extra_is_named(mesh, astronaut, astronaut_face, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingDependencyError, match=r"vitascope\[cuda\]"):
+        MeshAnimator(mesh, cuda_device=0).set_portrait(astronaut, face=astronaut_face)
+
+
+def test_the_way_back_of_a_matrix():
+    matrix = np.array([[1.5, 0.3, 20], [-0.2, 0.8, -4]], np.float32)
+    back = inverse(matrix).reshape(2, 3)
+    there = matrix[:, :2] @ (3, 7) + matrix[:, 2]
+    assert np.allclose(back[:, :2] @ there + back[:, 2], (3, 7), atol=1e-4)
+    # A plane that is seen from its edge shows nothing.
+    assert (inverse(np.array([[1, 2, 0], [2, 4, 0]], np.float32)) == [0, 0, 1e6, 0, 0, 1e6]).all()
+
+
+def compiled(folder: Path, *arguments: str, source: Path) -> subprocess.CompletedProcess[str]:
+    command = ["nvcc", "-std=c++17", *arguments, str(source), "-o", str(folder / "out")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("architecture", ["compute_75", "compute_90", "compute_120"])
+def test_the_source_compiles_to_ptx(tmp_path, architecture):
+    answer = compiled(tmp_path, "-ptx", f"-arch={architecture}", source=Path(gpu_drawing._SOURCE))
+    assert answer.returncode == 0, answer.stderr
+    text = (tmp_path / "out").read_text()
+    assert all(f".entry {name}" in text for name in ("cover", "resolve", "paint"))
+
+
+@needs_nvcc
+def test_structs_have_the_layout_that_is_filled(tmp_path):
+    checks = []
+
+    def walk(root, dtype, path, start):
+        for name, (field, offset, *_) in dtype.fields.items():
+            base = field.subdtype[0] if field.subdtype else field
+            if name != "pad":
+                checks.append(f"static_assert(__builtin_offsetof({root}, {path}{name}) == {start + offset});")
+            if base.fields:
+                last = f"[{field.shape[0] - 1}]" if field.subdtype else ""
+                walk(root, base, f"{path}{name}{last}.", start + offset + field.itemsize - base.itemsize)
+
+    for root, dtype in (("Scene", SCENE), ("Frame", frame_type(POINTS))):
+        checks.append(f"static_assert(sizeof({root}) == {dtype.itemsize});")
+        walk(root, dtype, "", 0)
+    source = tmp_path / "layout.cu"
+    source.write_text(Path(gpu_drawing._SOURCE).read_text(encoding="utf-8") + "\n".join(checks))
+    answer = compiled(tmp_path, "-ptx", "-arch=compute_90", f"-DPOINTS={POINTS}", source=source)
+    assert answer.returncode == 0, answer.stderr
