@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -220,3 +225,32 @@ def test_planes_are_those_of_the_reference(size):
         assert made.shape == expected.shape
         inner = np.s_[: made.shape[0] - size[0] % 2, : made.shape[1] - size[1] % 2]
         assert np.abs(made[inner].astype(int) - expected[inner]).max() <= 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_ctrl_c_keeps_what_was_written_and_names_it(tmp_path, face_model):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "vitascope", "animate", EXAMPLES / "astronaut.jpg",
+            "--driver", EXAMPLES / "talk.motion", "-o", folder / "out.mp4", "--quiet",
+            # At a high rate, so that the file grows while the film is under way.
+            "--set", "output.crf=1", "--set", "animation.calibrate=false",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "VITASCOPE_HOME": str(face_model.parents[1])},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not any(part.stat().st_size > 1000 for part in folder.glob(".out.*.part.mp4")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err == f"vitascope: interrupted; kept what was written: {folder / 'out.mp4.part'}\n"
+    (part,) = folder.iterdir()
+    with av.open(str(part), format="mp4") as container:
+        assert sum(1 for _ in container.decode(video=0)) > 0

@@ -112,7 +112,9 @@ def open_animator(
     wanted = settings.animation.animator
     if wanted == "liveportrait" or (wanted == "auto" and _can_take_liveportrait(settings, home)):
         return _open_liveportrait(portrait, loaded, home, stack, live=live)
-    animator = stack.enter_context(MeshAnimator(mesh, gains=gains_of(settings)))
+    animator = stack.enter_context(
+        MeshAnimator(mesh, gains=gains_of(settings), cuda_device=_drawing_device(settings))
+    )
     animator.set_portrait(portrait.rgb, face=portrait.face)
     if settings.animation.calibrate:
         with steady_reader(model) as read:
@@ -123,6 +125,13 @@ def open_animator(
         lambda motions: [animator.animate(motion) for motion in motions],
         notes=_ignored_by_mesh(loaded),
     )
+
+
+def _drawing_device(settings: Settings) -> int | None:
+    """The GPU that draws the mesh, where one was asked for by name; None for the processor, which keeps up alone."""
+    if settings.gpu.device != "cuda":
+        return None
+    return select_device("cuda", index=settings.animation.gpu_id).index
 
 
 def _can_take_liveportrait(settings: Settings, home: Path) -> bool:
