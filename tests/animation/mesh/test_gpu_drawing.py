@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +11,16 @@ import numpy as np
 import pytest
 from kernels_on_host import compile_for_host, install_stand_in
 
+from cuda_sources import ARCHITECTURES, assert_compiles, assert_has_layout, needs_nvcc
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.gpu_frame import SCENE, frame_type, inverse
 from vitascope.errors import MissingDependencyError
 
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler nvcc")
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 POINTS = 828
+SOURCE = Path(gpu_drawing._SOURCE)
 
 
 def made_up_face(mesh, size):
@@ -175,37 +175,13 @@ def test_the_way_back_of_a_matrix():
     assert (inverse(np.array([[1, 2, 0], [2, 4, 0]], np.float32)) == [0, 0, 1e6, 0, 0, 1e6]).all()
 
 
-def compiled(folder: Path, *arguments: str, source: Path) -> subprocess.CompletedProcess[str]:
-    command = ["nvcc", "-std=c++17", *arguments, str(source), "-o", str(folder / "out")]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-
-
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ["compute_75", "compute_90", "compute_120"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
-    answer = compiled(tmp_path, "-ptx", f"-arch={architecture}", source=Path(gpu_drawing._SOURCE))
-    assert answer.returncode == 0, answer.stderr
-    text = (tmp_path / "out").read_text()
-    assert all(f".entry {name}" in text for name in ("cover", "resolve", "paint"))
+    assert_compiles(tmp_path, SOURCE, architecture, ["cover", "resolve", "paint"])
 
 
 @needs_nvcc
 def test_structs_have_the_layout_that_is_filled(tmp_path):
-    checks = []
-
-    def walk(root, dtype, path, start):
-        for name, (field, offset, *_) in dtype.fields.items():
-            base = field.subdtype[0] if field.subdtype else field
-            if name != "pad":
-                checks.append(f"static_assert(__builtin_offsetof({root}, {path}{name}) == {start + offset});")
-            if base.fields:
-                last = f"[{field.shape[0] - 1}]" if field.subdtype else ""
-                walk(root, base, f"{path}{name}{last}.", start + offset + field.itemsize - base.itemsize)
-
-    for root, dtype in (("Scene", SCENE), ("Frame", frame_type(POINTS))):
-        checks.append(f"static_assert(sizeof({root}) == {dtype.itemsize});")
-        walk(root, dtype, "", 0)
-    source = tmp_path / "layout.cu"
-    source.write_text(Path(gpu_drawing._SOURCE).read_text(encoding="utf-8") + "\n".join(checks))
-    answer = compiled(tmp_path, "-ptx", "-arch=compute_90", f"-DPOINTS={POINTS}", source=source)
-    assert answer.returncode == 0, answer.stderr
+    structs = {"Scene": SCENE, "Frame": frame_type(POINTS)}
+    assert_has_layout(tmp_path, SOURCE, structs, POINTS=POINTS)

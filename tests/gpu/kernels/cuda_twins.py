@@ -1,20 +1,10 @@
-"""What every kernel's tests share: planes on the GPU with rows as decoders pad them, and a compiler without a GPU."""
+"""What every kernel's tests share: planes on the GPU with rows as decoders pad them."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from vitascope.frames import Frame
-from vitascope.gpu.kernels.cuda_module import SOURCES
-
-ARCHITECTURES = ["compute_75", "compute_90", "compute_120"]
-
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler nvcc")
 
 
 def plane_on_gpu(plane: Any, *, pad: int = 0) -> Any:
@@ -33,19 +23,3 @@ def frame_on_gpu(frame: Frame, *, pad: int = 0) -> Frame:
 
 def frame_on_cpu(frame: Frame) -> Frame:
     return frame.with_planes(tuple(plane.get() for plane in frame.planes))
-
-
-def assert_compiles(
-    folder: Path, source: str, architecture: str, entries: list[str], **defines: str | int
-) -> None:
-    """The source becomes PTX with every entry point, without a warning."""
-    output = folder / "out.ptx"
-    command = ["nvcc", "-std=c++17", "-ptx", "-Werror", "all-warnings", f"-arch={architecture}"]
-    command += [f"-D{key}={value}" for key, value in defines.items()]
-    answer = subprocess.run(
-        [*command, str(SOURCES / source), "-o", str(output)], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    text = output.read_text()
-    for entry in entries:
-        assert f".entry {entry}(" in text

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc
 from test_batch_normalize import noise
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.batch_normalize import batch_normalize
 
 INPUTS = [np.uint8, np.uint16, np.float16, np.float32]

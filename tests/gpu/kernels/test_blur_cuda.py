@@ -5,8 +5,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc, plane_on_gpu
+from cuda_twins import plane_on_gpu
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.blur import blur_without
 
 SHAPES = [

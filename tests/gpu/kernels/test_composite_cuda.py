@@ -1,12 +1,8 @@
-"""The CUDA kernel against its references, and the source against compilers without a GPU."""
+"""The CUDA kernel against its references."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -21,10 +17,8 @@ from vitascope.gpu.kernels.composite import (
     over_frame,
     tint,
 )
-from vitascope.gpu.kernels.composite_job import JOB, color_parameters, describe_cells, describe_eyes
-from vitascope.gpu.kernels.cuda_module import SOURCES
 from vitascope.gpu.kernels.foreground import decontaminate
-from vitascope.gpu.kernels.guided import alpha_dtype, refine_alpha, upright_to_coded
+from vitascope.gpu.kernels.guided import alpha_dtype, refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.render import MatteOnly, OnColor, OnFrame, Tint, render, render_alpha
 
@@ -360,105 +354,3 @@ def test_what_does_not_fit_is_refused():
     thirds = [Region(0, 0, 4, 8), Region(4, 0, 4, 8), Region(8, 0, 8, 8)]
     with pytest.raises(ValueError, match="one or two regions"):
         render(on_gpu(frame), gain=ones, offset=ones, regions=thirds, paint=OnColor(KEY))
-
-
-class FakeArray:
-    """A NumPy array that tells its address as CuPy's do."""
-
-    def __init__(self, array):
-        self.array, self.shape, self.strides, self.itemsize = (
-            array,
-            array.shape,
-            array.strides,
-            array.itemsize,
-        )
-        self.data = self
-        self.ptr = array.ctypes.data
-
-    def __getitem__(self, index):
-        return FakeArray(self.array[index])
-
-
-@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
-def test_coefficients_are_walked_in_coded_order(degrees):
-    """The struct's pointers and strides reach the very cells that ``upright_to_coded`` puts there."""
-    planes = np.arange(2 * 4 * 3 * 5, dtype=np.float32).reshape(2, 4, 3, 5)[..., ::-1]
-    frame = picture("nv12", (16, 32))
-    regions = regions_of(frame, "side-by-side")
-    job = color_parameters(frame.color, frame.format).copy()
-    describe_eyes(job, frame, regions)
-    describe_cells(job, regions, FakeArray(planes), FakeArray(planes), degrees)
-    for slot, (field, plane) in itertools.product(range(2), (("alpha", 3), ("residual", 0))):
-        eye = job["eye"][0, slot]
-        expected = upright_to_coded(planes[slot, plane], degrees)
-        assert (eye["rows"], eye["columns"]) == expected.shape
-        for row, column in np.ndindex(expected.shape):
-            steps = row * int(eye["gain"]["row"]) + column * int(eye["gain"]["column"])
-            address = int(eye["gain"][field]) + planes.itemsize * steps
-            assert ctypes.c_float.from_address(address).value == expected[row, column]
-
-
-VARIANTS = {
-    "key": "",
-    "key on P010": "-DDEEP=1 -DMADE_DEEP=1 -DMADE_SHIFT=6",
-    "planar P010, topleft": "-DDEEP=1 -DMADE_DEEP=1 -DPLANAR=1 -DCOSITED_Y=1",
-    "replace, centred, half coefficients": "-DPAINT=PAINT_FRAME -DCOSITED_X=0 -DCOEFFICIENT=__half",
-    "tint of a given alpha": "-DPAINT=PAINT_TINT -DALPHA_GIVEN=1",
-    "decontaminated": "-DDECONTAMINATE=1",
-    "foreground, odd sizes": "-DPAINT=PAINT_FOREGROUND -DALPHA_GIVEN=1 -DDECONTAMINATE=1 -DWHOLE=0 -DSHARED=0",
-    "alpha": "-DPAINT=PAINT_ALPHA",
-    "ten-bit matte": "-DPAINT=PAINT_MATTE -DPLANAR=1 -DMADE_DEEP=1",
-    "weights": "-DPAINT=PAINT_WEIGHTS -DALPHA_GIVEN=1 -DPLANAR=1 -DDEEP=1 -DMADE_DEEP=1",
-}
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler nvcc")
-
-
-def compiled(tmp_path, *arguments, source=None):
-    command = ["nvcc", "-std=c++17", *arguments, str(source or SOURCES / "composite.cu")]
-    return subprocess.run(
-        [*command, "-o", str(tmp_path / "out")], capture_output=True, text=True, check=False
-    )
-
-
-@needs_nvcc
-@pytest.mark.parametrize("architecture", ["compute_75", "compute_90", "compute_120"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_source_compiles_to_ptx(tmp_path, architecture, variant):
-    answer = compiled(tmp_path, "-ptx", f"-arch={architecture}", *VARIANTS[variant].split())
-    assert answer.returncode == 0, answer.stderr
-    assert ".entry composite" in (tmp_path / "out").read_text()
-
-
-@needs_nvcc
-@pytest.mark.parametrize("variant", ["key", "key on P010"])
-def test_a_thread_keeps_its_columns_in_registers(tmp_path, variant):
-    """A spilled column would be read back from memory for every row."""
-    answer = compiled(tmp_path, "-cubin", "-arch=sm_90", "-Xptxas", "-v", *VARIANTS[variant].split())
-    spilled = re.search(r"(\d+) bytes spill loads", answer.stderr)
-    assert spilled is not None, answer.stderr
-    assert int(spilled[1]) <= 32
-
-
-@needs_nvcc
-def test_the_struct_has_the_layout_that_the_launch_fills(tmp_path):
-    checks = [f"static_assert(sizeof(Job) == {JOB.itemsize});"]
-
-    def walk(dtype, path, start):
-        for name, (field, offset, *_) in dtype.fields.items():
-            base = field.subdtype[0] if field.subdtype else field
-            checks.append(f"static_assert(__builtin_offsetof(Job, {path}{name}) == {start + offset});")
-            if base.fields and not field.subdtype:
-                walk(base, f"{path}{name}.", start + offset)
-            if base.fields and field.subdtype:
-                walk(
-                    base,
-                    f"{path}{name}[{field.shape[0] - 1}].",
-                    start + offset + field.itemsize - base.itemsize,
-                )
-
-    walk(JOB, "", 0)
-    source = tmp_path / "layout.cu"
-    source.write_text(f'#include "{SOURCES / "composite.cu"}"\n' + "\n".join(checks))
-    answer = compiled(tmp_path, "-ptx", "-arch=compute_90", source=source)
-    assert answer.returncode == 0, answer.stderr
-    assert len(checks) > 60

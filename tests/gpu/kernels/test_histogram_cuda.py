@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.histogram import color_histogram
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc, plane_on_gpu
+from cuda_twins import plane_on_gpu
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.morphology import dilate_box, dilate_disc, erode_box, erode_disc
 
 OPERATIONS = [dilate_box, erode_box, dilate_disc, erode_disc]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.cuda_module import SOURCES
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 
@@ -134,23 +131,11 @@ def test_planar_frames_are_refused_on_the_gpu():
         preprocess(frame, regions=regions_of(frame, 1), size=(4, 4))
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler nvcc")
-@pytest.mark.parametrize("architecture", ["compute_75", "compute_90", "compute_120"])
+@needs_nvcc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("sample", "output", "vectors"), [("unsigned char", "float", 1), ("unsigned short", "__half", 0)]
 )
 def test_the_source_compiles_to_ptx(tmp_path, architecture, sample, output, vectors):
-    defines = [f"-DSAMPLE={sample}", f"-DOUTPUT={output}", f"-DVECTORS={vectors}"]
-    command = [
-        "nvcc",
-        "-std=c++17",
-        "-ptx",
-        f"-arch={architecture}",
-        *defines,
-        str(SOURCES / "preprocess.cu"),
-    ]
-    answer = subprocess.run(
-        [*command, "-o", str(tmp_path / "out.ptx")], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert ".entry preprocess" in (tmp_path / "out.ptx").read_text()
+    defines = {"SAMPLE": sample, "OUTPUT": output, "VECTORS": vectors}
+    assert_compiles(tmp_path, "preprocess.cu", architecture, ["preprocess"], **defines)

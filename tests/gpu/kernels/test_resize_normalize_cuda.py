@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, needs_nvcc
 from test_batch_normalize import MEAN, STD, noise
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from pictures import ODD_SIZES
 from vitascope.gpu.kernels import resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize

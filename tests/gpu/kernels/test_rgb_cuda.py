@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, frame_on_cpu, frame_on_gpu, needs_nvcc
+from cuda_twins import frame_on_cpu, frame_on_gpu
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.rgb import nv12_to_rgb, rgb_to_nv12

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cuda_twins import ARCHITECTURES, assert_compiles, frame_on_cpu, frame_on_gpu, needs_nvcc
+from cuda_twins import frame_on_cpu, frame_on_gpu
 
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from pictures import ODD_SIZES, random_frame, semi_planar_twin, strided
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.semi_planar import to_planar, to_semi_planar, upload
