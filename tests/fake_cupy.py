@@ -18,7 +18,10 @@ class FakeArray(np.ndarray):
 
     @property
     def data(self):
-        return types.SimpleNamespace(ptr=self.ctypes.data)
+        memory = self
+        while isinstance(memory.base, np.ndarray):
+            memory = memory.base
+        return types.SimpleNamespace(ptr=self.ctypes.data, mem=memory)
 
     def get(self):
         return np.array(self)

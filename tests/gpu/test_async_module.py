@@ -132,6 +132,27 @@ def test_many_shapes_do_not_pile_up(engines, monkeypatch) -> None:
     assert len(network._forms) == 3
 
 
+def test_when_all_graphs_are_taken_further_shapes_run_as_they_are(engines, monkeypatch) -> None:
+    monkeypatch.setattr(async_module, "_MOST_GRAPHS", 2)
+    network = ModuleNetwork(Twice(), GPU, cuda_graphs=True)
+    graphs, plain = engines
+    for _ in range(4):
+        for side in (1, 2, 3):
+            batch = np.full((1, 3, side, side), side, np.float32)
+            np.testing.assert_array_equal(network(batch)["out"], batch * 2)
+    assert {shape[-1] for shape in graphs.shapes} == {1, 2}
+    assert (graphs.calls, plain.calls) == (6, 3 + 3)  # each first call, and all of the third shape
+
+
+def test_switches_stay_the_users() -> None:
+    module = nn.Conv2d(3, 4, 1)
+    seen = []
+    module.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.deterministic))
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True):
+        ModuleNetwork(module, CPU, cuda_graphs=True)(BATCH)
+    assert seen == [True]
+
+
 def test_a_module_that_cannot_be_recorded_says_what_to_do(engines, monkeypatch) -> None:
     network = ModuleNetwork(Twice(), GPU, cuda_graphs=True)
     network(BATCH)

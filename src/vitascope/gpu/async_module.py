@@ -29,7 +29,11 @@ class ModuleNetwork:
     A module that is run operation by operation asks for the interpreter's lock at each, hundreds of times a call, and
     the other threads of a pipeline hold it: on an H200 DeepLabV3+ ran at a third of its speed so. Recorded as a CUDA
     graph it is one launch, whatever the other threads do. A shape is recorded when it is met a second time: recording
-    takes longer than a call, and the last batch of a film is often the only one of its size.
+    takes longer than a call, and the last batch of a film is often the only one of its size. When all graphs are taken,
+    further shapes run operation by operation.
+
+    A recorded module computes what it computed then with new pictures: one that keeps something from call to call, a
+    recurrent state of its own, say, needs ``cuda_graphs=False``.
 
     Args:
         module: Moved to the device and set to evaluate. Takes one tensor, gives a tensor, or a tuple, list or dict of
@@ -48,6 +52,7 @@ class ModuleNetwork:
         self._flat = _FlatOutput(module)
         self._graphs = self._engine(device, cuda_graph=True) if self._on_gpu and cuda_graphs else None
         self._plain = self._engine(device, cuda_graph=False)
+        self._recorded: set[tuple[int, ...]] = set()
         self._forms: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         """How the output is arranged, by the shape of the pictures: of those that were met."""
 
@@ -72,7 +77,7 @@ class ModuleNetwork:
         """
         pictures = to_kind(batch, "torch", on_gpu=self._on_gpu).to(self._dtype)
         shape = tuple(pictures.shape)
-        if self._graphs is None or shape not in self._forms:
+        if self._graphs is None or not self._is_recorded(self._graphs, shape):
             tensors = self._plain.run_tensors((pictures,))
             self._forms[shape] = self._flat.form
         else:
@@ -87,6 +92,12 @@ class ModuleNetwork:
         for engine in (self._graphs, self._plain):
             if engine is not None:
                 engine.close()
+
+    def _is_recorded(self, graphs: TorchEngine, shape: tuple[int, ...]) -> bool:
+        """Whether a shape runs as a graph: met before, and there is one, or room for it."""
+        if shape not in self._recorded and shape in self._forms and graphs.plan_count < _MOST_GRAPHS:
+            self._recorded.add(shape)
+        return shape in self._recorded and shape in self._forms
 
     def _replayed(self, graphs: TorchEngine, pictures: Tensor) -> tuple[Tensor, ...]:
         known = graphs.plan_count
@@ -112,6 +123,8 @@ class ModuleNetwork:
             label="module",
             cuda_graph=cuda_graph,
             most_plans=_MOST_GRAPHS,
+            # They are the process's, and the module the user's: who wants TF32, or the same bits, has said so.
+            keeps_switches=True,
         )
 
 

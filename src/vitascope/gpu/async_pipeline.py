@@ -298,7 +298,8 @@ class AsyncPipeline:
         config, work, seats = self.config, self._work, self._seats
         gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
         on_host = self.device.kind == "cpu"
-        # One call waits while one is computed: more would only make results later.
+        # While one call is computed the next one waits here, and one more, launched, for its place: the GPU always has
+        # work, and each more would only make results later.
         ahead = QueueLimits(items=1)
         behind = limits
         if not work.spreads:  # as many frames, a call in one piece

@@ -191,8 +191,12 @@ class StageWork:
             stream, pool = self._seats["postprocess"].lane.stream, shared_pool(self._model.device.index)
             settle_on_gpu(call, as_mask=as_mask, stream=stream, pool=pool)
         if callable(self._postprocess):
-            for job in jobs:
-                job.data = self._postprocess(job.data, job.frame)
+            answers = [job.data for job in jobs]
+            for job, answer in zip(jobs, answers, strict=True):
+                job.data = self._postprocess(answer, job.frame)
+            if self._on_gpu:
+                # A result is finished when it is handed on, and nothing reads the answers any more when they go.
+                self._seats["postprocess"].lane.stream.synchronize()
         spent = perf_counter() - begun
         for job in jobs:
             job.seconds["postprocess"] = spent

@@ -124,7 +124,8 @@ def _runs(arrays: Sequence[Any]) -> list[list[Any]]:
     runs: list[list[Any]] = []
     end = None
     for array in arrays:
-        if array.data.ptr == end and array.nbytes:
+        # Allocations may be neighbours, too, and CUDA refuses a copy that goes from one into the next.
+        if array.data.ptr == end and array.nbytes and array.data.mem is runs[-1][-1].data.mem:
             runs[-1].append(array)
         else:
             runs.append([array])

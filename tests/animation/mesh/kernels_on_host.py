@@ -85,11 +85,18 @@ def compile_for_host(folder: Path, *, points: int) -> Path:
     return library
 
 
-def install_stand_in(monkeypatch: Any, library: Path) -> None:
-    """Let ``import cupy`` find this module's stand-in, and ``GpuDrawing`` the kernels of the library."""
+def install_stand_in(monkeypatch: Any, library: Path) -> list[str]:
+    """Let ``import cupy`` find this module's stand-in, and ``GpuDrawing`` the kernels of the library.
+
+    Returns:
+        What was asked of the GPU, in order: kernels, ``wait``, ``record`` and ``host waits``.
+    """
+    diary: list[str] = []
     loaded = ctypes.CDLL(str(library))
-    event = SimpleNamespace(record=lambda stream=None: None)
-    stream = SimpleNamespace(wait_event=lambda event: None)
+    event = SimpleNamespace(
+        record=lambda stream=None: diary.append("record"), synchronize=lambda: diary.append("host waits")
+    )
+    stream = SimpleNamespace(wait_event=lambda event: diary.append("wait"))
     nvtx = SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.asarray = lambda array: np.array(array, order="C").view(_Array)
@@ -103,6 +110,7 @@ def install_stand_in(monkeypatch: Any, library: Path) -> None:
         function = getattr(loaded, f"run_{name}")
 
         def run(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+            diary.append(name)
             shape = (ctypes.c_int * 4)(*(*grid, 1)[:2], *(*block, 1)[:2])
             function(
                 shape,
@@ -117,3 +125,4 @@ def install_stand_in(monkeypatch: Any, library: Path) -> None:
         return run
 
     monkeypatch.setattr(gpu_drawing, "cuda_kernel", kernel)
+    return diary

@@ -149,15 +149,20 @@ def test_the_kernels_arithmetic_is_the_processors(
     with MeshAnimator(mesh) as host, MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as device:
         host.set_portrait(rgb, face=tracked)
         points = len(host._portrait.rig.sources)
-        install_stand_in(monkeypatch, compile_for_host(tmp_path, points=points))
+        diary = install_stand_in(monkeypatch, compile_for_host(tmp_path, points=points))
         device.set_portrait(rgb, face=tracked)
         changed = 0
+        diary.clear()
         for motion in motions():
             expected = host.animate(motion)
             made = np.asarray(device.animate(motion))
             assert_alike(made, expected, host._portrait.rig.box)
             changed += int((made != rgb).sum())
         assert changed > 100_000
+    # A picture waits for the one before, which used the same memory; the portrait goes when the last is drawn.
+    drawn = ["wait", "cover", "resolve", "resolve", "resolve", "paint", "record"]
+    assert [word for word in diary if word != "host waits"] == drawn * len(motions())
+    assert diary[-1] == "host waits"
 
 
 def test_without_cupy_the_extra_is_named(mesh, astronaut, astronaut_face, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -201,6 +202,27 @@ def test_arrays_share_one_lease_and_are_held_until_they_arrived(cupy, pool, pend
     assert pool.stats().leased_count == 1
     del views
     assert pool.stats().leased_count == 0
+
+
+def test_neighbours_come_in_one_copy_only_within_one_allocation(cupy, pool) -> None:
+    whole = cupy.asarray(np.arange(64, dtype=np.uint8))
+    first, second = whole[:32], whole[32:]
+    cupy.diary.clear()
+    for view, expected in zip(
+        Download([first, second], stream=cupy.cuda.Stream(), pool=pool).wait(), (first, second), strict=True
+    ):
+        np.testing.assert_array_equal(view, expected)
+    assert [entry[2] for entry in cupy.diary if entry[0] == "copy"] == [64]
+
+    class Elsewhere(type(second)):
+        @property
+        def data(self):
+            return SimpleNamespace(ptr=self.ctypes.data, mem=object())
+
+    # The same addresses, of two allocations: CUDA refuses to copy across.
+    cupy.diary.clear()
+    Download([first, second.view(Elsewhere)], stream=cupy.cuda.Stream(), pool=pool).wait()
+    assert [entry[2] for entry in cupy.diary if entry[0] == "copy"] == [32, 32]
 
 
 def test_a_download_that_nobody_waits_for_still_holds_its_memory(cupy, pool, pending_events) -> None:

@@ -103,6 +103,8 @@ class MeshAnimator:
 
     def close(self) -> None:
         """Forget the portrait."""
+        if self._portrait is not None and self._portrait.on_gpu is not None:
+            self._portrait.on_gpu.close()
         self._portrait = None
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
@@ -118,6 +120,7 @@ class MeshAnimator:
             on_gpu = GpuDrawing(
                 rgb, rig, maps, eyes, mouth, device=self._cuda_device, keeps_on_gpu=self._keeps_on_gpu
             )
+        self.close()
         self._portrait = _Portrait(rgb, rig, maps, maps.around.blank(), eyes, mouth, on_gpu)
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:

@@ -111,6 +111,10 @@ class GpuDrawing:
         np.copyto(out, picture)
         return out
 
+    def close(self) -> None:
+        """Wait until the last picture is drawn: what it is drawn from may go then."""
+        self._drawn.synchronize()
+
     def _drawn_on_gpu(self, bent: Bent, out: Any) -> Any:
         cupy = self._cupy
         eyes = tuple(eye.placed(bent) for eye in self._eyes)
@@ -120,6 +124,8 @@ class GpuDrawing:
             # The buffers are this portrait's: a picture on another stream must not overtake the one before.
             stream.wait_event(self._drawn)
             if self._keys.size < sample_count:
+                # CuPy gives memory back in the order of the stream that it was made on: another one may still read it.
+                self._drawn.synchronize()
                 self._keys = cupy.empty(sample_count + sample_count // 4, np.uint64)
                 self._samples = cupy.empty((self._keys.size, 2), np.float32)
             # Less than 64 kB: CUDA has taken them when the call returns, and the next picture may be described.

@@ -14,6 +14,7 @@ from typing import Any
 from vitascope.device import Device
 from vitascope.gpu.batching.batch_arrays import leaves, library_of
 from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.recording import RECORDING
 
 __all__ = ["Lane", "Origin", "finish", "open_lanes", "origin_of", "origin_on", "wait_for"]
 
@@ -59,7 +60,7 @@ def open_lanes(device: Device, count: int) -> list[Lane]:
     """As many lanes on one device. On a GPU the host first waits for what was begun, such as weights on their way."""
     if device.kind == "cuda":
         cupy = import_cupy()
-        with cupy.cuda.Device(device.index):
+        with cupy.cuda.Device(device.index), RECORDING:
             cupy.cuda.runtime.deviceSynchronize()
     return [Lane(device) for _ in range(count)]
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitascope.gpu.recording import RECORDING
+
 __all__ = ["CapturedCall", "same_dtypes"]
 
 _WARM_UPS = 2
@@ -41,7 +43,7 @@ class CapturedCall:
             for _ in range(_WARM_UPS):
                 call(*self._inputs)
             side.synchronize()
-            with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
+            with RECORDING, torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
                 self._outputs = tuple(call(*self._inputs))
         self._taken, self._given = same_dtypes(self._inputs), same_dtypes(self._outputs)
         torch.cuda.current_stream(device).wait_stream(side)
@@ -65,7 +67,8 @@ class CapturedCall:
     def close(self) -> None:
         """Free the graph and its memory, once what is running has finished."""
         if self._graph is not None:
-            torch.cuda.synchronize(self._inputs[0].device)
+            with RECORDING:
+                torch.cuda.synchronize(self._inputs[0].device)
             self._graph.reset()
             self._graph = None
             self._inputs, self._outputs = [], ()

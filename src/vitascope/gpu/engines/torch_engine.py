@@ -67,6 +67,7 @@ class TorchEngine:
         allow_tf32: FP32 products may round their inputs to TF32.
         cudnn_benchmark: Let cuDNN time its algorithms for each shape.
         cudnn_deterministic: Only algorithms that give the same bits every time.
+        keeps_switches: Leave PyTorch's switches, which are the process's, as they are: the three before say nothing.
         on_note: Told, in one line, when a package is built and why.
 
     Raises:
@@ -90,6 +91,7 @@ class TorchEngine:
         allow_tf32: bool = True,
         cudnn_benchmark: bool = True,
         cudnn_deterministic: bool = False,
+        keeps_switches: bool = False,
         on_note: Callable[[str], None] | None = None,
     ) -> None:
         if mode == "aot" and (cache_dir is None or fingerprint is None):
@@ -105,6 +107,7 @@ class TorchEngine:
             "cudnn_benchmark": cudnn_benchmark,
             "cudnn_deterministic": cudnn_deterministic,
         }
+        self._keeps_switches = keeps_switches
         self._on_note = on_note
         self._packages = None if cache_dir is None else PackageCache(cache_dir, on_note=self._note)
         self._plans: OrderedDict[tuple[Any, ...], _Plan] = OrderedDict()
@@ -249,9 +252,10 @@ class TorchEngine:
         if plan is None:
             while len(self._plans) >= self._most_plans:
                 self._plans.popitem(last=False)[1].close()
-            with torch_flags(**self._flags):
+            flags = None if self._keeps_switches else self._flags
+            with _switched(flags):
                 plan = self._plans[key] = _Plan(
-                    self._callable(inputs), inputs, graph=self._on_gpu and self._graphs, flags=self._flags
+                    self._callable(inputs), inputs, graph=self._on_gpu and self._graphs, flags=flags
                 )
         self._plans.move_to_end(key)
         return plan
@@ -307,7 +311,7 @@ class _Plan:
     """What runs one set of shapes."""
 
     def __init__(
-        self, call: _Call, examples: Sequence[Tensor], *, graph: bool, flags: Mapping[str, bool]
+        self, call: _Call, examples: Sequence[Tensor], *, graph: bool, flags: Mapping[str, bool] | None
     ) -> None:
         self._call = call
         self._flags = flags
@@ -316,12 +320,17 @@ class _Plan:
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if self._captured is not None:
             return self._captured(inputs)  # what the switches chose is recorded
-        with torch_flags(**self._flags):
+        with _switched(self._flags):
             return self._call(*inputs)
 
     def close(self) -> None:
         if self._captured is not None:
             self._captured.close()
+
+
+def _switched(flags: Mapping[str, bool] | None) -> AbstractContextManager[None]:
+    """PyTorch's switches set for a block; as they are with None."""
+    return nullcontext() if flags is None else torch_flags(**flags)
 
 
 @contextmanager

@@ -101,10 +101,13 @@ class CopyStreams:
 
     def forget_finished(self) -> None:
         """Give blocks back that nobody reads any more."""
-        while self._leaving and self._leaving[0][0].done:
+        while True:
             try:
-                self._leaving.popleft()
-            except IndexError:  # another thread was faster
+                oldest = self._leaving.popleft()
+            except IndexError:  # none is left, or another thread was faster
+                return
+            if not oldest[0].done:
+                self._leaving.appendleft(oldest)
                 return
 
     def synchronize(self) -> None:
@@ -131,8 +134,8 @@ class CopyStreams:
             with cupy.cuda.Device(device_id):
                 read = cupy.cuda.Event(block=True, disable_timing=True)
                 read.record(reader)
-            self.forget_finished()
             leaving.append((read, block))
+            self.forget_finished()
 
         owners[ticket] = weakref.ref(owner, leave)
         memory = cupy.cuda.UnownedMemory(block.data.ptr, block.nbytes, owner, device_id)

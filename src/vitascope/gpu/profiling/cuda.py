@@ -19,6 +19,7 @@ from typing import Any, Literal, TextIO
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError
 from vitascope.gpu.profiling.exports import write_document
 from vitascope.gpu.profiling.tables import megabytes, milliseconds, text_table
+from vitascope.gpu.recording import RECORDING
 
 __all__ = ["CUDAProfiler", "CopyRow", "GpuTimeline", "KernelRow", "OperatorRow"]
 
@@ -154,7 +155,10 @@ class CUDAProfiler:
     ) -> None:
         """Wait until the GPU is done, and end the recording."""
         if self.on_gpu:
-            with suppress(*((RuntimeError,) if error else ())):  # what failed may have broken the GPU
+            with (
+                RECORDING,
+                suppress(*((RuntimeError,) if error else ())),
+            ):  # what failed may have broken the GPU
                 self._torch.cuda.synchronize()
         self._wall_seconds = perf_counter() - self._began
         self._profile.stop()

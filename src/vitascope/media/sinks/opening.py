@@ -55,6 +55,7 @@ class Opening:
         self._before = before
         self._queue: BoundedQueue[LivePicture] = BoundedQueue(sink.name, limits=_NEWEST)
         self._lock = threading.Lock()
+        self._turn = threading.Lock()  # held while a sink without a thread is at work
         self._takes = True
         self._thread: threading.Thread | None = None
         # Of a library's thread of work, also what it should not raise; in the caller's own, Ctrl-C is the caller's.
@@ -77,8 +78,9 @@ class Opening:
     def offer(self, picture: LivePicture) -> None:
         """Hand over a picture without waiting."""
         if self._thread is None:
-            if self.state == "running" and not self._guarded(lambda: self._take(picture)):
-                self._close()
+            with self._turn:
+                if self.state == "running" and not self._guarded(lambda: self._take(picture)):
+                    self._close()
             return
         with self._lock:
             if self._takes:
@@ -96,6 +98,8 @@ class Opening:
         """Wait until the sink is closed; False when that takes longer."""
         if self._thread is not None and self._thread.ident is not None:  # or its start was interrupted
             self._thread.join(timeout_seconds)
+        elif self._turn.acquire(timeout=timeout_seconds):
+            self._turn.release()
         return not self._is_at_work()
 
     def give_up(self, allowed_seconds: float) -> None:
@@ -104,7 +108,8 @@ class Opening:
         self.error, self.state = error, "failed"
 
     def _is_at_work(self) -> bool:
-        return (self._thread is not None and self._thread.is_alive()) or self._waits_for_before()
+        is_busy = self._turn.locked() if self._thread is None else self._thread.is_alive()
+        return is_busy or self._waits_for_before()
 
     def _waits_for_before(self) -> bool:
         return self._before is not None and self._before._is_at_work()
