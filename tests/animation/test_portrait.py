@@ -9,7 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
-from vitascope.animation.portrait import load_portrait, read_picture
+from vitascope.animation.live import run
+from vitascope.animation.portrait import load_portrait, read_picture, with_even_sides
+from vitascope.config import load_settings
 from vitascope.errors import InputError
 
 MAX = 3840
@@ -203,3 +205,27 @@ def test_what_is_no_picture(tmp_path, data):
         read_picture(tmp_path / "x.png", max_side=MAX)
     with pytest.raises(InputError, match="cannot be read"):
         read_picture(tmp_path / "missing.png", max_side=MAX)
+
+
+def test_odd_sides_lose_a_row_and_a_column(tmp_path, astronaut, face_model):
+    even = load_portrait(save(tmp_path / "a.png", astronaut), model=face_model)
+    assert with_even_sides(even) is even
+    odd = replace(even, rgb=astronaut[:501, :503])
+    made = with_even_sides(odd)
+    assert np.array_equal(made.rgb, astronaut[:500, :502])
+    assert made.face.picture_size == (502, 500)
+
+
+def test_live_runs_know_the_size_of_their_picture(tmp_path, astronaut, model_store, monkeypatch):
+    opened = []
+
+    def open_animator(portrait, **_):
+        opened.append(portrait)
+        raise InputError("nothing is animated here")
+
+    monkeypatch.setattr(run, "open_animator", open_animator)
+    path = save(tmp_path / "a.png", astronaut[:501, :503])
+    with pytest.raises(InputError, match="nothing is animated"):
+        run.animate_live(path, "a.motion", ["null"], loaded=load_settings(), store=model_store)
+    assert opened[0].rgb.shape == (500, 502, 3)
+    assert opened[0].face.picture_size == (502, 500)

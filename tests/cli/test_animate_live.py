@@ -315,7 +315,8 @@ class TestTerminal:
             assert next(container.decode(video=0)).width == 512
 
 
-def test_metrics_are_served_while_it_runs(run, motion_file):
+@pytest.mark.parametrize("asked", [(), ("--enable-metrics",)], ids=["port alone", "both"])
+def test_metrics_are_served_while_it_runs(run, motion_file, asked):
     pytest.importorskip("prometheus_client")
     port, seen = free_port(), []
 
@@ -333,13 +334,14 @@ def test_metrics_are_served_while_it_runs(run, motion_file):
 
     looking = threading.Thread(target=look)
     looking.start()
-    words = ("--enable-metrics", "--metrics-port", str(port), "--duration", "3")
+    words = (*asked, "--metrics-port", str(port), "--duration", "3")
     run("--driver", str(motion_file), "--sink", "null", *words)
     looking.join()
     assert seen
 
 
-def test_metrics_are_for_live_runs(run, motion_file, tmp_path):
-    code, _, err = run("--driver", str(motion_file), "-o", str(tmp_path / "a.mp4"), "--enable-metrics")
+@pytest.mark.parametrize("words", [("--enable-metrics",), ("--metrics-port", "0")])
+def test_metrics_are_for_live_runs(run, motion_file, tmp_path, words):
+    code, _, err = run("--driver", str(motion_file), "-o", str(tmp_path / "a.mp4"), *words)
     assert code == 2
-    assert "--enable-metrics is for live runs" in err
+    assert f"{words[0]} is for live runs" in err

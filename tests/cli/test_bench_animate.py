@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,22 @@ def test_the_settings_that_are_found_are_those_of_the_next_run(run, slow_above_3
     assert load_settings(files=[tmp_path / "live.yaml"]).settings.animation.max_side == 256
     assert max(slow_above_300[-1].size) == 256
     assert all(report.lost == 0 for report in slow_above_300), "the film that was made has a face"
+
+
+def test_the_command_that_searches_anew_is_the_one_that_was_typed(run, slow_above_300, tmp_path):
+    (tmp_path / "my own.yaml").write_text("animation:\n  pose: 0.9\n", encoding="utf-8")
+    typed = ("--auto-tune", "--duration", 6, "--profile", "fast", "-c", "my own.yaml", *HELD)
+    assert run(*typed)[0] == 0
+    head = (tmp_path / "live.yaml").read_text(encoding="utf-8").split("\nprofile")[0]
+    said = head.replace("\n# ", " ").partition("a search of its own: ")[2].partition("\n")[0]
+    words = shlex.split(said)
+    assert words[:3] == ["vitascope", "bench", "animate"]
+    for flag, value in (
+        *(("--image", str(PORTRAIT)), ("--driver", "examples/talk.motion"), ("--duration", "6")),
+        *(("--profile", "fast"), ("-c", "my own.yaml"), *zip(HELD[::2], HELD[1::2], strict=True)),
+    ):
+        assert (flag, value) in pairwise(words)
+    assert "--auto-tune" in words
 
 
 def test_for_machines(run, slow_above_300, tmp_path):

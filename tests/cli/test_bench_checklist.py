@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
 from clips import write_clip
 from vitascope.cli import main
 from vitascope.config import vitascope_home
-from vitascope.tuning import checklist_measurement
+from vitascope.tuning import checklist_measurement, pipeline_bench
 
 
 def run(*words):
@@ -95,3 +96,23 @@ def test_what_is_refused(tmp_path, capsys):
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if line.startswith("vitascope: ")]) == 4
     assert not any("the same in" in line for line in said), "before anything is measured"
+
+
+def test_a_doubled_batch_that_is_too_slow_to_tell_is_no_answer(tmp_path, capsys, monkeypatch):
+    film = write_clip(tmp_path / "in.mp4", frame_count=40)
+    measure = checklist_measurement.bench_pipeline
+
+    def slow_when_doubled(options):
+        if "model.batch_size=2" in options.assignments:
+            at_once = nullcontext(lambda started: started.pipeline.stop())
+            monkeypatch.setattr(pipeline_bench, "stopping_after", lambda _: at_once)
+        return measure(options)
+
+    monkeypatch.setattr(checklist_measurement, "bench_pipeline", slow_when_doubled)
+    run("bench", "checklist", film, "--profile", "fast", "--json")
+    items = {item["question"]: item for item in json.loads(capsys.readouterr().out)["items"]}
+    item = items["a larger batch would not be faster"]
+    assert item["answer"] == "not applicable"
+    assert "only 0 frames came out in " in item["figure"]
+    assert "--profile fast" in item["figure"]
+    assert "--duration" not in item["figure"], "which is the soak's here"

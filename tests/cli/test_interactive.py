@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
 from clips import write_clip
 from vitascope.cli import main
+from vitascope.observe.metrics import Metrics
+from vitascope.tuning import live_run
 
 
 @pytest.fixture
@@ -75,3 +78,17 @@ def test_a_live_animation_among_the_jobs(run, tmp_path, face_model, monkeypatch)
     assert code == 2
     assert "live: failed: unknown sink 'hologram'" in told
     assert run("stop live\n")[0] == 2
+
+
+def test_a_live_run_is_followed_until_it_ends(run, tmp_path, monkeypatch):
+    followed, told_of = [], []
+    monkeypatch.setattr(Metrics, "follow_live", lambda _, session: followed.append(session))
+    monkeypatch.setattr(Metrics, "live_ended", lambda _: told_of.append(len(followed)))
+    session = SimpleNamespace(stop=lambda: None)
+    monkeypatch.setattr(live_run, "animate_live", lambda *_, on_session, **__: on_session(session))
+    (tmp_path / "a.jpg").touch()
+    (tmp_path / "talk.motion").touch()
+    code, _ = run("animate a.jpg -d talk.motion --sink window\n", "--metrics-port", 0)
+    assert code == 0
+    assert followed == [session]
+    assert told_of == [1], "once, after it was followed"

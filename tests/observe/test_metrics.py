@@ -242,3 +242,36 @@ def test_an_empty_latency_counts_nothing():
     readings = Readings()
     readings.distribution("x", Latency())
     assert not readings.counts["x", ()].any()
+
+
+def test_a_live_run_beside_a_job():
+    gate, metrics = threading.Event(), Metrics()
+    job = Pipeline([Source("decode", range(8)), Sink("encode", lambda n: gate.wait(10) if n == 3 else None)])
+    metrics.follow(job, expected_frames=8)
+    running = threading.Thread(target=job.run)
+    running.start()
+    while job.snapshot().items < 3:
+        threading.Event().wait(0.001)
+    metrics.follow_live(ScriptedLiveRun())
+    found = samples_of(metrics)
+    assert found["vitascope_frames_total",] == 3 + 5
+    assert found["vitascope_frame_latency_seconds_count",] == 3 + 5
+    assert found["vitascope_captured_frames_total",] == 9
+    assert found["vitascope_job_frames",] == 3, "the job's, whose frames are expected"
+    gate.set()
+    running.join()
+    metrics.job_ended("done")
+    found = samples_of(metrics)
+    assert found["vitascope_frames_total",] == 8 + 5
+    assert found["vitascope_stage_items_total", "encode"] == 8
+    assert found["vitascope_job_running",] == found["vitascope_sink_up", "window"] == 1, (
+        "the live run goes on"
+    )
+    metrics.live_ended()
+    found = samples_of(metrics)
+    assert found["vitascope_frames_total",] == 8 + 5
+    assert found["vitascope_job_running",] == 0
+    assert ("vitascope_sink_up", "window") not in found
+    metrics.live_ended()  # one that failed before it could be followed
+    metrics.follow_live(ScriptedLiveRun())
+    assert samples_of(metrics)["vitascope_frames_total",] == 8 + 5 + 5

@@ -64,6 +64,18 @@ def test_keys_come_one_by_one_and_the_terminal_is_given_back(terminal):
     assert waits_for_lines() and not keys.are_read
 
 
+@pytest.mark.parametrize("sequence", [b"\x1b[B", b"\x1bOF", b"\x1b[1;5C"])
+def test_arrows_and_their_like_are_no_commands(terminal, sequence):
+    pressed = []
+    with PressedKeys() as keys:
+        keys.hand_to(pressed.append, at_interrupt=lambda: None)
+        os.write(terminal["ours"], sequence)
+        time.sleep(0.25)
+        os.write(terminal["ours"], b"m")
+        wait_until(lambda: pressed)
+    assert pressed == ["m"]
+
+
 def test_a_terminal_that_goes_away_ends_the_keys_and_nothing_else(terminal):
     pressed = []
     with PressedKeys() as keys:

@@ -127,3 +127,13 @@ def test_what_a_gpu_cannot_do_is_named_and_the_rest_measured(gpu, monkeypatch):
         "matmul/tf32: needs PyTorch",
         "matmul/fp16: no cuBLAS here",
     )
+
+
+def test_a_gpu_without_memory_for_matrices_keeps_its_other_ceilings(gpu):
+    def full(*_, out):
+        raise gpu.cuda.memory.OutOfMemoryError("Out of memory allocating 268,435,456 bytes")
+
+    gpu.matmul = full
+    found = measure_ceilings(GPU, SMALL_CEILINGS)[1]
+    assert [row.name for row in found.rows] == ["copy"]
+    assert found.missing[0] == "matmul/fp32: Out of memory allocating 268,435,456 bytes"

@@ -117,6 +117,11 @@ def test_all_is_well():
         ("frames a second", {"target_fps": 250.0}, "200.0 fps"),
         ("GPU is busy", with_load(gpu_percent=55.0), "55 % on average"),
         ("a frame is through", {"max_latency_ms": 25.0}, "p95 30.0 ms"),
+        (
+            "real VR",
+            {"free_running": replace(FAST, load=LOAD, damaged_count=3)},
+            "side (stereo box), 3 damaged",
+        ),
         ("does not leak", {"soak": soak_of([400 * MB + n * MB for n in range(200)])}, "keeps growing by 7"),
         ("drift", {"soak": soak_of(latency=lambda share: 0.04 + 0.04 * share)}, "latency grows by "),
         ("drift", {"soak": soak_of(rate=lambda share: 30 - 10 * share)}, "frames take longer and longer"),
@@ -163,6 +168,26 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
         ("heat", {"on_gpu": False, "processor_throttled": None}, "does not count"),
         ("half precision", {"on_gpu": False}, "processors compute in fp32"),
         ("larger batch", {"doubled": None, "not_doubled": "too few frames"}, "too few frames"),
+        (
+            "larger batch",
+            {"doubled": Cell(key=key_of(batch=8), status="skipped", reason="only 4 frames came out")},
+            "only 4 frames came out",
+        ),
+        (
+            "larger batch",
+            {"doubled": cell_of(key_of(batch=8), [300.0])},
+            "96 frames in batches of 8 are too few",
+        ),
+        (  # fewer than three batches are cut in the middle
+            "larger batch",
+            {"doubled": replace(cell_of(key_of(batch=8), [300.0] * 6), frames=20)},
+            "20 frames in batches of 8 are too few",
+        ),
+        (
+            "larger batch",
+            {"free_running": replace(cell_of(key_of(), [200.0, 201.0]), load=LOAD)},
+            "96 frames in batches of 4 are too few",
+        ),
         ("bottleneck", {"free_running": replace(FAST, load=LOAD, verdict=None)}, "too little ran"),
         ("other program", with_load(machine_cpu_percent=None), "does not tell"),
     ],

@@ -28,12 +28,14 @@ class Machine:
     def __init__(self, *, seconds_a_megapixel: float, refine_seconds: float = 0.0) -> None:
         self.seconds_a_megapixel, self.refine_seconds = seconds_a_megapixel, refine_seconds
         self.fails_below: int | None = None
+        self.is_blank_above = LONGEST
         self.runs: list[dict] = []
 
     def __call__(self, portrait, driver, *, loaded, store, seconds, warm_up_pictures):
         settings = loaded.settings
         side = min(settings.animation.max_side, LONGEST)
         self.runs.append({"driver": driver, "side": side, "seconds": seconds, "warm_up": warm_up_pictures})
+        self.runs[-1]["part"] = settings.video.start_seconds, settings.video.end_seconds
         if self.fails_below is not None and side < self.fails_below:
             raise EngineError("the face is too small")
         work = side * side * 9 / 16 / 1e6 * self.seconds_a_megapixel
@@ -46,7 +48,7 @@ class Machine:
             animator="mesh",
             size=(side, side * 9 // 16),
             captured=round(settings.performance.target_fps * 10),
-            shown=round(fps * 10),
+            shown=0 if side > self.is_blank_above else round(fps * 10),
             repeated=0,
             lost=0,
             target_fps=settings.performance.target_fps,
@@ -153,6 +155,33 @@ def test_settings_that_do_not_run_at_all(tune):
     machine.fails_below = 9999
     with pytest.raises(VitascopeError, match="too small"):
         tune(machine)
+
+
+def test_a_machine_too_slow_for_one_picture(tune):
+    machine = Machine(seconds_a_megapixel=2.0)
+    machine.is_blank_above = 0
+    with pytest.raises(VitascopeError, match=r"no settings could be measured: no picture in 3\.3 s"):
+        tune(machine)
+    machine.is_blank_above = 800  # the search finds something, but nothing says how much better it is
+    with pytest.raises(VitascopeError, match="the settings as they are could not be measured: no picture"):
+        tune(machine)
+
+
+@pytest.mark.parametrize(("ends", "made_until"), [("", 14), ("video.end_seconds=9", 9)])
+def test_a_film_is_made_of_the_part_that_is_set(tune, monkeypatch, ends, made_until):
+    made = []
+
+    def animate_file(portrait, driver, out, *, loaded, store):
+        made.append((loaded.settings.video.start_seconds, loaded.settings.video.end_seconds))
+
+    monkeypatch.setattr(live_tuner, "animate_file", animate_file)
+    machine = Machine(seconds_a_megapixel=0.001)
+    part = ["video.start_seconds=8", *([ends] if ends else [])]
+    tune(machine, "performance.target_fps=30", *part, driver=Path("talk.motion"))
+    assert made == [(8, made_until)]
+    assert {run["part"] for run in machine.runs} == {(0, None)}  # the film is that part
+    tune(machine, "performance.target_fps=30", *part)
+    assert machine.runs[-1]["part"] == (8, 9 if ends else None)
 
 
 def test_recorded_motion_becomes_a_film_for_the_tracker(tune, monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from clips import write_clip
 from fake_cupy import fake_cupy
 from vitascope.config import load_settings
-from vitascope.errors import EngineError
+from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import NetworkInput, StatelessState
+from vitascope.segmentation.deferred_network import opening
 from vitascope.tuning import network_probe
 from vitascope.tuning.measured_run import MeasuredSegmenter
 from vitascope.tuning.network_probe import NetworkProbe, ProbeEffort, film_pictures
@@ -90,6 +92,20 @@ def test_on_a_gpu_its_own_clock_counts(monkeypatch):
     assert cupy.diary[-1][0] == "synchronize"
 
 
+@pytest.mark.parametrize("look", ["_times_on_gpu", "_kernels"])
+def test_a_gpu_whose_memory_is_full_is_named(monkeypatch, look):
+    cupy = fake_cupy()
+
+    def full(_):
+        raise cupy.cuda.memory.OutOfMemoryError("Out of memory allocating 1 bytes")
+
+    cupy.asarray = full
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(network_probe, "import_cupy", lambda: cupy)
+    with pytest.raises(DeviceMemoryError, match="the GPU's memory is used up"):
+        getattr(NetworkProbe(EFFORT), look)(CountingNetwork(), np.zeros((1, 1, 3, 18, 32), np.float32), 0)
+
+
 def test_kernels_that_nobody_can_record_are_said(monkeypatch):
     monkeypatch.setattr(network_probe, "import_cupy", fake_cupy)
     found = NetworkProbe(EFFORT)._kernels(CountingNetwork(), np.zeros((1, 1, 3, 18, 32), np.float32), 0)
@@ -109,6 +125,15 @@ def test_a_real_network_on_the_processor(film):
     assert 5e6 < first.work.nbytes < 50e6
     assert "onnxruntime" in first.operations.source
     assert first.operations.by_time[0].mbytes is not None
+
+
+def test_operators_bear_the_name_of_the_engine_that_ran_them(film, monkeypatch):
+    loaded = load_settings(profile="fast", flags={"model.name": "selfie"})
+    with MeasuredSegmenter(loaded=loaded) as segmenter:
+        measured = opening(segmenter.chosen).network
+        monkeypatch.setattr(type(measured), "engine_name", property(lambda one: f"engine {one is measured}"))
+        found = NetworkProbe(EFFORT).look(segmenter, film, batch=1)
+    assert found.operations.source == "engine False"
 
 
 def test_a_network_that_cannot_be_opened_on_the_processor_keeps_its_time(film, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -102,3 +103,31 @@ def test_films_that_do_not_do(tmp_path):
         bench_pipeline(replace(FAST, video=tmp_path / "missing.mp4"))
     with pytest.raises(UsageError, match="synthetic"):
         bench_pipeline(replace(FAST, video=short, stereo=True))
+
+
+def test_a_run_of_few_batches_says_how_large_they_were(film):
+    (cell,) = bench_pipeline(replace(FAST, video=film, assignments=("model.batch_size=16",))).cells
+    assert (cell.frames, cell.key.batch) == (40, 16)
+    assert cell.row("throughput").n > 1, "timed frame by frame"
+
+
+def test_damage_that_was_skipped_is_counted(tmp_path):
+    whole = write_clip(tmp_path / "whole.ts", frame_count=48, codec_options={"g": "12"})
+    content = bytearray(whole.read_bytes())
+    for start in range(len(content) // 3, len(content) // 3 + 2000):
+        content[start] ^= 0x5A
+    film = tmp_path / "damaged.ts"
+    film.write_bytes(content)
+    (cell,) = bench_pipeline(replace(FAST, video=film, discard=True)).cells
+    assert cell.damaged_count > 0
+    (cell,) = bench_pipeline(replace(FAST, video=whole, discard=True)).cells
+    assert cell.damaged_count == 0
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_a_time_that_is_over_before_the_first_frame(film, discard, monkeypatch):
+    at_once = nullcontext(lambda started: started.pipeline.stop())
+    monkeypatch.setattr(pipeline_bench, "stopping_after", lambda _: at_once)
+    hurried = replace(FAST, video=film, discard=discard, advice_when_slow="be patient")
+    with pytest.raises(InputError, match=r"only 0 frames came out in .* at least 8: be patient$"):
+        bench_pipeline(hurried)

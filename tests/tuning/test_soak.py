@@ -12,6 +12,7 @@ from scripted_soaks import MB, soak_of
 from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError
+from vitascope.segmentation.endings import FramesUntilDamage
 from vitascope.tuning.soak import Soak, soak
 from vitascope.tuning.suite import OF_ONE_PROCESS
 
@@ -120,3 +121,30 @@ def test_what_cannot_be_run(tmp_path, settings):
 def test_times_that_are_out_of_range(tmp_path, settings, seconds):
     with pytest.raises(UsageError, match="5 s to 30 days"):
         soak(settings, tmp_path / "in.mp4", seconds=seconds)
+
+
+def test_a_pass_whose_time_is_over_before_its_first_frame_is_none(tmp_path, settings, monkeypatch):
+    film = write_clip(tmp_path / "in.mp4", frame_count=6)
+    give = FramesUntilDamage.__iter__
+    passes = []
+
+    def second_is_late(frames):
+        passes.append(frames)
+        return give(frames) if len(passes) == 1 else stuck_until_the_time_is_over()
+
+    def stuck_until_the_time_is_over():
+        while any(thread.name == "vitascope-limit" for thread in threading.enumerate()):
+            threading.Event().wait(0.01)
+        yield from ()
+
+    monkeypatch.setattr(FramesUntilDamage, "__iter__", second_is_late)
+    found = soak(settings, film, seconds=5.0)
+    assert found.pass_frames == (6,)
+    assert (found.frame_count, found.lost_count, found.dropped_count) == (6, 0, 0)
+
+
+def test_a_part_of_the_film_without_pictures_is_an_error(tmp_path):
+    film = write_clip(tmp_path / "in.mp4", frame_count=6)
+    late = load_settings(profile="fast", assignments=[*OF_ONE_PROCESS, "video.start_seconds=3"])
+    with pytest.raises(InputError, match="no picture between 3 s and the end"):
+        soak(late, film, seconds=5.0)

@@ -87,16 +87,24 @@ def test_a_run_measures_its_own_ceilings_and_the_network_alone(tiny, tmp_path):
     assert composite.nbytes == 2 * frame + 2 * 256 * 144 * 4
 
 
-def test_a_network_that_cannot_be_looked_at_alone_leaves_the_cell(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (DeviceMemoryError("the GPU has too little memory"), "the GPU has too little memory"),
+        (RuntimeError("cudaErrorLaunchFailure:\nunspecified"), "cudaErrorLaunchFailure: unspecified"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_network_that_cannot_be_looked_at_alone_leaves_the_cell(tiny, tmp_path, monkeypatch, error, reason):
     def fails(*_, **__):
-        raise DeviceMemoryError("the GPU has too little memory")
+        raise error
 
     monkeypatch.setattr(suite.NetworkProbe, "look", fails)
     results, _ = run_suite(replace(QUICK, only="precision"), output_dir=tmp_path)
     (cell,) = results.measured
     assert cell.row("network") is None
     assert cell.operations is None
-    assert cell.notes[-1] == "the network alone was not measured: the GPU has too little memory"
+    assert cell.notes[-1] == f"the network alone was not measured: {reason}"
 
 
 def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monkeypatch):

@@ -131,3 +131,13 @@ def test_how_often_heat_slowed_the_processor_down(tmp_path):
         folder.mkdir(parents=True)
         (folder / "core_throttle_count").write_text(count)
     assert processor_throttle_count(tmp_path) == 7
+
+
+def test_threads_of_one_core_count_its_heat_once(tmp_path):
+    for number, (siblings, count) in enumerate([("0,2", 5), ("1,3", 2), ("0,2", 5), ("1,3", 3)]):
+        processor = tmp_path / f"sys/devices/system/cpu/cpu{number}"
+        (processor / "thermal_throttle").mkdir(parents=True)
+        (processor / "topology").mkdir()
+        (processor / "thermal_throttle/core_throttle_count").write_text(f"{count}\n")
+        (processor / "topology/thread_siblings_list").write_text(f"{siblings}\n")
+    assert processor_throttle_count(tmp_path) == 5 + 3

@@ -15,7 +15,7 @@ from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.opening import OpenedAnimator, open_animator
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
-from vitascope.animation.portrait import Portrait, load_portrait
+from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.report import AnimateReport, WrittenFile
 from vitascope.animation.tracking import require_mediapipe
 from vitascope.config import LoadedSettings, Settings, vitascope_home
@@ -103,14 +103,15 @@ def animate_file(
     require_mediapipe()
     model = store.pull(MODEL_NAME, progress=_named(fetch_progress))
     mesh = read_canonical_mesh(model)
-    face = load_portrait(
-        portrait,
-        model=model,
-        face=settings.animation.face,
-        max_side=settings.animation.max_side,
-        guess=out.with_name(f"{out.stem}.guess.png"),
+    face = with_even_sides(
+        load_portrait(
+            portrait,
+            model=model,
+            face=settings.animation.face,
+            max_side=settings.animation.max_side,
+            guess=out.with_name(f"{out.stem}.guess.png"),
+        )
     )
-    face = _even(face)
     with ExitStack() as stack:
         opened = open_animator(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
@@ -270,15 +271,6 @@ def _written(writer: VideoWriter) -> WrittenFile:
         if stream.action != "copied"
     ]
     return WrittenFile(report.path, report.codec, report.byte_count, (*report.notes, *changes))
-
-
-def _even(portrait: Portrait) -> Portrait:
-    """Without a last odd row and column: players want 4:2:0, which has none."""
-    height, width = portrait.rgb.shape[:2]
-    if height % 2 == 0 and width % 2 == 0:
-        return portrait
-    rgb = portrait.rgb[: height // 2 * 2, : width // 2 * 2].copy()
-    return replace(portrait, rgb=rgb, face=replace(portrait.face, picture_size=(rgb.shape[1], rgb.shape[0])))
 
 
 def _named(progress: Callable[[str, int, int], None] | None) -> Callable[[int, int], None] | None:

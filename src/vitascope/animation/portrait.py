@@ -14,7 +14,7 @@ from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import InputError
 
-__all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture"]
+__all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "with_even_sides"]
 
 PortraitFace = Literal["largest"] | int
 """Which face moves: the largest, or the n-th from the left, from 0."""
@@ -111,6 +111,15 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
             f"the portrait of {width}x{height} was shrunk to {size[0]}x{size[1]} (animation.max_side)"
         )
     return np.ascontiguousarray(bgr[..., ::-1]), notes
+
+
+def with_even_sides(portrait: Portrait) -> Portrait:
+    """Without a last odd row and column: players and encoders want 4:2:0, which has none."""
+    height, width = portrait.rgb.shape[:2]
+    if height % 2 == 0 and width % 2 == 0:
+        return portrait
+    rgb = portrait.rgb[: height // 2 * 2, : width // 2 * 2].copy()
+    return replace(portrait, rgb=rgb, face=replace(portrait.face, picture_size=(rgb.shape[1], rgb.shape[0])))
 
 
 def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFace]:

@@ -16,6 +16,7 @@ from vitascope.observe.keys import PressedKeys, holding_interrupts
 __all__ = ["animate"]
 
 _Many = Parameter(negative="", consume_multiple=False)
+_METRICS_PORT = 9100
 
 
 def animate(
@@ -45,7 +46,7 @@ def animate(
     end: str | None = None,
     duration: float | None = None,
     enable_metrics: Annotated[bool, Parameter(negative="")] = False,
-    metrics_port: int = 9100,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
@@ -85,8 +86,8 @@ def animate(
         start: Where the driver begins: seconds, or 1:30, or 0:01:30.5.
         end: Where the driver stops.
         duration: Stop a live run after so many seconds.
-        enable_metrics: Serve a live run's figures to Prometheus, on this machine.
-        metrics_port: Where.
+        enable_metrics: Serve a live run's figures to Prometheus, at port 9100 of this machine.
+        metrics_port: The same at another port; 0 takes a free one.
         tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
         json: Print the report for machines.
         quiet: Print nothing but errors.
@@ -123,7 +124,7 @@ def animate(
             loaded,
             record=record,
             duration=duration,
-            metrics_port=metrics_port if enable_metrics else None,
+            metrics_port=_METRICS_PORT if enable_metrics and metrics_port is None else metrics_port,
             tensorboard=tensorboard,
             json=json,
             quiet=quiet,
@@ -138,8 +139,9 @@ def animate(
         )
     if duration is not None:
         raise UsageError("--duration is for live runs; --end says where a driver's file stops")
-    if enable_metrics:
-        raise UsageError("--enable-metrics is for live runs, with --sink")
+    if enable_metrics or metrics_port is not None:
+        flag = "--enable-metrics" if enable_metrics else "--metrics-port"
+        raise UsageError(f"{flag} is for live runs, with --sink")
     # Imported here so that --help and usage errors do not wait for codecs.
     with holding_interrupts():
         from vitascope.animation.examples import find_example

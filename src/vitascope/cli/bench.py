@@ -91,6 +91,7 @@ def compare(
     /,
     *,
     tolerance: float = 0.05,
+    allow_no_baseline: Annotated[bool, _Switch] = False,
     json: Annotated[bool, _Switch] = False,
 ) -> int:
     """Say whether the latest run is slower than the baseline; exit code 1 when it is.
@@ -99,17 +100,26 @@ def compare(
         baseline: Results of an earlier run, or a file of baselines, of which that of this class of machine is taken.
         latest: Results of a later run, on the same machine.
         tolerance: Share of the time for a frame that may come and go, 0 to 1.
+        allow_no_baseline: Where the file of baselines has none for this run, say so and end with 0.
         json: Print for machines.
     """
     from dataclasses import asdict
 
     from vitascope.gpu.profiling.tables import text_table
-    from vitascope.tuning.baselines import baseline_for
+    from vitascope.tuning.baselines import baseline_for, why_no_baseline
     from vitascope.tuning.comparison import METHOD
     from vitascope.tuning.comparison import compare as compare_results
     from vitascope.tuning.results import load_results
 
     run = load_results(latest)
+    lacking = why_no_baseline(baseline, run) if allow_no_baseline else None
+    if lacking is not None:
+        if json:
+            json_module.dump({"regression": None, "reason": lacking}, sys.stdout, indent=2)
+            sys.stdout.write("\n")
+        else:
+            Console(highlight=False, markup=False, soft_wrap=True).print(f"nothing was compared: {lacking}")
+        return 0
     found = compare_results(baseline_for(baseline, run), run, tolerance=tolerance)
     if json:
         json_module.dump(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vitascope.tuning.grid import Trial
     from vitascope.tuning.live_tuner import LiveTuned
     from vitascope.tuning.search import GridSearch
+    from vitascope.tuning.settings_source import SettingsSource
 
 __all__ = ["animate"]
 
@@ -143,7 +145,7 @@ def _tune(
             store=ModelStore(vitascope_home()),
             folder=Path(folder),
             seconds=duration,
-            command=f"vitascope bench animate --image {image} --auto-tune",
+            command=_command(image, driver, duration, source),
             told=tell,
         ).tune()
     when = datetime.now().astimezone()
@@ -168,6 +170,18 @@ def _tune(
     )
     page.print(f"written: {file}; use it with: vitascope animate {image} --driver 0 --sink window -c {file}")
     page.print(f"history: {history}")
+
+
+def _command(image: Path, driver: Path, duration: float, source: SettingsSource) -> str:
+    """What searches anew, as it is typed."""
+    words = ["--image", str(image), "--driver", str(driver), "--auto-tune", "--duration", f"{duration:g}"]
+    if source.profile is not None:
+        words += ["--profile", source.profile]
+    for file in source.files:
+        words += ["-c", str(file)]
+    for assignment in source.assignments:
+        words += ["--set", assignment]
+    return shlex.join(["vitascope", "bench", "animate", *words])
 
 
 def _told(search: GridSearch, trial: Trial) -> str:

@@ -70,6 +70,8 @@ def interactive(
         say("\n".join(summarise_live(report)))
 
     def on_live_end(run: LiveRun) -> None:
+        if metrics is not None:
+            metrics.live_ended()
         failures.append(live_failure(run))
         say(live_ending(run))
 

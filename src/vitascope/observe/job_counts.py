@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
 
 import numpy as np
@@ -50,11 +51,29 @@ class LiveRun(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A run that is read, and the last look at it."""
+
+    read: Callable[[], Readings]
+    found: Readings = field(default_factory=Readings)
+
+    def update(self) -> None:
+        """Read it; a count that seems to fall, because threads count while we read, stays as it was."""
+        found = self.read()
+        for series, values in self.found.counts.items():
+            now = found.counts.get(series)
+            if now is None or _weight(now) < _weight(values):
+                found.counts[series] = values
+        self.found = found
+
+
 class JobCounts:
-    """Counters and gauges of the jobs of one process, one job after another. A context manager.
+    """Counters and gauges of one process: of its jobs, one after another, and of a live run beside. A context manager.
 
     Nothing is measured for it: each look reads the counters that a pipeline keeps anyway, on the thread of whoever
-    looks. Counters go on from job to job and never fall.
+    looks. Counters go on from run to run and never fall; a job and a live run at one time are added up. Of gauges
+    that both have, the job's are told.
 
     Args:
         gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
@@ -63,8 +82,7 @@ class JobCounts:
     def __init__(self, *, gpus: Mapping[int, GpuLook] | None = None) -> None:
         self._lock = threading.Lock()
         self._gpus: dict[int, tuple[GpuLook, GpuLimits]] = {}
-        self._read: Callable[[], Readings] | None = None
-        self._current = Readings()
+        self._followed: dict[Literal["job", "live"], _Followed] = {}
         self._past = Readings()
         for status in ("done", "failed", "skipped", "stopped"):
             self._past.count("vitascope_jobs_total", 0, status)
@@ -115,11 +133,16 @@ class JobCounts:
             pipeline: Its ``snapshot`` is read.
             expected_frames: None when the input does not say.
         """
-        self._begin(lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
+        self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
 
     def follow_live(self, run: LiveRun) -> None:
-        """A live run begins: read its ``report`` from now on."""
-        self._begin(lambda: live_readings(run.report()))
+        """A live run begins: read its ``report`` from now on, and keep what the one before has counted."""
+        self._begin("live", lambda: live_readings(run.report()))
+
+    def live_ended(self) -> None:
+        """The live run that was followed has ended, or one that failed before it could be; a job goes on."""
+        with self._lock:
+            self._keep("live")
 
     def job_ended(
         self, status: JobStatus, *, error: BaseException | None = None, damaged_frames: int = 0
@@ -132,7 +155,7 @@ class JobCounts:
             damaged_frames: What could not be decoded.
         """
         with self._lock:
-            self._keep()
+            self._keep("job")
             self._past.count("vitascope_jobs_total", 1, status)
             self._past.count("vitascope_damaged_frames_total", damaged_frames)
             if error is not None:
@@ -142,14 +165,15 @@ class JobCounts:
     def look(self) -> Readings:
         """A look now: everything counted so far, and all gauges."""
         with self._lock:
-            self._update()
-            together = Readings(dict(self._past.counts), dict(self._current.gauges))
-            for series, values in self._current.counts.items():
-                before = together.counts.get(series)
-                together.counts[series] = values if before is None else before + values
-            together.latencies = self._past.latencies | self._current.latencies
+            together = Readings(dict(self._past.counts), latencies=dict(self._past.latencies))
+            for kind in ("live", "job"):  # the job last: what both have is the job's
+                run = self._followed.get(kind)
+                if run is not None:
+                    run.update()
+                    _add(together, run.found)
+                    together.gauges |= run.found.gauges
             together.gauge("vitascope_build_info", 1, __version__)
-            together.gauge("vitascope_job_running", self._read is not None)
+            together.gauge("vitascope_job_running", bool(self._followed))
             together.gauge("vitascope_resident_memory_bytes", resident_bytes())
             looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
             together.gauges |= gpu_readings(looks).gauges
@@ -160,31 +184,25 @@ class JobCounts:
         with self._lock:
             self._gpus |= limits
 
-    def _begin(self, read: Callable[[], Readings]) -> None:
+    def _begin(self, kind: Literal["job", "live"], read: Callable[[], Readings]) -> None:
         with self._lock:
-            self._keep()
-            self._read = read
+            self._keep(kind)
+            self._followed[kind] = _Followed(read)
 
-    def _update(self) -> None:
-        """Read the job; a count that seems to fall, because threads count while we read, stays as it was."""
-        if self._read is None:
-            return
-        found = self._read()
-        for series, values in self._current.counts.items():
-            now = found.counts.get(series)
-            if now is None or _weight(now) < _weight(values):
-                found.counts[series] = values
-        self._current = found
+    def _keep(self, kind: Literal["job", "live"]) -> None:
+        """The last look at a run, added to what was before it."""
+        run = self._followed.pop(kind, None)
+        if run is not None:
+            run.update()
+            _add(self._past, run.found)
 
-    def _keep(self) -> None:
-        """The last look at a job, added to what was before it."""
-        self._update()
-        for series, values in self._current.counts.items():
-            before = self._past.counts.get(series)
-            self._past.counts[series] = values if before is None else before + values
-        self._past.latencies |= self._current.latencies
-        self._read = None
-        self._current = Readings()
+
+def _add(sum_of: Readings, found: Readings) -> None:
+    """Add counters and histograms; percentiles become those of what is added."""
+    for series, values in found.counts.items():
+        before = sum_of.counts.get(series)
+        sum_of.counts[series] = values if before is None else before + values
+    sum_of.latencies |= found.latencies
 
 
 def _weight(values: npt.NDArray[np.float64]) -> float:

@@ -16,6 +16,8 @@ __all__ = ["PressedKeys", "holding_interrupts"]
 
 _POLL_SECONDS = 0.1
 _JOIN_SECONDS = 2.0
+_ESCAPE = b"\x1b"
+_LONGEST_SEQUENCE_BYTES = 64
 
 
 class PressedKeys:
@@ -88,6 +90,8 @@ class PressedKeys:
                     given = os.read(descriptor, 1)
                     if not given:
                         return  # its end: it would be read again and again
+                    if given == _ESCAPE and _is_dropped_at_once(descriptor):
+                        continue
                     if self._press is not None and (key := given.decode("utf-8", errors="ignore")):
                         self._press(key)
         except OSError:  # the terminal is gone; what runs goes on without keys
@@ -128,6 +132,14 @@ def holding_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if came.is_set():
         raise KeyboardInterrupt
+
+
+def _is_dropped_at_once(terminal: int) -> bool:
+    """Drop what lies ready behind an escape, and tell whether anything did: arrows and such come as several bytes."""
+    is_dropped = False
+    while select.select([terminal], [], [], 0)[0] and os.read(terminal, _LONGEST_SEQUENCE_BYTES):
+        is_dropped = True
+    return is_dropped
 
 
 def _has_single_keys() -> bool:

@@ -15,7 +15,7 @@ from vitascope.gpu.profiling.exports import write_file
 from vitascope.tuning.machine import differences
 from vitascope.tuning.results import BenchResults, Cell, document_of, read_document, results_from
 
-__all__ = ["SCHEMA", "baseline_for", "load_baselines", "store_baseline"]
+__all__ = ["SCHEMA", "baseline_for", "load_baselines", "store_baseline", "why_no_baseline"]
 
 SCHEMA = "vitascope.baselines"
 _VERSION = 1
@@ -38,22 +38,27 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
     if not _is_baselines(document):
         return results_from(document, path)
     runs = _runs(document, path)
-    of_class = [run for run in runs if not differences(run.machine, latest.machine)]
-    found = next((run for run in of_class if _same_workload(run, latest)), None)
-    if found is not None:
-        return found
-    how = f"vitascope bench baseline RESULTS {path} keeps a run as one"
-    if of_class:
-        others = " | ".join(_workload(run) for run in of_class)
-        raise UsageError(
-            f"{path} has no baseline of this workload ({_workload(latest)}) for this class of machine, only of "
-            f"{others}; {how}"
-        )
-    classes = "; ".join(dict.fromkeys(_class_name(run) for run in runs))
-    raise UsageError(
-        f"{path} has no baseline for this class of machine ({_class_name(latest)})"
-        f"{f', only for {classes}' if classes else ''}; {how}"
-    )
+    found = _of_class_and_workload(runs, latest)
+    if found is None:
+        raise UsageError(_nothing_for(latest, runs, path))
+    return found
+
+
+def why_no_baseline(path: Path, latest: BenchResults) -> str | None:
+    """What a file of baselines lacks for a run; None where ``baseline_for`` has something to give.
+
+    Args:
+        path: Results of one run, or a file of baselines.
+        latest: The later run.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    document = read_document(path)
+    if not _is_baselines(document):
+        return None
+    runs = _runs(document, path)
+    return None if _of_class_and_workload(runs, latest) else _nothing_for(latest, runs, path)
 
 
 def load_baselines(path: Path) -> tuple[BenchResults, ...]:
@@ -111,6 +116,29 @@ def _runs(document: dict[str, Any], path: Path) -> Sequence[BenchResults]:
             f"{path} holds baselines of version {document.get('version')!r}; this program reads version {_VERSION}"
         )
     return [results_from(run, path) for run in document["runs"]]
+
+
+def _of_class_and_workload(runs: Sequence[BenchResults], latest: BenchResults) -> BenchResults | None:
+    return next(
+        (run for run in runs if not differences(run.machine, latest.machine) and _same_workload(run, latest)),
+        None,
+    )
+
+
+def _nothing_for(latest: BenchResults, runs: Sequence[BenchResults], path: Path) -> str:
+    how = f"vitascope bench baseline RESULTS {path} keeps a run as one"
+    of_class = [run for run in runs if not differences(run.machine, latest.machine)]
+    if of_class:
+        others = " | ".join(_workload(run) for run in of_class)
+        return (
+            f"{path} has no baseline of this workload ({_workload(latest)}) for this class of machine, only of "
+            f"{others}; {how}"
+        )
+    classes = "; ".join(dict.fromkeys(_class_name(run) for run in runs))
+    return (
+        f"{path} has no baseline for this class of machine ({_class_name(latest)})"
+        f"{f', only for {classes}' if classes else ''}; {how}"
+    )
 
 
 def _same_workload(one: BenchResults, other: BenchResults) -> bool:

@@ -130,10 +130,8 @@ def _of_gpu(device: Device, effort: CeilingEffort) -> Ceilings:
                     rows.append(_cupy_product(cupy, precision, effort))
                 else:
                     rows.append(_torch_product(torch, device.index, precision, effort))
-            except (
-                RuntimeError,
-                ImportError,
-            ) as error:  # CuPy's and PyTorch's errors of CUDA are RuntimeErrors
+            # Errors of CUDA are RuntimeErrors, PyTorch's lack of memory, too; CuPy's lack of memory is a MemoryError.
+            except (RuntimeError, MemoryError, ImportError) as error:
                 missing.append(
                     f"matmul/{precision}: {str(error).partition(chr(10))[0] or type(error).__name__}"
                 )

@@ -86,6 +86,7 @@ def cell_of_runs(
     *,
     rates: Sequence[float] | None = None,
     alpha_error: float | None = None,
+    group_size: int | None = None,
 ) -> Cell:
     """The figures of a cell; a failure where its batch did not fit into the GPU's memory.
 
@@ -96,6 +97,7 @@ def cell_of_runs(
         load: Of processor and GPU meanwhile.
         rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
         alpha_error: Of the mattes.
+        group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
 
     Raises:
         InputError: Too few frames came out.
@@ -103,12 +105,13 @@ def cell_of_runs(
     shrunk = [note for run in runs for note in run.notes if _SHORTAGE in note]
     if shrunk:
         return Cell(key=key, status="failed", reason=shrunk[0], device=segmenter.device.label)
-    frame_times = [time for run in runs for time in run.frame_times_ms(key.batch)]
+    group_size = group_size or key.batch
+    frame_times = [time for run in runs for time in run.frame_times_ms(group_size)]
     if not frame_times:
         raise InputError(f"{key.clip}: only {runs[0].frame_count} frames came out, too few to measure")
-    typical = sorted(runs, key=lambda run: run.frames_per_second(key.batch))[len(runs) // 2]
+    typical = sorted(runs, key=lambda run: run.frames_per_second(group_size))[len(runs) // 2]
     rows = [
-        Row.of("throughput", "frames/s", rates or [run.frames_per_second(key.batch) for run in runs]),
+        Row.of("throughput", "frames/s", rates or [run.frames_per_second(group_size) for run in runs]),
         Row.of("frame_time", "ms", frame_times),
         Row.of("latency", "ms", [latency for run in runs for latency in run.latencies_ms()]),
         *_stage_rows(runs),
@@ -125,6 +128,7 @@ def cell_of_runs(
         network_size=typical.network_size,
         frames=typical.frame_count,
         rounds=len(runs),
+        damaged_count=sum(run.damaged_count for run in runs),
         alpha_error=alpha_error,
         rows=tuple(rows),
         load=load,

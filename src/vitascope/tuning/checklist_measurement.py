@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.config.catalogue import value_of
@@ -56,6 +56,7 @@ class ChecklistOptions:
             profile=self.profile,
             files=self.files,
             assignments=(*self.assignments, *more),
+            advice_when_slow="shorten the work: --profile fast, or a smaller film",
         )
 
 
@@ -147,13 +148,15 @@ def _why_not_doubled(loaded: LoadedSettings, film: Path, cell: Cell) -> str | No
 
 
 def _doubled(options: ChecklistOptions, film: Path, cell: Cell) -> Cell:
-    """The film with twice the batch; a failure where that does not fit."""
+    """The film with twice the batch; a failure where that does not fit, skipped where it is too slow to tell."""
     batch = 2 * cell.key.batch
     name = batch_key(options.run_of(film).loaded())
     try:
         (doubled,) = bench_pipeline(options.run_of(film, f"{name}={batch}")).cells
     except VitascopeError as error:
-        return Cell(key=replace(cell.key, batch=batch), status="failed", reason=one_line(error))
+        # The film was read before, so what is wrong with it now is that too little of it came out.
+        status: Literal["skipped", "failed"] = "skipped" if isinstance(error, InputError) else "failed"
+        return Cell(key=replace(cell.key, batch=batch), status=status, reason=one_line(error))
     return doubled
 
 

@@ -13,6 +13,7 @@ __all__ = ["production_items"]
 _GROUP = "before production"
 _GPU_BUSY_PERCENT = 80.0
 _DAY_SECONDS = 86_400.0
+_REPAIR = "damaged frames are the film's: ffmpeg can repair it"
 
 
 def production_items(found: Measurements) -> Iterator[ChecklistItem]:
@@ -100,10 +101,9 @@ def _real_content(found: Measurements) -> ChecklistItem:
         return answered(_GROUP, question, None, "the film was synthetic; name one of yours")
     if not found.layout:
         return answered(_GROUP, question, None, f"{found.film} is flat, not stereo")
-    frames = found.free_running.frames
-    return answered(
-        _GROUP, question, True, f"{frames} frames of {found.film}, {found.layout}, without damage"
-    )
+    run = found.free_running
+    figure = f"{run.frames} frames of {found.film}, {found.layout}, {run.damaged_count} damaged"
+    return answered(_GROUP, question, not run.damaged_count, figure, _REPAIR)
 
 
 def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
@@ -126,7 +126,7 @@ def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
         f"{soak.frame_count} frames {span}: {soak.dropped_count} dropped, {soak.lost_count} missing, "
         f"{soak.damaged_count} damaged"
     )
-    advice = "damaged frames are the film's: ffmpeg can repair it; missing ones are a fault of ours, worth a report"
+    advice = f"{_REPAIR}; missing ones are a fault of ours, worth a report"
     yield answered(_GROUP, loss, not lost, figure, advice)
 
 

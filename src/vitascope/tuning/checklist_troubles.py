@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from vitascope.tuning.checklist_items import ChecklistItem, Measurements, answered
-from vitascope.tuning.comparison import gain_of
+from vitascope.tuning.comparison import FEWEST_ROUNDS, gain_of
 from vitascope.tuning.results import Cell
 
 __all__ = ["trouble_items"]
@@ -48,13 +48,25 @@ def _batch_is_large_enough(found: Measurements) -> ChecklistItem:
     )
     if doubled is None:
         return answered(_SPEED, question, None, found.not_doubled)
+    if doubled.status == "skipped":
+        return answered(_SPEED, question, None, doubled.reason or "twice the batch was not tried")
     if doubled.status != "measured":
         return answered(_SPEED, question, True, f"batch {batch}; twice as many do not run: {doubled.reason}")
+    for cell in (found.free_running, doubled):
+        if _rate_count(cell) < FEWEST_ROUNDS:
+            figure = f"{cell.frames} frames in batches of {cell.key.batch} are too few to tell their speed"
+            return answered(_SPEED, question, None, figure)
     gain, low, high = gain_of(found.free_running, doubled)
     figure = f"batch {doubled.key.batch} is {gain:.2f} times as fast as {batch} ({low:.2f} to {high:.2f})"
     return answered(
         _SPEED, question, low < _WORTHWHILE_GAIN, figure, f"--set model.batch_size={doubled.key.batch}"
     )
+
+
+def _rate_count(cell: Cell) -> int:
+    """How many rates of whole batches a run gave; of fewer than it has batches its parts were cut inside them."""
+    row = cell.row("throughput")
+    return 0 if row is None else min(row.n, cell.frames // cell.key.batch)
 
 
 def _bottleneck_is_known(found: Measurements) -> ChecklistItem:

@@ -20,13 +20,14 @@ from vitascope.errors import InputError, UsageError
 from vitascope.tuning.machine import differences
 from vitascope.tuning.results import BenchResults, Cell, CellKey
 
-__all__ = ["METHOD", "CellChange", "Comparison", "compare", "gain_of"]
+__all__ = ["FEWEST_ROUNDS", "METHOD", "CellChange", "Comparison", "compare", "gain_of"]
 
 METHOD = "percentile bootstrap over rounds, with an allowance for drift between runs"
 _RESAMPLES = 20_000
 _ERROR_RATE = 0.05
 """Chance of at least one false alarm over all cells, where nothing changed and rounds are independent."""
-_FEWEST_ROUNDS = 3
+FEWEST_ROUNDS = 3
+"""Of a cell, below which its spread is not known."""
 _SEED = 1
 _DRIFT = 0.5
 """Standard deviation from run to run, as a share of that from round to round."""
@@ -130,14 +131,14 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
         for cell in baseline.measured
         if (other := latest.cell(cell.key)) and other.status == "measured"
     ]
-    usable = [pair for pair in pairs if min(len(_times(cell)) for cell in pair) >= _FEWEST_ROUNDS]
+    usable = [pair for pair in pairs if min(len(_times(cell)) for cell in pair) >= FEWEST_ROUNDS]
     broken = tuple(
         f"{cell.key.label()}: {other.reason}"
         for cell in baseline.measured
         if (other := latest.cell(cell.key)) and other.status != "measured"
     )
     if not usable and not broken:
-        why = f"none has {_FEWEST_ROUNDS} rounds in both" if pairs else "they measured different things"
+        why = f"none has {FEWEST_ROUNDS} rounds in both" if pairs else "they measured different things"
         raise UsageError(f"these runs have no cell in common that can be compared: {why}")
     alpha = _ERROR_RATE / (len(usable) + 1 if len(usable) > 1 else 1)
     draws = np.random.default_rng(_SEED)
@@ -278,7 +279,7 @@ def _notes(
         notes.append(f"only in the latest run, not compared: {'; '.join(new)}")
     few = [one.key.label() for one, other in pairs if (one, other) not in usable]
     if few:
-        notes.append(f"fewer than {_FEWEST_ROUNDS} rounds, not compared: {'; '.join(few)}")
+        notes.append(f"fewer than {FEWEST_ROUNDS} rounds, not compared: {'; '.join(few)}")
     before, after = baseline.machine, latest.machine
     drivers = [{gpu.driver for gpu in machine.gpus} for machine in (before, after)]
     if drivers[0] != drivers[1]:

@@ -133,12 +133,15 @@ class LiveTuner:
         self._most_trials = min(_MOST_TRIALS, int(seconds / _LEAST_SECONDS) - 2 * _COMPARISONS)
         self._seconds = min(seconds / (self._most_trials + 2 * _COMPARISONS), _MOST_SECONDS)
         self._size = (0, 0)
+        self._of_driver: dict[str, Any] = {}
+        """Settings of every trial that follow from the driver."""
 
     def tune(self) -> LiveTuned:
         """Search, then compare what was found with the settings as they are.
 
         Raises:
-            VitascopeError: The settings as they are do not run, or every knob was set by hand.
+            VitascopeError: The settings as they are do not run, none gave a picture in time, or every knob was set by
+                hand.
         """
         self._driver = self._film()
         first = self._run({})
@@ -161,7 +164,10 @@ class LiveTuner:
                 self._told(search, trial)
 
         found = search.run(self._measure, told=told, enough=lambda measured: measured.score >= _CLOSE * 100)
-        chosen = {} if found.best is None else search.values(found.best)
+        if found.best is None:
+            failure = next(trial.measured.failure for trial in found.trials if trial.measured.failure)
+            raise VitascopeError(f"no settings could be measured: {failure}")
+        chosen = search.values(found.best)
         values = _without_idle({key: value for key, value in chosen.items() if value != now[key]}, now)
         before, after = self._in_turns(values)
         if after.score < before.score * _LEAST_GAIN:
@@ -180,19 +186,24 @@ class LiveTuner:
         )
 
     def _film(self) -> Path:
-        """The driver, for a tracker to follow."""
+        """The driver, for a tracker to follow; where it is made, it holds no more than what was asked for."""
         if self._driver.suffix.lower() != MOTION_SUFFIX:
             return self._driver
         film = self._folder / "driver.mp4"
+        part = self._loaded.settings.video
+        end_seconds = part.start_seconds + _FILM_SECONDS
+        if part.end_seconds is not None:
+            end_seconds = min(end_seconds, part.end_seconds)
         loaded = self._source.load(
             {
                 "animation.animator": "mesh",
                 "animation.max_side": _FILM_SIDE,
-                "video.end_seconds": _FILM_SECONDS,
+                "video.end_seconds": end_seconds,
                 "debug.profile_performance": False,
             }
         )
         animate_file(self._portrait, self._driver, film, loaded=loaded, store=self._store)
+        self._of_driver = {"video.start_seconds": 0.0, "video.end_seconds": None}
         return film
 
     def _run(self, values: Mapping[str, Any]) -> LiveReport:
@@ -206,7 +217,8 @@ class LiveTuner:
         )
 
     def _with(self, values: Mapping[str, Any]) -> LoadedSettings:
-        return self._source.load({"debug.profile_performance": False, **values})
+        loaded = self._source.load({"debug.profile_performance": False, **values})
+        return loaded.with_values(self._of_driver)
 
     def _measure(self, values: Mapping[str, Any]) -> Measured:
         try:
@@ -214,7 +226,9 @@ class LiveTuner:
         except VitascopeError as error:
             return Measured(failure=one_line(error))
         if not report.shown:
-            return Measured(failure=f"no picture in {self._seconds:.1f} s")
+            return Measured(
+                failure=f"no picture in {self._seconds:.1f} s, which is a trial's share of the duration"
+            )
         fps, latency_ms = report.frames_per_second, report.latency.p95_seconds * 1e3
         reached = min(fps / self._target.fps, 1.0) * min(self._target.max_latency_ms / latency_ms, 1.0)
         kept = kept_quality(values, self._loaded.settings, size=self._size)
@@ -226,10 +240,10 @@ class LiveTuner:
         for _ in range(_COMPARISONS):
             old.append(self._measure({}))
             new.append(self._measure(values) if values else old[-1])
-        for runs in (old, new):
+        for which, runs in (("as they are", old), ("that were found", new)):
             failed = next((one for one in runs if one.failure), None)
             if failed is not None:
-                raise VitascopeError(f"a run that went well before failed: {failed.failure}")
+                raise VitascopeError(f"the settings {which} could not be measured: {failed.failure}")
         return _middle(old), _middle(new)
 
     def _unreachable(self, after: Measured) -> str | None:

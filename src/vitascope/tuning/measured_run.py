@@ -58,6 +58,8 @@ class MeasuredRun:
     """Of the planes of a decoded frame."""
     picture_bytes: int
     """Of the planes that are made of one."""
+    damaged_count: int
+    """Packets and pictures that could not be decoded, and were skipped."""
     notes: tuple[str, ...]
 
     def frames_per_second(self, batch: int) -> float:
@@ -153,7 +155,7 @@ class MeasuredSegmenter(Segmenter):
             measured = pipeline.run()
             taken = perf_counter()
             source.raise_damage()
-            if files is not None:
+            if files is not None and measured.items:  # a time limit may end a run before its first frame
                 finish_files(files)
             ended = perf_counter()
             return MeasuredRun(
@@ -170,6 +172,7 @@ class MeasuredSegmenter(Segmenter):
                 eye_count=len(eye_regions(reader.info.width, reader.info.height, layout.layout)),
                 frame_bytes=clock.frame_bytes,
                 picture_bytes=clock.picture_bytes,
+                damaged_count=reader.corrupt_count,
                 notes=tuple(job.notes),
             )
 

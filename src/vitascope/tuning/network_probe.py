@@ -20,6 +20,7 @@ from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.frames import StereoLayout
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.media.reader import open_video
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import FloatArray, MattingNetwork
@@ -115,7 +116,7 @@ class NetworkProbe:
         operations = (
             self._kernels(network, pictures, index)
             if on_gpu
-            else self._operators(network.engine_name, open_plain, pictures)
+            else self._operators(open_plain, pictures.astype(np.float32, copy=False))
         )
         return ProbedNetwork(Row.of("network", "ms", times), work, operations)
 
@@ -135,23 +136,30 @@ class NetworkProbe:
             self._counted[key] = count_work(chain(*sessions), frames=calls * len(pictures))
         return self._counted[key]
 
-    def _operators(
-        self, source: str, open_plain: Callable[[], MattingNetwork], pictures: FloatArray
-    ) -> Operations:
-        calls = self._effort.traced_calls
+    def _operators(self, open_plain: Callable[[], MattingNetwork], pictures: FloatArray) -> Operations:
+        """Of the network on the processor, whichever engine was measured."""
+        calls, engines = self._effort.traced_calls, []
+
+        def open_named() -> MattingNetwork:
+            network = open_plain()
+            engines.append(network.engine_name)
+            return network
+
         try:
             found = trace_network(
-                open_plain, pictures, calls=calls, warm_ups=_warm_ups(pictures), optimised=True
+                open_named, pictures, calls=calls, warm_ups=_warm_ups(pictures), optimised=True
             )
         except VitascopeError as error:
-            return Operations(source=source, missing=one_line(error))
-        return operations_of_calls(found, source=source, calls=calls, frames=len(pictures))
+            return Operations(
+                source=engines[0] if engines else "the network on the processor", missing=one_line(error)
+            )
+        return operations_of_calls(found, source=engines[0], calls=calls, frames=len(pictures))
 
     def _kernels(self, network: MattingNetwork, pictures: FloatArray, index: int) -> Operations:
         from vitascope.gpu.profiling.cuda import CUDAProfiler
 
         cupy = import_cupy()
-        with cupy.cuda.Device(index), cupy.cuda.Stream(non_blocking=True) as stream:
+        with cupy.cuda.Device(index), memory_errors(), cupy.cuda.Stream(non_blocking=True) as stream:
             shown, state = cupy.asarray(pictures), network.new_state()
             network.infer(shown, state)
             stream.synchronize()
@@ -181,7 +189,7 @@ class NetworkProbe:
     def _times_on_gpu(self, network: MattingNetwork, pictures: FloatArray, index: int) -> list[float]:
         """The same on the GPU's clock; the next call is launched while one computes, as in a job."""
         cupy = import_cupy()
-        with cupy.cuda.Device(index), cupy.cuda.Stream(non_blocking=True) as stream:
+        with cupy.cuda.Device(index), memory_errors(), cupy.cuda.Stream(non_blocking=True) as stream:
             shown, state = cupy.asarray(pictures), network.new_state()
             for _ in range(_warm_ups(pictures)):
                 network.infer(shown, state)

@@ -38,6 +38,8 @@ class PipelineOptions:
     """Most seconds of work, once everything is open; a shorter film ends earlier."""
     stereo: bool = False
     """Of the synthetic film: two eyes side by side."""
+    advice_when_slow: str = "give it more time with --duration"
+    """What an error tells to do when too few frames came out in the time."""
     profile: str | None = None
     files: tuple[Path, ...] = ()
     assignments: tuple[str, ...] = ()
@@ -97,11 +99,11 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
         if run.frame_count < FEWEST_FRAMES:
             raise InputError(
                 f"{film}: only {run.frame_count} frames came out in {run.wall_seconds:.1f} s; a measurement needs "
-                f"at least {FEWEST_FRAMES}: give it more time with --duration"
+                f"at least {FEWEST_FRAMES}: {options.advice_when_slow}"
             )
         info = probe(film)
         # Frames come out in groups; of a short run not even two of them may be there.
-        batch = run.frames_per_call if run.frame_count >= 3 * run.frames_per_call else 1
+        group_size = run.frames_per_call if run.frame_count >= 3 * run.frames_per_call else 1
         name = f"{info.width}x{info.height}"
         stereo = loaded.settings.video.stereo
         key = CellKey(
@@ -109,13 +111,18 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
             resolution="1080p" if options.video is None else name,
             width=info.width,
             height=info.height,
-            batch=batch,
+            batch=run.frames_per_call,
             precision=loaded.settings.gpu.precision if on_gpu else "fp32",
             stereo=stereo if stereo != "auto" or options.video is not None else "mono",
             output=f"{loaded.settings.output.kinds[0]}{', discarded' if options.discard else ''}",
         )
         cell = cell_of_runs(
-            key, segmenter, [run], sampler.summary(), rates=slice_rates(run, slices=_SLICES, batch=batch)
+            key,
+            segmenter,
+            [run],
+            sampler.summary(),
+            rates=slice_rates(run, slices=_SLICES, batch=group_size),
+            group_size=group_size,
         )
     return BenchResults(
         kind="pipeline",

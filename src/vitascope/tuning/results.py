@@ -202,6 +202,8 @@ class Cell:
     frames: int = 0
     """Of one round."""
     rounds: int = 0
+    damaged_count: int = 0
+    """Packets and pictures that could not be decoded, over all rounds."""
     alpha_error: float | None = None
     """Mean absolute difference of alpha, 0..1, to the same network in fp32 with one frame a call; None where that was
     this very combination."""

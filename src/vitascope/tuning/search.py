@@ -312,13 +312,13 @@ class GridSearch:
         again = [trial for trial in self.trials if trial.why.startswith("again")]
         if len(again) >= self._confirming():
             return None
+        good = self._feasible()
+        if not good:
+            return None
         mean, _ = self._predicted()
         counts: dict[Cell, int] = {}
         for trial in self.trials:
             counts[trial.cell] = counts.get(trial.cell, 0) + 1
-        good = self._feasible()
-        if not good:
-            return None
         top = sorted(good, key=lambda cell: -mean[self._number[cell]])[:3]
         cell = min(top, key=lambda one: (counts[one], top.index(one)))
         return cell, "again: one of the best, so that chance does not choose"

@@ -16,8 +16,9 @@ from typing import Literal, Self
 import numpy as np
 
 from vitascope.config import LoadedSettings
-from vitascope.errors import UsageError
+from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.gpu.memory.vram_monitor import VRAMMonitor
+from vitascope.gpu.pipeline_report import Measured
 from vitascope.gpu.profiling.growth import Growth, steady_growth
 from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -207,15 +208,31 @@ def check_soak_seconds(seconds: float) -> None:
 
 
 def _pass(segmenter: Segmenter, film: Path, counts: JobCounts, *, seconds: float) -> tuple[int, int, bool]:
-    """Frames, damage, and whether the film was gone through to its end."""
+    """Frames, damage, and whether the film was gone through to its end.
+
+    Raises:
+        VitascopeError: As ``Segmenter.write``; of a time that is over before the first frame only nothing comes.
+    """
     kind = segmenter.settings.output.kinds[0]
+    runs: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="vitascope-soak-") as folder, stopping_after(seconds) as limit:
 
         def begin(started: Started) -> None:
+            runs.append(started.pipeline)
             counts.follow(started.pipeline)
             limit(started)
 
-        report = segmenter.write(film, [(kind, Path(folder) / "soak.mp4")], on_start=begin)
+        def ended_before_its_first_frame() -> bool:
+            found = runs[0].snapshot() if runs else None
+            return found is not None and found.stopped and not found.stages[0].items
+
+        try:
+            report = segmenter.write(film, [(kind, Path(folder) / "soak.mp4")], on_start=begin)
+        except InputError as error:
+            if isinstance(error, CorruptInputError) or not ended_before_its_first_frame():
+                raise
+            counts.job_ended("stopped")
+            return 0, 0, False
     whole = not report.pipeline.stopped
     counts.job_ended("done" if whole else "stopped", damaged_frames=report.corrupt_count)
     return report.frame_count, report.corrupt_count, whole

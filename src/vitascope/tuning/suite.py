@@ -354,8 +354,12 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
     """The network's own time, work and operators on top; where that fails, the cell stands, and says why."""
     try:
         probed = networks.look(segmenter, film, batch=cell.key.batch)
-    except VitascopeError as error:
-        why = f"the network alone was not measured: {one_line(error)}"
+    except (VitascopeError, MemoryError, RuntimeError) as error:  # CuPy's errors of CUDA are RuntimeErrors
+        if isinstance(error, VitascopeError):
+            reason = one_line(error)
+        else:
+            reason = " ".join(str(error).split()) or type(error).__name__
+        why = f"the network alone was not measured: {reason}"
         return replace(cell, notes=(*cell.notes, why))
     return replace(
         cell,

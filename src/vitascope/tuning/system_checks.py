@@ -67,9 +67,14 @@ def processor_throttle_count(root: Path = Path("/")) -> int | None:
     Args:
         root: Where ``sys`` is.
     """
-    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    counts = [int(text) for file in files if (text := _read(file)) and text.isdecimal()]
-    return sum(counts) if counts else None
+    counts: dict[str, int] = {}
+    for processor in (root / "sys/devices/system/cpu").glob("cpu[0-9]*"):
+        text = _read(processor / "thermal_throttle/core_throttle_count")
+        if text and text.isdecimal():
+            # Each thread of a core counts what slowed the whole core down.
+            core = _read(processor / "topology/thread_siblings_list") or processor.name
+            counts[core] = max(counts.get(core, 0), int(text))
+    return sum(counts.values()) if counts else None
 
 
 def _governor(root: Path) -> Iterator[SystemCheck]:

@@ -81,7 +81,9 @@ def _head(tuned: TunedSettings, subject: str, when: datetime) -> str:
     if not tuned.values:
         lines.append("Nothing was better than the settings as they are, so they stay.")
     lines.append(f"Another clip, network or machine deserves a search of its own: {tuned.command}")
-    return "\n".join(f"# {part}" for line in lines for part in textwrap.wrap(line, _WIDTH))
+    # A flag that is broken at its hyphens is none when it is copied.
+    wrapped = (textwrap.wrap(line, _WIDTH, break_on_hyphens=False) for line in lines)
+    return "\n".join(f"# {part}" for parts in wrapped for part in parts)
 
 
 def _commented(plain: str, reasons: Mapping[str, str]) -> str:

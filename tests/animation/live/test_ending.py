@@ -147,7 +147,7 @@ def test_reports_and_snapshots_come_while_it_is_paused(tmp_path) -> None:
 
 def test_the_first_pictures_may_be_left_out() -> None:
     count = [10]
-    figures = LiveFigures(lambda: count[0], warm_up_pictures=2)
+    figures = LiveFigures(lambda: count[0], warm_up_pictures=2, warm_up_seconds=60)
     figures.begin(time.monotonic() - 50)
     for seconds_ago in (40, 30):
         count[0] += 5
@@ -159,6 +159,15 @@ def test_the_first_pictures_may_be_left_out() -> None:
     assert (figures.shown, figures.captured, figures.lost, figures.repeated) == (1, 3, 1, 1)
     assert 0 < figures.seconds < 5
     assert figures.latency().p99_seconds < 5
+
+
+def test_slow_pictures_warm_up_by_time() -> None:
+    figures = LiveFigures(lambda: 1, warm_up_pictures=5)
+    figures.begin(time.monotonic() - 20)
+    figures.hand_over(time.monotonic() - 20)
+    assert (figures.shown, figures.captured) == (0, 0)
+    figures.hand_over(time.monotonic() - 0.01)
+    assert figures.shown == 1
 
 
 def test_a_warm_up_does_not_shorten_the_run() -> None:

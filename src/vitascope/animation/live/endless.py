@@ -12,12 +12,12 @@ from typing import Self
 import numpy as np
 
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
-from vitascope.animation.live.sources import RecordedEstimator
+from vitascope.animation.live.sources import RecordedEstimator, rows_between
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
 from vitascope.errors import InputError
 from vitascope.media.camera import CameraPicture
-from vitascope.media.reader import open_video
+from vitascope.media.reader import VideoReader, open_video
 
 __all__ = ["EndlessDriver"]
 
@@ -28,17 +28,20 @@ _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 class EndlessDriver(RecordedEstimator):
     """Gives a driver's pictures without end; those that nobody took in time fall out. A context manager.
 
-    Reading costs nothing while it runs: the beginning of the driver, at most 256 MB, is read before. For a recording
-    this is the estimator, too.
+    Reading costs nothing while it runs: the part that is given, at most its first 256 MB, is read before. For a
+    recording this is the estimator, too.
 
     Args:
         path: A video, or a ``.motion`` file.
         frame_rate: Pictures a second.
+        start_seconds: Leave out what comes before.
+        end_seconds: Leave out what comes from here on.
+        max_corrupt_frames: Damaged pictures of a video that are skipped.
         clock: Seconds that pass evenly.
         wait: Sleeps.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: It cannot be read, or nothing is left of it.
     """
 
     def __init__(
@@ -46,14 +49,28 @@ class EndlessDriver(RecordedEstimator):
         path: Path,
         *,
         frame_rate: float,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        max_corrupt_frames: int = 25,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
         is_recording = path.suffix.lower() == MOTION_SUFFIX
-        self._rows = _rows_of(path) if is_recording else []
-        self._pictures = [_NO_PICTURE] * len(self._rows) if is_recording else _pictures_of(path)
+        self._rows: list[FaceMotion] = []
+        if is_recording:
+            with MotionReader(path) as rows:
+                self._rows = list(rows_between(rows, start_seconds or 0.0, end_seconds))
+            self._pictures = [_NO_PICTURE] * len(self._rows)
+        else:
+            with open_video(
+                path,
+                start_seconds=start_seconds or None,
+                end_seconds=end_seconds,
+                max_corrupt_frames=max_corrupt_frames,
+            ) as reader:
+                self._pictures = _pictures_of(reader)
         if not self._pictures:
-            raise InputError(f"{path}: it holds no motion")
+            raise InputError(f"{path}: nothing is left of it between start and end")
         self._interval = 1 / frame_rate
         self._clock, self._wait = clock, wait
         self._began: float | None = None
@@ -97,16 +114,10 @@ class EndlessDriver(RecordedEstimator):
         """Nothing is open."""
 
 
-def _rows_of(path: Path) -> list[FaceMotion]:
-    with MotionReader(path) as rows:
-        return list(rows)
-
-
-def _pictures_of(path: Path) -> list[RgbPicture]:
+def _pictures_of(reader: VideoReader) -> list[RgbPicture]:
     kept: list[RgbPicture] = []
-    with open_video(path) as reader:
-        for frame in reader:
-            kept.append(driver_picture(frame, rotation_degrees=reader.info.rotation_degrees))
-            if (len(kept) + 1) * kept[0].nbytes > _MOST_BYTES:
-                break
+    for frame in reader:
+        kept.append(driver_picture(frame, rotation_degrees=reader.info.rotation_degrees))
+        if (len(kept) + 1) * kept[0].nbytes > _MOST_BYTES:
+            break
     return kept

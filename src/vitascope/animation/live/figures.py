@@ -9,6 +9,9 @@ from vitascope.gpu.latency import Latency, LatencyHistogram
 
 __all__ = ["LiveFigures"]
 
+_WARM_UP_SECONDS = 10.0
+"""What was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a processor)."""
+
 
 class LiveFigures:
     """Pictures and delays of a live run. ``begin`` is the first stage's, ``hand_over`` the last one's; all may read.
@@ -16,12 +19,19 @@ class LiveFigures:
     Args:
         captured_count: Tells how many pictures the camera gave.
         warm_up_pictures: The first pictures, which figures leave out: networks open and memory is had for them.
+        warm_up_seconds: After this long, the next picture is the last that they leave out.
     """
 
-    def __init__(self, captured_count: Callable[[], int], *, warm_up_pictures: int = 0) -> None:
+    def __init__(
+        self,
+        captured_count: Callable[[], int],
+        *,
+        warm_up_pictures: int = 0,
+        warm_up_seconds: float = _WARM_UP_SECONDS,
+    ) -> None:
         self._captured_count = captured_count
         self._captured_before = captured_count()
-        self._warm_up_pictures = warm_up_pictures
+        self._warm_up_pictures, self._warm_up_seconds = warm_up_pictures, warm_up_seconds
         self._latency = LatencyHistogram()
         self._counted_from: float | None = None
         self.began: float | None = None
@@ -57,10 +67,12 @@ class LiveFigures:
     def hand_over(self, captured_seconds: float, *, is_repeat: bool = False, is_lost: bool = False) -> None:
         """A picture was handed to the sinks."""
         if self._warm_up_pictures:
-            self._warm_up_pictures -= 1
+            now = monotonic()
+            is_long = self.began is not None and now - self.began >= self._warm_up_seconds
+            self._warm_up_pictures = 0 if is_long else self._warm_up_pictures - 1
             if not self._warm_up_pictures:
                 self._captured_before = self._captured_count()
-                self._counted_from = monotonic()
+                self._counted_from = now
             return
         self.shown += 1
         self.repeated += is_repeat

@@ -26,7 +26,7 @@ from vitascope.animation.motion import MotionEstimator
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.offline import MODEL_NAME, tracking_options
 from vitascope.animation.opening import open_animator
-from vitascope.animation.portrait import load_portrait
+from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import FaceTracker, require_mediapipe
 from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.errors import OutputError, UsageError
@@ -113,9 +113,8 @@ def animate_live(
     )
     mesh = read_canonical_mesh(model)
     wanted = settings.animation
-    face = load_portrait(portrait, model=model, face=wanted.face, max_side=wanted.max_side)
-    height, width = (side // 2 * 2 for side in face.rgb.shape[:2])  # encoders take even sides
-    face = replace(face, rgb=face.rgb[:height, :width].copy())
+    face = with_even_sides(load_portrait(portrait, model=model, face=wanted.face, max_side=wanted.max_side))
+    height, width = face.rgb.shape[:2]
     options, performance = tracking_options(settings), settings.performance
     controls = Controls(
         LiveState(smoothing_window=options.expression_window, mirror=wanted.mirror), on_message=on_message
@@ -234,9 +233,14 @@ def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings)
 def _open_recording(
     driver: Path, loaded: LoadedSettings, endless_fps: float | None
 ) -> ReplaySource | EndlessDriver:
-    if endless_fps is not None:
-        return EndlessDriver(driver, frame_rate=endless_fps)
     part = loaded.settings.video
+    if endless_fps is not None:
+        return EndlessDriver(
+            driver,
+            frame_rate=endless_fps,
+            start_seconds=part.start_seconds,
+            end_seconds=part.end_seconds,
+        )
     return ReplaySource(driver, start_seconds=part.start_seconds, end_seconds=part.end_seconds)
 
 
@@ -248,9 +252,15 @@ def _open_pictures(
 ) -> Camera | FilmSource | EndlessDriver:
     performance = loaded.settings.performance
     if not is_camera(driver):
-        if endless_fps is not None:
-            return EndlessDriver(Path(driver), frame_rate=endless_fps)
         part = loaded.settings.video
+        if endless_fps is not None:
+            return EndlessDriver(
+                Path(driver),
+                frame_rate=endless_fps,
+                start_seconds=part.start_seconds,
+                end_seconds=part.end_seconds,
+                max_corrupt_frames=part.max_corrupt_frames,
+            )
         return FilmSource(
             Path(driver),
             start_seconds=part.start_seconds,

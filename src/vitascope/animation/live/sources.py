@@ -20,7 +20,7 @@ from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.camera import CameraPicture
 from vitascope.media.reader import VideoReader, open_video
 
-__all__ = ["FilmSource", "RecordedEstimator", "ReplaySource"]
+__all__ = ["FilmSource", "RecordedEstimator", "ReplaySource", "rows_between"]
 
 _LET_GO_SECONDS = 5.0
 """For a decoder that reads; one that hangs for longer, on a disk that went away, say, is left behind."""
@@ -194,7 +194,7 @@ class ReplaySource(RecordedEstimator):
         wait: Callable[[float], object] = sleep,
     ) -> None:
         self._file = MotionReader(path)
-        self._rows = _between(self._file, start_seconds or 0.0, end_seconds)
+        self._rows = rows_between(self._file, start_seconds or 0.0, end_seconds)
         self._clock, self._wait = clock, wait
         self._began: float | None = None
         self._next = next(self._rows, None)
@@ -253,12 +253,14 @@ class ReplaySource(RecordedEstimator):
         self._file.close()
 
 
-def _between(rows: Iterable[FaceMotion], start: float, end: float | None) -> Iterator[FaceMotion]:
-    """Rows from ``start`` until before ``end``, in seconds after the first row."""
+def rows_between(
+    rows: Iterable[FaceMotion], start_seconds: float, end_seconds: float | None
+) -> Iterator[FaceMotion]:
+    """Rows from ``start_seconds`` until before ``end_seconds``, both counted from the first row."""
     first: float | None = None
     for row in rows:
         first = row.pts_seconds if first is None else first
-        if end is not None and row.pts_seconds - first >= end:
+        if end_seconds is not None and row.pts_seconds - first >= end_seconds:
             return
-        if row.pts_seconds - first >= start:
+        if row.pts_seconds - first >= start_seconds:
             yield row
