@@ -262,7 +262,7 @@ def peer_convert(folder: Path, film: Path, size: tuple[int, int], limit: int = 1
     green = torch.tensor([120, 255, 155], device="cuda").div(255).view(1, 3, 1, 1).half()
     state = [None] * 4
     started, count = 0.0, 0
-    with av.open(str(film)) as source, av.open("/tmp/peer.mp4", "w") as sink, torch.no_grad():
+    with av.open(str(film)) as source, av.open(str(film.with_name("peer.mp4")), "w") as sink, torch.no_grad():
         out = sink.add_stream("libx264", rate=RATE)
         out.width, out.height, out.pix_fmt = *size, "yuv420p"
         for frame in source.decode(video=0):

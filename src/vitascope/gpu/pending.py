@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -22,7 +23,7 @@ def callers_stream(arrays: tuple[Any, ...], *, device_id: int) -> int | None:
     return None
 
 
-class PendingResult:
+class PendingResult(ABC):
     """What ``async_exec=True`` returns.
 
     The inputs and ``out`` must not be written before the result is there. The result may be used on the stream that
@@ -30,10 +31,11 @@ class PendingResult:
     """
 
     @property
+    @abstractmethod
     def done(self) -> bool:
         """True when the result is there; never waits. A computation that failed is done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self) -> Any:
         """The result, in the kind that the input had, or ``out``.
 
@@ -43,15 +45,14 @@ class PendingResult:
         Raises:
             Exception: What the computation on a worker thread raised.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def synchronize(self) -> Any:
         """The result, once it is there: the host waits in any case.
 
         Raises:
             Exception: As ``wait``.
         """
-        raise NotImplementedError
 
 
 class OnThread(PendingResult):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +19,7 @@ from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.gpu.memory.vram_monitor import VRAMMonitor
 from vitascope.gpu.pipeline_report import Measured
 from vitascope.gpu.profiling.growth import Growth, steady_growth
+from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.segmenter import Segmenter, Started
 from vitascope.tuning.time_limit import stopping_after
@@ -285,15 +285,15 @@ class _Watch:
 
     def __init__(self, look: Callable[[], SoakLook], interval_seconds: float) -> None:
         self.looks: list[SoakLook] = []
-        self._look, self._interval_seconds = look, interval_seconds
-        self._done = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._watch, name="vitascope-soak", daemon=True)
+        self._look = look
+        self._watch = AtIntervals(
+            lambda: self.looks.append(self._look()), interval_seconds, name="vitascope-soak"
+        )
 
     def __enter__(self) -> Self:
         """Begin to look."""
         self.looks.append(self._look())
-        self._thread.start()
+        self._watch.start()
         return self
 
     def __exit__(
@@ -304,16 +304,8 @@ class _Watch:
         Raises:
             Exception: What the thread failed with, unless the block itself failed.
         """
-        self._done.set()
-        self._thread.join()
+        self._watch.end()
         if error is None:
-            if self._failure is not None:
-                raise self._failure
+            if self._watch.failure is not None:
+                raise self._watch.failure
             self.looks.append(self._look())
-
-    def _watch(self) -> None:
-        try:
-            while not self._done.wait(self._interval_seconds):
-                self.looks.append(self._look())
-        except Exception as error:
-            self._failure = error

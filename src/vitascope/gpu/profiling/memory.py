@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import tracemalloc
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from vitascope.gpu.profiling.charts import curve_chart
 from vitascope.gpu.profiling.drawing import Drawing
 from vitascope.gpu.profiling.exports import write_document, write_file
 from vitascope.gpu.profiling.growth import steady_growth
+from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.gpu.profiling.tables import megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes
 
@@ -123,7 +123,6 @@ class MemoryProfiler:
         if device not in ("auto", "cuda", "cpu"):
             raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
         self._monitor = _open_monitor(device, device_id)
-        self._interval_seconds = interval_seconds
         self._samples: deque[MemorySample] = deque(maxlen=keep_samples)
         self._steps: deque[MemorySample] = deque(maxlen=keep_samples)
         self._marks: list[tuple[float, str]] = []
@@ -131,9 +130,9 @@ class MemoryProfiler:
         self._trace_python = trace_python
         self._snapshot: tracemalloc.Snapshot | None = None
         self._allocations: list[AllocationRow] = []
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="vitascope-memory", daemon=True)
-        self._failure: Exception | None = None
+        self._watch = AtIntervals(
+            lambda: self._samples.append(self._look()), interval_seconds, name="vitascope-memory"
+        )
 
     def __enter__(self) -> MemoryProfiler:
         """Start looking."""
@@ -143,7 +142,7 @@ class MemoryProfiler:
             self._snapshot = tracemalloc.take_snapshot()
         self._began = perf_counter()
         self._samples.append(self._look())
-        self._thread.start()
+        self._watch.start()
         return self
 
     def __exit__(
@@ -154,19 +153,18 @@ class MemoryProfiler:
         Raises:
             Exception: What the thread failed with, unless the block itself failed.
         """
-        self._done.set()
-        self._thread.join()
+        self._watch.end()
         if self._snapshot is not None:
             self._allocations = _grown(self._snapshot, tracemalloc.take_snapshot())
             if self._stop_tracing:
                 tracemalloc.stop()
         self._finish()
-        if self._failure is not None and error is None:
-            raise self._failure
+        if self._watch.failure is not None and error is None:
+            raise self._watch.failure
 
     def _finish(self) -> None:
         """The last look, while the GPU can still be asked."""
-        if self._failure is None:
+        if self._watch.failure is None:
             self._samples.append(self._look())
         if self._monitor is not None:
             self._monitor.close()
@@ -344,13 +342,6 @@ class MemoryProfiler:
 
     def _gpu_now(self) -> VRAMStats | None:
         return None if self._monitor is None else self._monitor.get_stats()
-
-    def _watch(self) -> None:
-        try:
-            while not self._done.wait(self._interval_seconds):
-                self._samples.append(self._look())
-        except Exception as error:
-            self._failure = error
 
 
 def _open_monitor(device: Literal["auto", "cuda", "cpu"], device_id: int) -> VRAMMonitor | None:

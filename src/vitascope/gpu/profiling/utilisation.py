@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Literal
 from vitascope.device import available_cores
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.memory.host_memory import host_memory
+from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits, NvmlGpu
 
 __all__ = ["Utilisation", "UtilisationSample", "UtilisationSampler", "resident_bytes", "summarise_samples"]
@@ -179,21 +179,18 @@ class UtilisationSampler:
             raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
         self.note: str | None = None
         """Why there are no figures of a GPU."""
-        self._interval_seconds = interval_seconds
         self._gpu = self._open_gpu(device, device_id)
         self._limits = None if self._gpu is None else self._gpu.limits()
         self._samples: deque[UtilisationSample] = deque(maxlen=keep_samples)
         self._processor = _Processor()
         self._collections = _Collections()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="vitascope-utilisation", daemon=True)
-        self._failure: Exception | None = None
+        self._watch = AtIntervals(self._look, interval_seconds, name="vitascope-utilisation")
 
     def __enter__(self) -> UtilisationSampler:
         """Start looking."""
         self._look()
         gc.callbacks.append(self._collections)
-        self._thread.start()
+        self._watch.start()
         return self
 
     def __exit__(
@@ -204,16 +201,15 @@ class UtilisationSampler:
         Raises:
             Exception: What the thread failed with, unless the block itself failed.
         """
-        self._done.set()
-        self._thread.join()
+        self._watch.end()
         gc.callbacks.remove(self._collections)
-        if self._failure is None:
+        if self._watch.failure is None:
             self._look()
         if self._gpu is not None:
             self._gpu.close()
             self._gpu = None
-        if self._failure is not None and error is None:
-            raise self._failure
+        if self._watch.failure is not None and error is None:
+            raise self._watch.failure
 
     def samples(self) -> list[UtilisationSample]:
         """The looks so far; callable from any thread."""
@@ -243,13 +239,6 @@ class UtilisationSampler:
                 raise
             self.note = str(error)
             return None
-
-    def _watch(self) -> None:
-        try:
-            while not self._done.wait(self._interval_seconds):
-                self._look()
-        except Exception as error:
-            self._failure = error
 
     def _look(self) -> None:
         gpu = None if self._gpu is None else self._gpu.figures()

@@ -1,0 +1,41 @@
+"""Looking at something again and again, beside the work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+__all__ = ["AtIntervals"]
+
+
+class AtIntervals:
+    """Calls a function at intervals on a thread of its own, until it is ended or the function fails.
+
+    Args:
+        call: Called first when an interval has passed, not at the start.
+        interval_seconds: Between the end of a call and the next.
+        name: Of the thread.
+    """
+
+    def __init__(self, call: Callable[[], object], interval_seconds: float, *, name: str) -> None:
+        self.failure: Exception | None = None
+        """What the function raised, which ended the calls; whoever ends them decides what to do with it."""
+        self._call, self._interval_seconds = call, interval_seconds
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Call no more, and wait for a call that goes on."""
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._done.wait(self._interval_seconds):
+                self._call()
+        except Exception as error:
+            self.failure = error
