@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,14 @@ def peers(
         return made.float()
 
     keep(claim="M+W+G", variant="authors' modules, autocast FP16, eager", **timed(lambda: step(m, w, g)))
-    compiled = [torch.compile(one, mode="max-autotune-no-cudagraphs") for one in (w, g)]
-    keep(claim="M+W+G", variant="authors' modules, W and G compiled", **timed(lambda: step(m, *compiled)))
+    for mode in ("default", "max-autotune-no-cudagraphs"):
+        torch._dynamo.reset()
+        compiled = [torch.compile(one, mode=mode) for one in (w, g)]
+        keep(
+            claim="M+W+G",
+            variant=f"authors' modules, W and G compiled ({mode})",
+            **timed(partial(step, m, *compiled)),
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """``preprocess`` on the GPU: NV12 to a 512x512 network input, against the same operations in PyTorch.
 
 Every variant is checked against the NumPy reference before it is timed; inputs are random and rotate among enough
-buffers to defeat the L2 cache; medians of CUDA events. Prediction, at 4.28 TB/s of copy bandwidth: 8K NV12 is 50 MB
-read once, 12 us; 4K 3 us and 1080p 1 us, both below a launch's own 3 to 5 us.
+buffers to defeat the L2 cache; medians of CUDA events. Where CV-CUDA is installed (``cvcuda-cu13``), its chains are
+timed, too. Prediction, at 4.28 TB/s of copy bandwidth: 8K NV12 is 50 MB read once, 12 us; 4K 3 us and 1080p 1 us, both
+below a launch's own 3 to 5 us.
 
 Usage: python benchmarks/preprocess_cuda.py [OUT.json]
 """
@@ -13,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import cupy
 import numpy as np
 import torch
 
+import preprocess_cvcuda
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -110,6 +113,18 @@ def compare(size: tuple[int, int], constants: tuple[torch.Tensor, ...], bandwidt
     torch._dynamo.reset()
     compiled = torch.compile(torch_operations, dynamic=False)
     inductor = microseconds(lambda n: compiled(*tensors[n], constants), len(frames))
+    peer: dict[str, Any] = {}
+    if preprocess_cvcuda.available():
+        as_bt601 = replace(first, color=replace(COLOR, matrix="bt601"))
+        peer = preprocess_cvcuda.time_chains(
+            preprocess_cvcuda.CvCudaChains(tensors, TARGET, MEAN, STD),
+            preprocess(as_bt601, **options).get(),
+            lambda chain: microseconds(chain, len(frames)),
+        )
+        peer |= {
+            f"ratio_{name}": round(peer[name]["p50_us"] / ours["p50_us"], 2)
+            for name in ("cvcuda_linear", "cvcuda_antialias")
+        }
     moved = height * width * 1.5 + 3 * TARGET[0] * TARGET[1] * 2
     return {
         "vitascope": ours,
@@ -119,6 +134,7 @@ def compare(size: tuple[int, int], constants: tuple[torch.Tensor, ...], bandwidt
         "ratio_compile": round(inductor["p50_us"] / ours["p50_us"], 2),
         "share_of_copy_bandwidth": round(moved / ours["p50_us"] / 1e6 / bandwidth, 3),
         "largest_error": round(error, 5),
+        **peer,
     }
 
 
