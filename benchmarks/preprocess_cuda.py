@@ -115,11 +115,14 @@ def compare(size: tuple[int, int], constants: tuple[torch.Tensor, ...], bandwidt
     inductor = microseconds(lambda n: compiled(*tensors[n], constants), len(frames))
     peer: dict[str, Any] = {}
     if preprocess_cvcuda.available():
-        as_bt601 = replace(first, color=replace(COLOR, matrix="bt601"))
+        smooth = preprocess_cvcuda.smooth_planes(height, width)
+        as_bt601 = replace(first.with_planes(smooth), color=replace(COLOR, matrix="bt601"))
+        on_gpu = tuple(torch.as_tensor(plane, device="cuda") for plane in smooth)
         peer = preprocess_cvcuda.time_chains(
-            preprocess_cvcuda.CvCudaChains(tensors, TARGET, MEAN, STD),
-            preprocess(as_bt601, **options).get(),
-            lambda chain: microseconds(chain, len(frames)),
+            preprocess_cvcuda.CvCudaChains([*tensors, on_gpu], TARGET, MEAN, STD),
+            smooth=len(tensors),
+            reference=preprocess(as_bt601, **options),
+            measure=lambda chain: microseconds(chain, len(frames)),
         )
         peer |= {
             f"ratio_{name}": round(peer[name]["p50_us"] / ours["p50_us"], 2)

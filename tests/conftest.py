@@ -41,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FETCHED_MODEL_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fetched_model)
+    # Last, so that with several processes the others need not stand still for each of them.
+    items.sort(key=lambda item: item.get_closest_marker("whole_gpu") is not None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,8 +141,14 @@ def browser_program() -> str:
 
 
 @pytest.fixture(scope="session")
-def face_model(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
+def face_model_file(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
+    """The file ``face_landmarker.task``."""
+    return pull_or_skip(model_store, "face-landmarker")
+
+
+@pytest.fixture(scope="session")
+def face_model(face_model_file: Path) -> Path:
     """The file ``face_landmarker.task``, and MediaPipe to run it."""
     if importlib.util.find_spec("mediapipe") is None:
         skip_or_fail("needs MediaPipe (the extra animate)", unless_required_by="VITASCOPE_REQUIRE_MODELS")
-    return pull_or_skip(model_store, "face-landmarker")
+    return face_model_file

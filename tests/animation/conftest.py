@@ -7,11 +7,11 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def mesh(face_model):
+def mesh(face_model_file):
     """The canonical face."""
     from vitascope.animation.canonical_mesh import read_canonical_mesh
 
-    return read_canonical_mesh(face_model)
+    return read_canonical_mesh(face_model_file)
 
 
 @pytest.fixture(scope="session")

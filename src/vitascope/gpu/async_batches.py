@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 from vitascope.gpu.async_host import HostCall
+from vitascope.gpu.async_rows import BatchRow
 from vitascope.gpu.batching.lanes import Origin
 from vitascope.gpu.interchange import ArrayKind
 from vitascope.gpu.queues import nbytes_of
@@ -29,6 +30,8 @@ class Job:
     kind: ArrayKind = "numpy"
     """What the result is to be."""
     wants_gpu: bool = False
+    row: BatchRow | None = None
+    """Where the network's input is to be written; once it is prepared, where it is: None when it lies elsewhere."""
     prepared: Any = None
     """The network's input without its batch axis."""
     ready: Any = None

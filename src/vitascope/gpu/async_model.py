@@ -11,6 +11,7 @@ import numpy as np
 
 from vitascope.device import Device, select_device
 from vitascope.errors import ConfigError, DeviceError, EngineError, VitascopeError
+from vitascope.gpu.async_rows import BatchRow, as_one_batch
 from vitascope.gpu.batching.batch_arrays import split, stack
 from vitascope.gpu.batching.requests import BatchConfig
 from vitascope.gpu.engines.gpu_arrays import failure
@@ -47,18 +48,23 @@ class BatchModel:
         self._rows_for = rows_for
         self._close = close
 
-    def gather(self, pictures: Sequence[Any], *, label: str) -> tuple[Any, int]:
+    def gather(
+        self, pictures: Sequence[Any], *, label: str, places: Sequence[BatchRow | None] = (None,)
+    ) -> tuple[Any, int]:
         """One batch of pictures, and its rows.
 
         Args:
             pictures: Arrays of one shape, without the batch's axis.
             label: What messages call them.
+            places: Where they lie; a batch that they make up already is taken as it is.
 
         Raises:
             EngineError: They are not of one shape.
             DeviceMemoryError: The GPU has too little memory.
         """
         rows = self._rows_for(len(pictures))
+        if (batch := as_one_batch(places, count=rows)) is not None:
+            return batch, rows
         shapes = {tuple(picture.shape) for picture in pictures}
         if len(shapes) > 1:
             raise EngineError(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import repeat
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -19,8 +21,10 @@ from vitascope.gpu.async_batches import Job, names_of
 from vitascope.gpu.async_config import AsyncConfig
 from vitascope.gpu.async_model import open_model
 from vitascope.gpu.async_report import AsyncResult, AsyncStats
+from vitascope.gpu.async_rows import rows_in_turn
 from vitascope.gpu.async_stages import StageWork, Triple
 from vitascope.gpu.batching.lanes import origin_of
+from vitascope.gpu.interpreter_turns import quick_turns
 from vitascope.gpu.latency import LatencyHistogram
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import PipelineReport
@@ -320,7 +324,10 @@ class AsyncPipeline:
         return [*stages, Sink("deliver", self._deliver)]
 
     def _submitted(self) -> Iterator[Job]:
+        # Frames of a call are prepared side by side in one array: they need not be brought together then.
+        rows = rows_in_turn(self.config.batch_size) if self.device.kind == "cuda" else repeat(None)
         while not isinstance(taken := self._submissions.get(), Mark):
+            taken[1].row = next(rows)
             yield taken[1]
             del taken  # or the frame would live on while this waits for the next
 
@@ -340,7 +347,9 @@ class AsyncPipeline:
 
     def _run(self) -> None:
         try:
-            self._pipeline.run()
+            # On a CPU the network's own threads want the cores, and a call takes many turns.
+            with quick_turns() if self.device.kind == "cuda" else nullcontext():
+                self._pipeline.run()
             self._network.close()  # not after a failure: a thread may have been left behind with it
         except BaseException as error:  # told to whoever calls next
             self._failure = error

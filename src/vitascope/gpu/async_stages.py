@@ -124,13 +124,20 @@ class StageWork:
             wait_for([job.origin])
         if self._preprocess is not None:
             job.prepared = self._placed(self._preprocess(job.frame))
+            job.row = None
         else:
             picture = Picture(job.frame)
             if picture.count != 1:
                 raise ValueError(f"a batch of {picture.count} was submitted as one frame")
+            size = self._size or picture.size
+            out = None
+            if job.row is not None:
+                out = job.row.rows.view(job.row.number, (3, *size), np.dtype(self._model.dtype))
+                if out is None:
+                    job.row = None
             job.prepared = picture.prepare(
-                self._placed, on_gpu=self._on_gpu, size=self._size or picture.size, mean=self._mean, std=self._std,
-                layout="NCHW", reverse_channels=False, dtype=self._model.dtype, out=None,
+                self._placed, on_gpu=self._on_gpu, size=size, mean=self._mean, std=self._std,
+                layout="NCHW", reverse_channels=False, dtype=self._model.dtype, out=out,
             )[0]  # fmt: skip
         if self._on_gpu:
             job.ready = self._event()
@@ -150,7 +157,7 @@ class StageWork:
         for job in jobs:
             stream.wait_event(job.ready)
         call.started = self._event(timed=True)
-        batch, call.rows = self._model.gather(pictures, label=label)
+        batch, call.rows = self._model.gather(pictures, label=label, places=[job.row for job in jobs])
         call.output = self._model.compute(batch, label=label)
         call.ended = self._event(timed=True)
         return (call,)
@@ -173,7 +180,7 @@ class StageWork:
             job.data, job.call, job.batch_size = answer, call, count
             job.seconds["infer"] = seconds
             # Only now: until here the network may have been reading it.
-            job.prepared = job.ready = None
+            job.prepared = job.ready = job.row = None
         self.calls += 1
         self.answered += count
         return [(job,) for job in call.jobs] if self._spreads else (call.jobs,)

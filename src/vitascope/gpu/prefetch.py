@@ -97,8 +97,12 @@ class PrefetchDataLoader(Generic[Batch]):
                 while len(held) > self.prefetch_factor or (
                     held and all(event.done for event in held[0].used)
                 ):
-                    for event in held.popleft().used:
+                    oldest = (
+                        held.popleft()
+                    )  # by name: its memory must not go before the last event has passed
+                    for event in oldest.used:
                         event.synchronize()
+                    del oldest
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
+from vitascope.gpu.interpreter_turns import quick_turns
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Stage
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Job", "can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
 
 _LATENCY_QUEUE = 2
-_TURN_SECONDS = 0.0005
 
 
 class Job(Protocol):
@@ -146,7 +145,7 @@ def open_job(
             )
         )
         stack.enter_context(_finishing(streams))
-        stack.enter_context(_quick_turns())
+        stack.enter_context(quick_turns())
         return GpuJob(
             network,
             gpu_renderer,
@@ -200,21 +199,6 @@ def _finishing(streams: JobStreams) -> Iterator[None]:
             streams.finish()
         raise
     streams.finish()
-
-
-@contextmanager
-def _quick_turns() -> Iterator[None]:
-    """Let threads hand the interpreter over after half a millisecond instead of five, for the length of a job.
-
-    On a GPU a frame takes about a millisecond of all stages together: a stage whose library call returns must not wait
-    for several frames until another stage lets it go on.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_TURN_SECONDS)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def can_stay_on_gpu(fmt: YuvFormat) -> bool:

@@ -68,6 +68,24 @@ def test_views_are_read_as_they_are():
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape", [*SHAPES, (2, 64, 40, 24), (1, 200, 9, 40), (3, 21, 31, 33), (2, 256, 8, 8)]
+)
+@pytest.mark.parametrize("options", [{}, {"class_index": 0}, {"kind": "threshold", "class_index": 0}])
+def test_channels_may_come_last(dtype, shape, options):
+    import cupy
+
+    scores = scores_like(shape, dtype)
+    expected = postprocess_mask(scores, **options)
+    memory = cupy.asarray(np.ascontiguousarray(scores.transpose(0, 2, 3, 1)))
+    np.testing.assert_array_equal(postprocess_mask(memory.transpose(0, 3, 1, 2), **options).get(), expected)
+    shifted = cupy.empty(memory.size + 1, dtype)[1:].reshape(memory.shape)  # on no whole line
+    shifted[...] = memory
+    np.testing.assert_array_equal(postprocess_mask(shifted.transpose(0, 3, 1, 2), **options).get(), expected)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("options", [{}, {"smoothing_sigma": 1.0}, {"open_px": 2}, {"ema": 0.5}])
 def test_the_result_goes_where_it_is_wanted(options):
     import cupy
@@ -83,7 +101,10 @@ def test_the_result_goes_where_it_is_wanted(options):
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("channels_last", [0, 1])
 @pytest.mark.parametrize(("score", "vectors"), [("float", 0), ("float", 1), ("__half", 1)])
-def test_the_source_compiles(tmp_path, architecture, score, vectors):
-    entries = ["argmax", "threshold", "vote", "fade"]
-    assert_compiles(tmp_path, "mask_postprocess.cu", architecture, entries, SCORE=score, VECTORS=vectors)
+def test_the_source_compiles(tmp_path, architecture, score, vectors, channels_last):
+    assert_compiles(
+        tmp_path, "mask_postprocess.cu", architecture, ["argmax", "threshold", "vote", "fade"],
+        SCORE=score, VECTORS=vectors, CHANNELS_LAST=channels_last,
+    )  # fmt: skip

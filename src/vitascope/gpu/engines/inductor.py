@@ -100,9 +100,11 @@ class InductorEngine(ToolkitEngine):
     def _from_pytorch(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> TorchEngine:
-        from vitascope.gpu.engines.torch_export import trace_module
+        from vitascope.gpu.engines.torch_export import trace_module, weights_dtype
 
-        traced = trace_module(self._prepared(model, ranges, calibration), ranges, device=self._torch_device)
+        prepared = self._prepared(model, ranges, calibration)
+        # The user's module says what it takes: the prepared one may have weights in half precision inside.
+        traced = trace_module(prepared, ranges, device=self._torch_device, dtype=weights_dtype(model))
         self._program = traced.exported()
         return self._open_module(traced.module, traced.input_specs, traced.output_specs)
 
@@ -157,7 +159,13 @@ class InductorEngine(ToolkitEngine):
     def _prepared(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> nn.Module:
-        """The user's module in the arithmetic that was asked for; still taking and giving FP32."""
+        """The user's module in the arithmetic that was asked for; still taking and giving what it did.
+
+        Raises:
+            UsageError: It is no module.
+        """
+        if not hasattr(model, "parameters"):
+            raise UsageError(f"a PyTorch module is expected, got {type(model).__name__}")
         if calibration is not None:
             from vitascope.gpu.quantization.calibration import named_frames
             from vitascope.gpu.quantization.quantizer import ModelQuantizer

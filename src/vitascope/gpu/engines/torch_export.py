@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
 
-__all__ = ["TracedModule", "program_fingerprint", "run_on_cpu", "trace_module"]
+__all__ = ["TracedModule", "program_fingerprint", "run_on_cpu", "trace_module", "weights_dtype"]
 
 _OPSET = 20
 """The newest whose operators every ONNX Runtime since 1.20 and TensorRT 10 read."""
@@ -105,6 +105,11 @@ class TracedModule:
         )
 
 
+def weights_dtype(module: nn.Module) -> torch.dtype:
+    """Of the first floating-point weight, which inputs are expected to share; float32 when there is none."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+
+
 def trace_module(
     model: nn.Module,
     ranges: Mapping[str, ShapeRange],
@@ -132,7 +137,7 @@ def trace_module(
         raise UsageError(f"a PyTorch module is expected, got {type(model).__name__}")
     inner = copy.deepcopy(model).eval().to(device)
     if dtype is None:
-        dtype = next((p.dtype for p in inner.parameters() if p.is_floating_point()), torch.float32)
+        dtype = weights_dtype(inner)
     examples = tuple(torch.zeros(_example(one), dtype=dtype, device=device) for one in ranges.values())
     probe = inner if computes else copy.deepcopy(inner).to("meta")
     with torch.inference_mode():

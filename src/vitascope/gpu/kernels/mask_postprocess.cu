@@ -6,7 +6,10 @@
 #ifndef SCORE     // __half or float
 #define SCORE float
 #endif
-#ifndef VECTORS   // 1 when every plane of scores begins and ends on 4 scores
+#ifndef CHANNELS_LAST   // 1 when a pixel's scores lie side by side, [N, h, w, C] in memory
+#define CHANNELS_LAST 0
+#endif
+#ifndef VECTORS   // 1 when every plane of scores begins and ends on 4 scores; channels last: every picture on 16 bytes
 #define VECTORS 1
 #endif
 
@@ -27,8 +30,10 @@ struct Line<4> {
 };
 using line_t = Line<sizeof(score_t)>::type;  // 4 scores
 
-constexpr int LANES = VECTORS ? 4 : 1;  // pixels of a thread: few, since every one of them reads all classes
+constexpr int LANES = VECTORS && !CHANNELS_LAST ? 4 : 1;  // pixels of a thread: few, since every one of them reads all classes
+#if !CHANNELS_LAST
 constexpr int BATCH = 8;                // planes of scores that are read together
+#endif
 constexpr int THREADS = 128;
 constexpr int TILE = 32, TILE_WARPS = 8;
 constexpr int MAX_RADIUS = 64;
@@ -40,7 +45,7 @@ struct Gaussian {
 };
 
 __device__ __forceinline__ void fetch(const score_t* from, score_t (&scores)[LANES]) {
-#if VECTORS
+#if VECTORS && !CHANNELS_LAST
     *reinterpret_cast<line_t*>(scores) = __ldg(reinterpret_cast<const line_t*>(from));
 #else
     scores[0] = __ldg(from);
@@ -63,6 +68,41 @@ __device__ __forceinline__ void store_codes(code_t* to, const code_t (&codes)[LA
 
 // The class with the largest score, the first of equals, NaN above all: as numpy.argmax. With `chosen` at or above 0,
 // 255 where that class wins and 0 elsewhere. grid: (pixels / LANES / THREADS, pictures)
+#if CHANNELS_LAST
+// A block's scores are one piece of memory, read in whole lines; shared memory: THREADS * classes scores
+extern "C" __global__ void __launch_bounds__(THREADS)
+    argmax(const score_t* scores, code_t* out, long long pixels, int classes, int chosen) {
+    extern __shared__ uint4 lines[];
+    score_t* piece = reinterpret_cast<score_t*>(lines);
+    const long long first = static_cast<long long>(blockIdx.x) * THREADS;
+    const int here = static_cast<int>(min(static_cast<long long>(THREADS), pixels - first)), count = here * classes;
+    const score_t* from = scores + (blockIdx.y * pixels + first) * classes;
+    int read = 0;
+#if VECTORS
+    constexpr int EACH = 16 / sizeof(score_t);
+    for (int i = threadIdx.x; i < count / EACH; i += THREADS) lines[i] = __ldg(reinterpret_cast<const uint4*>(from) + i);
+    read = count / EACH * EACH;
+#endif
+    for (int i = read + threadIdx.x; i < count; i += THREADS) piece[i] = __ldg(from + i);
+    __syncthreads();
+    if (threadIdx.x >= here) return;
+    // Each thread begins at another class: with 32, 64 ... classes all would else read from one bank.
+    const score_t* own = piece + threadIdx.x * classes;
+    int winner = threadIdx.x % classes;
+    float best = static_cast<float>(own[winner]);
+    for (int step = 1, c = winner; step < classes; ++step) {
+        c = c + 1 == classes ? 0 : c + 1;
+        const float score = static_cast<float>(own[c]);
+        const bool equal = score == best || (isnan(score) && isnan(best));
+        if (score > best || (isnan(score) && !isnan(best)) || (equal && c < winner)) {
+            best = score;
+            winner = c;
+        }
+    }
+    out[blockIdx.y * pixels + first + threadIdx.x] =
+        static_cast<code_t>(chosen < 0 ? winner : winner == chosen ? 255 : 0);
+}
+#else
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax(const score_t* scores, code_t* out, long long pixels, int classes, int chosen) {
     const long long pixel = (static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x) * LANES;
@@ -96,6 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         codes[lane] = static_cast<code_t>(chosen < 0 ? winner[lane] : winner[lane] == chosen ? 255 : 0);
     store_codes(out + blockIdx.y * pixels + pixel, codes);
 }
+#endif
 
 // 255 where the chosen class's score is at least `least`. grid: as argmax
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -103,7 +144,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long pixel = (static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x) * LANES;
     if (pixel >= pixels) return;
     float score[LANES];
+#if CHANNELS_LAST
+    load_scores(scores + (blockIdx.y * pixels + pixel) * classes + chosen, score);
+#else
     load_scores(scores + (static_cast<long long>(blockIdx.y) * classes + chosen) * pixels + pixel, score);
+#endif
     alignas(4) code_t codes[LANES];
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) codes[lane] = score[lane] >= least ? 255 : 0;

@@ -86,8 +86,8 @@ def postprocess_mask(
     bit for bit: the Gaussian's weights are whole 4096ths.
 
     Args:
-        scores: float16 or float32 [N, C, h, w]: logits or probabilities, C up to 256 for ``argmax``. Anything but
-            C-contiguous memory costs a copy.
+        scores: float16 or float32 [N, C, h, w]: logits or probabilities, C up to 256 for ``argmax``. C-contiguous, or
+            channels last as PyTorch has it (to 96 classes of float32 and 192 of float16); other memory costs a copy.
         kind: How scores become decisions.
         class_index: The class to show. For ``threshold`` it may be omitted when C is 1.
         threshold: Least score of a shown pixel, in the scores' own units; ``threshold`` only.

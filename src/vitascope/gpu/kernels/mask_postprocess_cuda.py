@@ -19,6 +19,7 @@ _THREADS = 128
 _LANES = 4
 _TILE, _TILE_WARPS = 32, 8
 _MAX_RADIUS = math.ceil(3 * MAX_SIGMA) + 1
+_MOST_SHARED_BYTES = 48 << 10  # a block's, without asking for more
 _GAUSSIAN = np.dtype([("radius", "i4"), ("weight", "u2", 2 * _MAX_RADIUS + 1), ("unused", "u2")])
 
 
@@ -55,28 +56,48 @@ def launch_postprocess_mask(scores: Any, steps: MaskSteps, *, previous: Any, out
 def _decide(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
     import cupy
 
-    scores = cupy.ascontiguousarray(scores)
     count, classes, height, width = scores.shape
-    pixels = height * width
+    pixels, size = height * width, scores.dtype.itemsize
+    piece = _THREADS * classes * size
+    channels_last = _is_channels_last(scores) and piece <= _MOST_SHARED_BYTES
+    if not channels_last:
+        scores = cupy.ascontiguousarray(scores)
     mask = cupy.empty((count, height, width), cupy.uint8) if out is None else out
-    has_whole_vectors = (
-        pixels % _LANES == 0
-        and scores.data.ptr % (_LANES * scores.dtype.itemsize) == 0
-        and mask.data.ptr % _LANES == 0
-    )
+    if channels_last:
+        has_whole_vectors = scores.data.ptr % 16 == 0 and pixels * classes * size % 16 == 0
+    else:
+        has_whole_vectors = (
+            pixels % _LANES == 0 and scores.data.ptr % (_LANES * size) == 0 and mask.data.ptr % _LANES == 0
+        )
     kernel = _kernel(
         steps.kind,
         SCORE="float" if scores.dtype == np.float32 else "__half",
         VECTORS=int(has_whole_vectors),
+        CHANNELS_LAST=int(channels_last),
     )
     chosen = -1 if steps.class_index is None else steps.class_index
     extra = (np.float32(steps.threshold),) if steps.kind == "threshold" else ()
+    lanes = _LANES if has_whole_vectors and not channels_last else 1
     kernel(
-        (math.ceil(pixels / (_LANES if has_whole_vectors else 1) / _THREADS), count),
+        (math.ceil(pixels / lanes / _THREADS), count),
         (_THREADS,),
         (scores, mask, np.int64(pixels), np.int32(classes), np.int32(chosen), *extra),
+        shared_mem=piece if channels_last and steps.kind == "argmax" else 0,
     )
     return mask
+
+
+def _is_channels_last(scores: Any) -> bool:
+    """Whether [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
+    count, classes, height, width = scores.shape
+    size = scores.dtype.itemsize
+    pixel = classes * size
+    first, *inner = scores.strides
+    return (
+        not scores.flags.c_contiguous
+        and inner == [size, width * pixel, pixel]
+        and (count == 1 or first == height * width * pixel)
+    )
 
 
 def _smooth(mask: Any, steps: MaskSteps) -> Any:
