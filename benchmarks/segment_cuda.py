@@ -200,7 +200,7 @@ def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """File to key-colour H.264 on the CPU's encoder, and the authors' converter."""
     for name in WANTED:
-        frames = {"1080p": 2400, "4K": 600, "8K": 180}[name]
+        frames = {"1080p": 4800, "4K": 1500, "8K": 240}[name]
         film = make_film(folder, name, SIZES[name], FRAMES[name])
         short = folder / f"short_{name}.mp4"
         if not short.exists():

@@ -74,8 +74,10 @@ class Answers:
             given.append((entry.future, response))
         self._tally.complete(latency_seconds=latency_seconds, queue_seconds=queue_seconds)
         for future, response in given:  # in one go: who has an answer wakes, and wants the interpreter's lock
-            with suppress(InvalidStateError):  # stop has just given it up
+            try:
                 future.set_result(response)
+            except InvalidStateError:  # stop has just given it up, and counted it
+                self._tally.count(completed=-1)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
         """Tell those whose deadline passed while they waited."""
