@@ -62,6 +62,9 @@ def gpu_table() -> str:
         for claim, variant in (("M", "ours, FP32, compiled, graph"), ("W+G", "ours, compiled, graph"))
     )
     theirs = portrait["M+W+G", "authors' modules, autocast FP16, eager"]["p50_ms"]
+    compiled = portrait["M+W+G", "authors' modules, W and G compiled (default)"]["p50_ms"]
+    mesh = {row["claim"]: row for row in read_rows("animate_mesh_cuda")}
+    batched = {row["claim"]: row for row in read_rows("batching")}
     prepare = next(row for row in read_rows("preprocess_cuda") if row["claim"] == "preprocess 8K")
     step, live = (
         films["network and both kernels, 1080p, batch 1"],
@@ -91,11 +94,26 @@ def gpu_table() -> str:
         f"| network alone, 16 frames of 512x288, FP16 | {sixteen['ms_p50']:.1f} ms, "
         f"{sixteen['pictures_per_s']} frames/s |",
         f"| preprocess kernel, 8K to 512x512 | {prepare['vitascope']['p50_us']:.0f} µs; PyTorch's operators "
-        f"{prepare['ratio_eager']:.0f} times that, compiled {prepare['ratio_compile']:.0f} |",
+        f"{prepare['ratio_eager']:.0f} times that, compiled {prepare['ratio_compile']:.0f}; CV-CUDA's "
+        f"{prepare['ratio_cvcuda_antialias']:.0f}, or {prepare['ratio_cvcuda_linear']:.1f} without antialiasing |",
         f"| composite kernel, 8K, alpha partial everywhere | {composite['vitascope']['p50_us']:.0f} µs, "
         f"{composite['share_of_copy_bandwidth']:.0%} of copy bandwidth |",
         f"| LivePortrait's networks for one picture, random weights, FP16 but for motion | {ours:.1f} ms; the authors' "
-        f"modules, FP16, eager: {theirs:.1f} ms |",
+        f"modules, FP16, eager: {theirs:.1f} ms, compiled {compiled:.1f} |",
+        *(
+            f"| portrait mesh, {lines} lines | {row['fps']:.0f} pictures/s; {row['latency_ms']['p99']:.1f} ms p99 from "
+            "motion to picture |"
+            for lines in (1080, 2160)
+            for row in [mesh[f"mesh animator on a GPU, {lines} lines"]]
+        ),
+        *(
+            f"| {name}, 16 streams, dynamic batching, two batches in flight | {row['pictures_per_s']:.0f} pictures/s, "
+            f"{row['against_graphs']:.1f} times one by one with CUDA graphs; {row['p95_ms']:.1f} ms p95 |"
+            for name, row in (
+                ("RobustVideoMatting at 512x288", batched["batching rvm coarse 512x288 fp16 two in flight"]),
+                ("DeepLabV3+ at 512x512", batched["batching deeplabv3+ resnet50 512x512 fp16 two in flight"]),
+            )
+        ),
         "",
         f"Measured {step['date']} on one {step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows, and the state "
         "of the code that each was measured on, in `benchmarks/results/`. Films: opening and closing of the files "

@@ -7,7 +7,7 @@ Prediction: with N GPUs the rate is N times that of one, less the warm-up (192 f
 what joining costs (reading packets from a pipe and muxing them: one thread, some 10 us a frame). The processor's
 encoder is shared by all: key-colour video gains only while cores are left.
 
-Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--out ROWS.json]
+Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--out ROWS.json]
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def compare(one: Path, several: Path) -> float:
     return worst
 
 
-def rows(folder: Path, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Each size on 1, 2, 4 ... GPUs."""
+def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any]]:
+    """Each size on 1, 2, 4 ... GPUs, with a share of the frames."""
     count = cupy.cuda.runtime.getDeviceCount()
     counts = [n for n in (1, 2, 4, 8) if n <= count]
     for name in names:
-        film = make_film(folder, f"{name} shared", SIZES[name], FRAMES[name])
+        film = make_film(folder, f"{name} shared", SIZES[name], round(FRAMES[name] * share))
         warm = make_film(folder, f"{name} warm", SIZES[name], WARM_FRAMES)
         check = make_film(folder, "check", (1280, 720), 900)
         first: dict[str, Any] = {}
@@ -97,12 +97,13 @@ def main() -> None:
     """Check, time, print, and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=list(SIZES))
+    parser.add_argument("--share", type=float, default=1.0, help="of the frames: shorter films")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
     made = []
-    for row in rows(folder, options.only or list(SIZES)):
+    for row in rows(folder, options.only or list(SIZES), options.share):
         print(json.dumps(row), flush=True)
         made.append({**row, **gpu_stamp()})
         if options.out is not None:

@@ -35,6 +35,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
     cupy = types.ModuleType("cupy")
     cupy.diary = diary = []
     cupy.device = 0
+    cupy.is_slow = False  # True: nothing that was recorded has happened yet
     numbers = itertools.count(1)
 
     def on_gpu(array):
@@ -49,7 +50,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
 
         @property
         def done(self):
-            return True
+            return not cupy.is_slow
 
         def synchronize(self):
             diary.append(("host waits", self.number))

@@ -44,6 +44,11 @@ class DeviceEvent(Protocol):
         """The event's handle."""
         ...
 
+    @property
+    def done(self) -> bool:
+        """Whether the work before the event is done."""
+        ...
+
     def synchronize(self) -> None:
         """Wait on the host until the work before the event is done."""
         ...

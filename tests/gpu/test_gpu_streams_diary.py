@@ -122,6 +122,7 @@ def test_a_picture_of_the_host_goes_up_and_its_result_comes_down(cupy, async_exe
 
 def test_the_network_waits_for_every_picture_of_its_batch(cupy):
     """A batch is read behind the events of the pictures in it, on another stream than they were made on."""
+    cupy.is_slow = True
 
     def model(batch):
         cupy.diary.append(("network", cupy.cuda.get_current_stream().ptr))

@@ -19,7 +19,7 @@ def five_milliseconds():
 
 def test_turns_are_short_inside_and_as_before_behind():
     with pytest.raises(KeyError), quick_turns():
-        assert sys.getswitchinterval() == pytest.approx(0.0001, abs=1e-5)
+        assert sys.getswitchinterval() == pytest.approx(0.0005, abs=1e-5)
         raise KeyError
     assert sys.getswitchinterval() == pytest.approx(0.005, abs=1e-5)
 
@@ -29,7 +29,7 @@ def test_the_last_to_leave_puts_them_back():
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert sys.getswitchinterval() == pytest.approx(0.0001, abs=1e-5)
+    assert sys.getswitchinterval() == pytest.approx(0.0005, abs=1e-5)
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == pytest.approx(0.005, abs=1e-5)
 

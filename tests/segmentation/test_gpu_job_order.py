@@ -161,6 +161,7 @@ def place(diary, entry):
 
 
 def test_pictures_are_prepared_behind_the_decoder_and_the_network_sees_them_behind_that(running):
+    running.cupy.is_slow = True
     frames, batches, *_ = running.run(10)
     diary, computing = running.diary, running.streams.computing.ptr
     assert [len(batch.frames) for batch in batches] == [6, 4]
@@ -227,3 +228,11 @@ def test_the_report_has_the_time_of_every_part(running):
         "composite": pytest.approx(3e-3),
     }
     assert running.job.gpu_report().peak_memory_bytes == running.streams.used_bytes()
+
+
+def test_what_is_there_already_is_not_waited_for(running):
+    running.run(FRAMES_A_CALL)
+    decoder = running.cupy.cuda.Stream.current[0].ptr
+    of_frames = {entry[2] for entry in running.diary if entry[:2] == ("record", decoder)}
+    assert of_frames
+    assert not [entry for entry in running.diary if entry[0] == "wait" and entry[2] in of_frames]

@@ -155,7 +155,8 @@ class StageWork:
             return (call,)
         stream = import_cupy().cuda.get_current_stream()
         for job in jobs:
-            stream.wait_event(job.ready)
+            if not job.ready.done:  # asked first: CuPy gives the interpreter away to order a stream
+                stream.wait_event(job.ready)
         call.started = self._event(timed=True)
         batch, call.rows = self._model.gather(pictures, label=label, places=[job.row for job in jobs])
         call.output = self._model.compute(batch, label=label)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 __all__ = ["quick_turns"]
 
-_TURN_SECONDS = 0.0001
+_TURN_SECONDS = 0.0005
 
 _lock = threading.Lock()
 _users = 0
@@ -18,7 +18,7 @@ _before = 0.0
 
 @contextmanager
 def quick_turns() -> Iterator[None]:
-    """Let threads hand the interpreter over after a tenth of a millisecond instead of five.
+    """Let threads hand the interpreter over after half a millisecond instead of five.
 
     On a GPU a frame takes about a millisecond of all stages together: a stage whose library call returns must not wait
     for several frames until another stage lets it go on. The switch is the process's (``sys.setswitchinterval``): it is

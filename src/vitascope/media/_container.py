@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -21,7 +20,6 @@ from vitascope.media._completeness import (
     promised_end_seconds,
 )
 from vitascope.media._opened_video import Decoding, OpenedVideo
-from vitascope.media._packets_ahead import PacketsAhead
 from vitascope.media._source import DamageCounter, SourceFacts
 
 __all__ = ["ContainerSource"]
@@ -117,28 +115,25 @@ class ContainerSource:
         unseen = _UnseenPictures()
         failure: Exception | None = None
         packets = container.demux(stream)
-        with ExitStack() as stack:
-            if self._is_on_gpu:
-                packets = stack.enter_context(closing(PacketsAhead(packets)))
-            while True:
-                try:
-                    packet = next(packets)
-                except StopIteration:
-                    break
-                except (av.FFmpegError, OSError) as error:
-                    failure = error
-                    break
-                if packet.size:
-                    progress.packets += 1
-                    progress.keyframe_seen |= packet.is_keyframe
-                    if packet.is_corrupt and container.format.name != "mpegts":
-                        # Cut off by the end of the file. Its error would surface while frame threads flush, and PyAV
-                        # gives no second chance to fetch the good pictures behind it. A transport stream marks a packet
-                        # for any lost fragment; the rest of it is worth decoding.
-                        self._skip(progress, None)
-                        continue
-                    unseen.sent(packet)
-                yield from self._pictures_of(packet, progress, unseen)
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                break
+            except (av.FFmpegError, OSError) as error:
+                failure = error
+                break
+            if packet.size:
+                progress.packets += 1
+                progress.keyframe_seen |= packet.is_keyframe
+                if packet.is_corrupt and container.format.name != "mpegts":
+                    # Cut off by the end of the file. Its error would surface while frame threads flush, and PyAV
+                    # gives no second chance to fetch the good pictures behind it. A transport stream marks a packet
+                    # for any lost fragment; the rest of it is worth decoding.
+                    self._skip(progress, None)
+                    continue
+                unseen.sent(packet)
+            yield from self._pictures_of(packet, progress, unseen)
         if failure is not None:
             yield from self._pictures_of(None, progress, unseen)
         if self._is_on_gpu and self.facts.codec in ONE_PICTURE_A_PACKET:

@@ -37,7 +37,8 @@ def is_on_gpu(array: Any) -> bool:
 
 def wait_until_ready(frame: Frame) -> None:
     """Order the current CuPy stream behind ``frame.ready``; the host does not wait."""
-    if frame.ready is not None:
+    # Asking comes first: CuPy gives the interpreter away to order a stream, and to get it back takes longer.
+    if frame.ready is not None and not frame.ready.done:
         cupy = _cupy()
         cupy.cuda.get_current_stream().wait_event(frame.ready)
 
