@@ -55,6 +55,7 @@ def test_a_picture_of_another_size_or_type_lies_elsewhere(cupy):
 
 
 def test_other_streams_wait_for_the_one_that_allocated(cupy):
+    cupy.is_slow = True
     rows = BatchRows(3)
     with cupy.cuda.Stream() as first:
         rows.view(0, SHAPE, np.float32)

@@ -50,7 +50,7 @@ class BatchRows:
                 self._stream = current.ptr
         if self._array.shape[1:] != shape or self._array.dtype != dtype:
             return None
-        if self._stream != current.ptr:
+        if self._stream != current.ptr and not self._made.done:
             current.wait_event(self._made)
         return self._array[row : row + 1]
 
