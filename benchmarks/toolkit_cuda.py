@@ -14,7 +14,7 @@ network alone; its stream busy 90 % of the time.
 Predictions for one H200: launch-bound below 1080p, 3 us against six launches of 2 us; 8K RGB reads 100 MB once, 25 us,
 where PyTorch moves 100 MB to 400 MB of floats and reads them again.
 
-Usage: python benchmarks/toolkit_cuda.py [--only preprocess|pipeline] [OUT.json]
+Usage: python benchmarks/toolkit_cuda.py [--only preprocess|pipeline] [--batch N]... [OUT.json]
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import argparse
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ def paced(pipeline: AsyncPipeline, frames: list[Any], count: int) -> tuple[float
     return count / seconds, gpu_seconds / seconds, pipeline.get_stats()
 
 
-def pipeline_rows() -> Iterator[Row]:
+def pipeline_rows(batches: Sequence[int]) -> Iterator[Row]:
     """The network as the slowest stage, fed from the GPU and from the host."""
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
@@ -237,7 +238,7 @@ def pipeline_rows() -> Iterator[Row]:
         "720p RGB on the host": on_host,
     }
     processor = CUDAKernelProcessor(device="cuda")
-    for batch in (4, 8, 16):
+    for batch in batches:
         for name, frames in sources.items():
             options: dict[str, Any] = {
                 "target_size": (512, 512),
@@ -246,8 +247,8 @@ def pipeline_rows() -> Iterator[Row]:
                 "postprocess": "mask",
             }
             config = {
-                "batch_size": batch, "timeout_ms": 50, "queue_size": 4 * batch, "preprocess_streams": 4,
-                "postprocess_threads": 4, "decode_threads": 1,
+                "batch_size": batch, "timeout_ms": 50, "queue_size": 4 * batch, "preprocess_streams": 2,
+                "postprocess_threads": 1, "decode_threads": 1,
             }  # fmt: skip
             kept = through(AsyncPipeline(network, config, device="cuda", **options), frames, 2 * len(frames))
             with torch.inference_mode():
@@ -303,11 +304,15 @@ def main() -> None:
     """Check, time, print, and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("preprocess", "pipeline"))
+    parser.add_argument(
+        "--batch", type=int, action="append", help="of the pipeline; 4, 8 and 16 when omitted"
+    )
     parser.add_argument("out", nargs="?", type=Path)
     options = parser.parse_args()
     cupy.cuda.Stream.from_external(torch.cuda.current_stream()).use()
     rows = []
-    for part, make in (("preprocess", preprocess_rows), ("pipeline", pipeline_rows)):
+    parts = {"preprocess": preprocess_rows, "pipeline": partial(pipeline_rows, options.batch or (4, 8, 16))}
+    for part, make in parts.items():
         if options.only in (None, part):
             for row in make():
                 print(json.dumps(row), flush=True)
