@@ -5,11 +5,12 @@ shows), and does what ``examples/talk.motion`` says. Checked first: the GPU's pi
 
 - ``fps``: pictures drawn one after the other into four arrays, the processor running ahead; the animator's stage alone.
 - ``latency``: from the call until the picture is there.
+- ``downloaded``: from the call until a picture is in page-locked memory of the host, as ``vitascope animate`` takes it.
 - ``processor``: the same motions drawn by the processor, in the same run.
 
-Predictions on one H200: points, eyes and mouth take the processor 0.7 ms, eight launches and copies 0.1 ms; the
-kernels 0.1 ms at 1080 lines and 0.25 ms at 2160, where the portrait's copy (25 MB) and reading it count. So the
-processor binds: some 1,200 pictures a second at either size, and 1 ms from call to picture.
+The processor binds: points, eyes and mouth took it 0.6 ms on the first run (one H200), their description and the
+launches as long, at either size; the kernels hide behind the next picture's points. Prediction for ``downloaded``: the
+latency, and 0.2 ms at 1080 lines (6 MB), 0.6 ms at 2160 (25 MB).
 
 Usage: python benchmarks/animate_mesh_cuda.py [--frames 600] [--out ROWS.json]
 """
@@ -106,6 +107,15 @@ def row(mesh: CanonicalMesh, lines: int, motions: list[FaceMotion], frames: int)
             latencies.append(time.perf_counter() - began)
             points.append(moved - began)
             drawn.append(launched - moved)
+        with MeshAnimator(mesh, cuda_device=0) as down:
+            down.set_portrait(rgb, face=face)
+            for motion in many[:20]:
+                down.animate(motion)
+            downloaded = []
+            for motion in many:
+                began = time.perf_counter()
+                down.animate(motion)
+                downloaded.append(time.perf_counter() - began)
         on_host = []
         out = np.empty_like(rgb)
         for motion in many[:60]:
@@ -118,6 +128,7 @@ def row(mesh: CanonicalMesh, lines: int, motions: list[FaceMotion], frames: int)
         "latency_ms": percentiles(latencies),
         "points_ms": percentiles(points),
         "description_and_launches_ms": percentiles(drawn),
+        "downloaded_ms": percentiles(downloaded),
         "processor_ms": percentiles(on_host),
         **agreement,
         "frames": frames,

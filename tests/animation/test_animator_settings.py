@@ -23,8 +23,8 @@ from vitascope.animation.offline import tracking_options
 from vitascope.animation.opening import gains_of, liveportrait_folder, open_animator
 from vitascope.animation.portrait import Portrait
 from vitascope.config import load_settings
-from vitascope.device import Device, select_device
-from vitascope.errors import DeviceError, EngineError, InputError, ModelError, UsageError
+from vitascope.device import select_device
+from vitascope.errors import EngineError, InputError, ModelError, UsageError
 
 PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
@@ -200,37 +200,6 @@ def opened(portrait, mesh, face_model, tmp_path):
             )
 
     return opener
-
-
-@pytest.mark.choosing_devices
-def test_the_gpu_that_is_asked_for_draws_the_mesh(opened, monkeypatch):
-    asked, drawing = [], []
-
-    def select(kind, *, index):
-        asked.append((kind, index))
-        return Device("cuda", "a GPU", index)
-
-    class Recorded(MeshAnimator):
-        def __init__(self, mesh, *, cuda_device, **rest):
-            drawing.append(cuda_device)
-            super().__init__(mesh, **rest)
-
-    monkeypatch.setattr(opening, "select_device", select)
-    monkeypatch.setattr(opening, "MeshAnimator", Recorded)
-    settings = ("animation.animator=mesh", "animation.calibrate=false", "animation.gpu_id=1")
-    opened(*settings)
-    opened(*settings, "gpu.device=cpu")
-    opened(*settings, "gpu.device=cuda")
-    assert (asked, drawing) == ([("cuda", 1)], [None, None, 1])
-
-
-def test_a_gpu_that_is_asked_for_and_not_there_is_an_error(opened, monkeypatch):
-    def select(kind, *, index):
-        raise DeviceError("no GPU")
-
-    monkeypatch.setattr(opening, "select_device", select)
-    with pytest.raises(DeviceError, match="no GPU"):
-        opened("animation.animator=mesh", "gpu.device=cuda")
 
 
 def test_auto_is_the_mesh_without_weights(opened):

@@ -7,7 +7,7 @@ import pytest
 
 from vitascope.animation.expression import ExpressionBasis, eyes_of
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES
-from vitascope.animation.landmarks import CHIN, EYES, LEFT_BROW
+from vitascope.animation.landmarks import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, LEFT_BROW
 from vitascope.animation.mirror import Mirror
 
 
@@ -28,6 +28,15 @@ def test_jaw_open_parts_the_lips_and_leaves_the_brow(basis):
     assert field[CHIN, 1] < -2
     assert field[13, 1] - field[14, 1] > 2.5
     assert np.abs(field[[9, 151, 33, 263, 6, 1]]).max() < 0.15
+
+
+def test_lips_that_close_over_an_open_jaw_meet_along_their_whole_length(basis):
+    field = basis.field("jawOpen") + basis.field("mouthClose")
+    upper, lower = list(INNER_UPPER_LIP), list(INNER_LOWER_LIP)
+    assert np.abs(field[upper] - field[lower]).max() < 0.05
+    # The lips go along, as far as one another, and the chin farther.
+    assert np.ptp(field[upper, 1]) < 0.1
+    assert field[CHIN, 1] < field[upper, 1].min() - 1
 
 
 def test_a_smile_pulls_its_own_corner(basis):

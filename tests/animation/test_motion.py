@@ -53,6 +53,20 @@ def test_a_driver_that_starts_with_an_open_mouth_is_no_trouble(mesh, jaw):
     assert later.vertices[14, 1] < -2
 
 
+def test_a_film_begins_with_what_its_first_picture_shows(mesh, jaw):
+    following = estimator(mesh)
+    following.set_neutral(made_face(mesh))
+    first = following.update(made_face(mesh, displacement=jaw, is_new=True), pts_seconds=0.0)
+    assert first.presence == 1
+    assert first.vertices[14, 1] < -2
+    # Who comes in later does so smoothly.
+    late = estimator(mesh)
+    late.set_neutral(made_face(mesh))
+    late.update(None, pts_seconds=0.0)
+    motion = late.update(made_face(mesh, displacement=jaw, is_new=True), pts_seconds=0.1)
+    assert motion.presence < 0.1
+
+
 def test_auto_takes_the_calmest_face(mesh, jaw):
     following = estimator(mesh, neutral="auto")
     for index, yaw in enumerate((30, 25, 2, 20)):

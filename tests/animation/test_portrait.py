@@ -111,6 +111,29 @@ def test_of_several_faces_one_moves(tmp_path, astronaut, face_model):
         load_portrait(path, model=face_model, face=5)
 
 
+def test_a_smaller_face_beside_is_looked_for_in_finer_views(tmp_path, astronaut, face_model, monkeypatch):
+    from vitascope.animation import portrait
+
+    group = np.full((512, 1536, 3), 190, np.uint8)
+    group[:, :512], group[:320, 1100:1420] = astronaut, cv2.resize(astronaut, (320, 320))
+    path = save(tmp_path / "group.png", group)
+    both = load_portrait(path, model=face_model)
+    assert "2 faces" in both.notes[0]
+    assert both.face.box[0] < 300
+    assert load_portrait(path, model=face_model, face=1).face.box[0] > 1000
+    monkeypatch.setattr(portrait, "_OTHERS_VIEW", np.inf)
+    assert load_portrait(path, model=face_model).notes == ()
+
+
+def test_a_picture_of_too_many_pixels_says_so(tmp_path, astronaut, face_model, monkeypatch):
+    from vitascope.animation import portrait
+
+    monkeypatch.setattr(portrait, "_MAX_PIXELS", 1 << 17)
+    path = save(tmp_path / "large.png", astronaut)
+    with pytest.raises(InputError, match="512x512 are too many pixels"):
+        load_portrait(path, model=face_model)
+
+
 def test_no_face_says_so(tmp_path, face_model):
     path = save(tmp_path / "none.png", np.full((300, 400, 3), 120, np.uint8))
     with pytest.raises(InputError, match="no face in the portrait"):

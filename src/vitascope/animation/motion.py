@@ -89,6 +89,7 @@ class MotionEstimator:
         self._current: TrackedFace | None = None
         self._current_rgb: RgbPicture | None = None
         self._shown = FaceMotion(presence=0.0)  # nobody was seen yet
+        self._has_begun = False
         self._fade_from: FaceMotion | None = None
         self._fade_start = 0.0
         self._lost_since: float | None = None
@@ -195,10 +196,12 @@ class MotionEstimator:
         motion = replace(motion, neutral_face=self._neutral_face, neutral_rgb=self._neutral_rgb)
         motion = self._smoothed(motion, pts_seconds)
         self._shown = self._faded(motion, pts_seconds)
+        self._has_begun = True
         return self._shown
 
     def _lost(self, pts_seconds: float) -> FaceMotion:
         self._current = self._current_rgb = None
+        self._has_begun = True
         if self._lost_since is None:
             self._lost_since = pts_seconds
             self._fade_from = self._shown
@@ -209,6 +212,8 @@ class MotionEstimator:
         return self._shown
 
     def _begin_fade(self, pts_seconds: float) -> None:
+        if not self._has_begun:  # a film may begin in the middle of a word
+            return
         self._fade_from, self._fade_start = self._shown, pts_seconds
 
     def _faded(self, motion: FaceMotion, pts_seconds: float) -> FaceMotion:

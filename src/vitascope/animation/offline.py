@@ -177,6 +177,7 @@ def animate_file(
         profile=loaded.profile,
         wall_seconds=perf_counter() - began,
         pipeline=measured,
+        device=opened.device_label,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +16,26 @@ from vitascope.animation.mesh.calibration import steady_reader
 from vitascope.animation.mesh.deform import Gains
 from vitascope.animation.portrait import Portrait
 from vitascope.config import LoadedSettings, Settings
-from vitascope.device import select_device
-from vitascope.errors import EngineError, MissingDependencyError, UsageError
+from vitascope.device import Device, select_device
+from vitascope.errors import (
+    DeviceError,
+    EngineError,
+    KernelCompileError,
+    MemoryLimitError,
+    MissingDependencyError,
+    UsageError,
+    one_line,
+)
 from vitascope.models.liveportrait.folder import default_folder, require_folder
 
 if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
 __all__ = ["OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
+
+
+_MOST_DIFFERENCE = 1.0
+"""Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,8 @@ class OpenedAnimator:
     set_gains: SetGains
     animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
     """Pictures of consecutive motions, of ``batch_size`` in one call of the networks."""
+    device_label: str
+    """What draws, for reports."""
     batch_size: int = 1
     notes: tuple[str, ...] = ()
 
@@ -90,7 +104,8 @@ def open_animator(
 ) -> OpenedAnimator:
     """Open the animator of ``animation.animator`` and give it its portrait.
 
-    ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh.
+    ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh. That is drawn on the
+    GPU of ``animation.gpu_id``, where ``gpu.device`` allows it and its picture is the processor's.
 
     Args:
         portrait: From ``load_portrait``.
@@ -106,32 +121,57 @@ def open_animator(
         InputError: The portrait's face is too small.
         ModelError: LivePortrait was asked for, and its weights are missing or damaged.
         MissingDependencyError: LivePortrait was asked for without PyTorch.
-        DeviceError: There is no such GPU.
+        DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the processor draws the mesh
+            then.
     """
     settings = loaded.settings
     wanted = settings.animation.animator
     if wanted == "liveportrait" or (wanted == "auto" and _can_take_liveportrait(settings, home)):
         return _open_liveportrait(portrait, loaded, home, stack, live=live)
-    animator = stack.enter_context(
-        MeshAnimator(mesh, gains=gains_of(settings), cuda_device=_drawing_device(settings))
-    )
-    animator.set_portrait(portrait.rgb, face=portrait.face)
+    return _open_mesh(portrait, mesh, model, loaded, stack)
+
+
+def _open_mesh(
+    portrait: Portrait, mesh: CanonicalMesh, model: Path, loaded: LoadedSettings, stack: ExitStack
+) -> OpenedAnimator:
+    settings = loaded.settings
+    gains = gains_of(settings)
+    wanted = settings.gpu.device
+    device = select_device(wanted, index=settings.animation.gpu_id)
+    notes = [] if device.note is None else [device.note]
+    animator = MeshAnimator(mesh, gains=gains, cuda_device=device.index if device.kind == "cuda" else None)
+    try:
+        animator.set_portrait(portrait.rgb, face=portrait.face)
+        _require_the_processors_picture(animator, device)
+    except (DeviceError, EngineError, KernelCompileError, MemoryLimitError) as error:
+        if wanted != "auto":
+            raise
+        with suppress(DeviceError, EngineError):  # what failed may fail again
+            animator.close()
+        notes.append(f"the processor draws, because the GPU cannot: {one_line(error)}")
+        device = select_device("cpu")
+        animator = MeshAnimator(mesh, gains=gains)
+        animator.set_portrait(portrait.rgb, face=portrait.face)
+    stack.enter_context(animator)
     if settings.animation.calibrate:
         with steady_reader(model) as read:
             animator.calibrate(read)
     return OpenedAnimator(
         animator,
-        SetGains(animator, gains_of(settings)),
+        SetGains(animator, gains),
         lambda motions: [animator.animate(motion) for motion in motions],
-        notes=_ignored_by_mesh(loaded),
+        device.label,
+        notes=(*notes, *_ignored_by_mesh(loaded)),
     )
 
 
-def _drawing_device(settings: Settings) -> int | None:
-    """The GPU that draws the mesh, where one was asked for by name; None for the processor, which keeps up alone."""
-    if settings.gpu.device != "cuda":
-        return None
-    return select_device("cuda", index=settings.animation.gpu_id).index
+def _require_the_processors_picture(animator: MeshAnimator, device: Device) -> None:
+    difference = animator.difference_to_processor()
+    if difference > _MOST_DIFFERENCE:
+        raise DeviceError(
+            f"what {device.label} draws differs from the processor's picture by {difference:.1f} of 255 codes in the "
+            f"mean, at most {_MOST_DIFFERENCE:g} are allowed; update its driver, or set gpu.device=cpu"
+        )
 
 
 def _can_take_liveportrait(settings: Settings, home: Path) -> bool:
@@ -190,7 +230,7 @@ def _open_liveportrait(
         if loaded.origin(f"animation.{key}").explicit:
             notes.append(f"animation.{key} has no effect on LivePortrait, which moves the face as a whole")
     return OpenedAnimator(
-        animator, SetGains(animator, gains), animator.animate_batch, batch_size, tuple(notes)
+        animator, SetGains(animator, gains), animator.animate_batch, device.label, batch_size, tuple(notes)
     )
 
 

@@ -23,6 +23,8 @@ _PROFILE_DEGREES = 50.0
 _MOST_FACES = 16
 _WEAKEST = 0.05
 """Confidence with which the detector's best guess is asked for, to be shown and not used."""
+_OTHERS_VIEW = 2.5
+"""Beside a face that was found, others are looked for in squares of at least so many of its sizes."""
 _MAX_PIXELS = 1 << 28
 _SMALL_PIXELS = 96
 """Sides below which a face, even one that fills the picture, is too small or nearly so."""
@@ -91,9 +93,15 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         raw = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if bgr is not None else None
     except cv2.error as error:
         raise InputError(f"{path}: cannot be decoded ({' '.join(str(error).split())[:120]})") from error
-    if bgr is None or bgr.shape[0] * bgr.shape[1] > _MAX_PIXELS:
+    if bgr is None:
         raise InputError(
-            f"{path}: not a picture that can be read (JPEG, PNG, WebP, TIFF, BMP …); a video is given with --driver"
+            f"{path}: not a picture that can be read, or a damaged one (JPEG, PNG, WebP, TIFF, BMP …); a video "
+            "is given with --driver"
+        )
+    if bgr.shape[0] * bgr.shape[1] > _MAX_PIXELS:
+        raise InputError(
+            f"{path}: {bgr.shape[1]}x{bgr.shape[0]} are too many pixels, at most {_MAX_PIXELS // 2**20} million are "
+            "read; shrink it"
         )
     notes = []
     if raw is not None and raw.ndim == 3 and raw.shape[2] == 4 and raw.shape[:2] == bgr.shape[:2]:
@@ -128,17 +136,22 @@ def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFac
     The detector sees 128x128 pixels and faces that fill a tenth to most of its view: a small face is found in a part
     of the picture, and one that fills it with a border around.
     """
+    found: list[TrackedFace] = []
     with FaceTracker(model, mode="image", max_faces=_MOST_FACES, min_confidence=confidence) as tracker:
         height, width = rgb.shape[:2]
         for cut in _cuts(width, height):
+            # A portrait's face fills a third of it; beside a smaller one there may be others, too small to see.
+            if found and cut[0][2] < _OTHERS_VIEW * found[0].size_pixels:
+                break
             faces = [
                 face
                 for left, top, side in cut
                 for face in _find_in(tracker, rgb, left=left, top=top, side=side)
             ]
-            if faces:
-                return sorted(_distinct(faces), key=lambda face: -face.size_pixels)
-    return []
+            # Of a face seen in both, the larger view is right: a finer one may cut it off.
+            found = _distinct([*found, *sorted(faces, key=lambda face: -face.size_pixels)])
+            found.sort(key=lambda face: -face.size_pixels)
+    return found
 
 
 def _cuts(width: int, height: int) -> list[list[tuple[int, int, int]]]:
@@ -195,9 +208,9 @@ def _moved(landmarks: FloatArray, scale: float, shift: npt.NDArray[np.float32]) 
 
 
 def _distinct(faces: list[TrackedFace]) -> list[TrackedFace]:
-    """Each person once, though overlapping cuts showed them several times."""
+    """Each person once, as seen first, though overlapping cuts showed them several times."""
     kept: list[TrackedFace] = []
-    for face in sorted(faces, key=lambda face: -face.size_pixels):
+    for face in faces:
         centre = face.landmarks[:, :2].mean(axis=0)
         if all(
             np.linalg.norm(centre - other.landmarks[:, :2].mean(axis=0)) > 0.5 * other.size_pixels

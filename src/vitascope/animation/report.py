@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.observe.report_values import plain_value, size_in_words
 
 __all__ = ["AnimateReport", "WrittenFile", "summarise"]
 
@@ -38,6 +39,8 @@ class AnimateReport:
     profile: str
     wall_seconds: float
     pipeline: PipelineReport
+    device: str | None = None
+    """What drew the pictures, for example ``CPU (2 cores)``."""
 
     @property
     def frames_per_second(self) -> float:
@@ -46,7 +49,7 @@ class AnimateReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: paths as text, times in seconds."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = plain_value(asdict(self))
         plain["frames_per_second"] = self.frames_per_second
         return plain
 
@@ -55,7 +58,7 @@ def summarise(report: AnimateReport) -> list[str]:
     """What a person wants to know after a job, a line each; the files first."""
     lines = []
     for file in report.files:
-        lines.append(f"{file.path}  {file.codec}, {_size(file.size_bytes)}")
+        lines.append(f"{file.path}  {file.codec}, {size_in_words(file.size_bytes)}")
         lines += [f"  note: {note}" for note in file.notes]
     width, height = report.size
     pace = f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps"
@@ -65,24 +68,11 @@ def summarise(report: AnimateReport) -> list[str]:
         if stage.latency.count
     )
     lines.append(f"{pace}; {stages}")
-    lines.append(f"{report.animator} at {width}x{height}; profile {report.profile}")
+    device = "" if report.device is None else f" on {report.device}"
+    lines.append(f"{report.animator} at {width}x{height}{device}; profile {report.profile}")
     if report.lost_count:
         lines.append(
             f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
         )
     lines += [f"note: {note}" for note in report.notes]
     return lines
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

@@ -68,8 +68,9 @@ class _Array(np.ndarray):
     def data(self) -> Any:
         return SimpleNamespace(ptr=self.ctypes.data)
 
-    def set(self, values: np.ndarray) -> None:
-        self[...] = values
+
+def _copy(to: int, origin: int, nbytes: int, kind: str, stream: int) -> None:
+    ctypes.memmove(to, origin, nbytes)
 
 
 def compile_for_host(folder: Path, *, points: int) -> Path:
@@ -96,13 +97,24 @@ def install_stand_in(monkeypatch: Any, library: Path) -> list[str]:
     event = SimpleNamespace(
         record=lambda stream=None: diary.append("record"), synchronize=lambda: diary.append("host waits")
     )
-    stream = SimpleNamespace(wait_event=lambda event: diary.append("wait"))
+    stream = SimpleNamespace(ptr=0, wait_event=lambda event: diary.append("wait"))
     nvtx = SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.asarray = lambda array: np.array(array, order="C").view(_Array)
     cupy.empty = lambda shape, dtype: np.empty(shape, dtype).view(_Array)
     cupy.cuda = SimpleNamespace(
-        Device=nullcontext, Event=lambda **_: event, get_current_stream=lambda: stream, nvtx=nvtx
+        Device=nullcontext,
+        Event=lambda **_: event,
+        get_current_stream=lambda: stream,
+        nvtx=nvtx,
+        runtime=SimpleNamespace(
+            CUDARuntimeError=type("CUDARuntimeError", (RuntimeError,), {}),
+            memcpyAsync=_copy,
+            memcpyHostToDevice="up",
+            memcpyDeviceToDevice="beside",
+            memsetAsync=lambda to, value, nbytes, stream: ctypes.memset(to, value, nbytes),
+        ),
+        driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (RuntimeError,), {})),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
 

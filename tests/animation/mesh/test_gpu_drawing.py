@@ -16,7 +16,8 @@ from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotat
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.gpu_frame import SCENE, frame_type, inverse
-from vitascope.errors import MissingDependencyError
+from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError
+from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 POINTS = 828
@@ -138,18 +139,24 @@ def test_pictures_on_several_streams_do_not_mix(mesh):
             assert np.array_equal(picture.get(), alone[number % 6])
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """The kernels, for the processor."""
+    return compile_for_host(tmp_path_factory.mktemp("kernels"), points=POINTS)
+
+
 @needs_compiler
 @pytest.mark.parametrize("face", ["astronaut", "made up"])
 def test_the_kernels_arithmetic_is_the_processors(
-    mesh, astronaut, astronaut_face, tmp_path, monkeypatch, face
+    mesh, astronaut, astronaut_face, library, monkeypatch, face
 ):
     rgb, tracked = astronaut, astronaut_face
     if face == "made up":
         rgb, tracked = soft_picture((421, 377)), made_up_face(mesh, (421, 377))
     with MeshAnimator(mesh) as host, MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as device:
         host.set_portrait(rgb, face=tracked)
-        points = len(host._portrait.rig.sources)
-        diary = install_stand_in(monkeypatch, compile_for_host(tmp_path, points=points))
+        assert len(host._portrait.rig.sources) == POINTS
+        diary = install_stand_in(monkeypatch, library)
         device.set_portrait(rgb, face=tracked)
         changed = 0
         diary.clear()
@@ -163,6 +170,82 @@ def test_the_kernels_arithmetic_is_the_processors(
     drawn = ["wait", "cover", "resolve", "resolve", "resolve", "paint", "record"]
     assert [word for word in diary if word != "host waits"] == drawn * len(motions())
     assert diary[-1] == "host waits"
+
+
+@pytest.fixture
+def stand_in(library, monkeypatch):
+    """A GPU, and pools of ordinary memory; gives CuPy's stand-in and the pools."""
+    install_stand_in(monkeypatch, library)
+    pools = []
+
+    def pool(**_):
+        pools.append(PinnedMemoryPool(device="cpu"))
+        return pools[-1]
+
+    monkeypatch.setattr(gpu_drawing, "PinnedMemoryPool", pool)
+    return sys.modules["cupy"], pools
+
+
+@needs_compiler
+def test_pictures_come_down_once_and_are_the_callers_own(mesh, astronaut, astronaut_face, stand_in):
+    _, pools = stand_in
+    with MeshAnimator(mesh, cuda_device=0) as animator:
+        animator.set_portrait(astronaut, face=astronaut_face)
+        pictures = [animator.animate(motions()[1]) for _ in range(2)]
+        (pool,) = pools
+        assert all(pool.is_lent(picture) for picture in pictures)
+        assert not np.shares_memory(*pictures)
+        assert np.array_equal(*pictures)
+        assert 0 < animator.difference_to_processor() < 0.2
+    assert np.array_equal(*pictures)  # who holds a picture may keep it longer than the animator
+    del pictures
+    assert pool.stats().leased_bytes == pool.stats().idle_bytes == 0
+
+
+def test_the_processor_does_not_differ_from_itself(mesh, astronaut, astronaut_face):
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(astronaut, face=astronaut_face)
+        assert animator.difference_to_processor() == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("kind", "says", "becomes", "message"),
+    [
+        ("OutOfMemoryError", "Out of memory allocating 9 bytes", DeviceMemoryError, "too little memory left"),
+        (
+            "CUDARuntimeError",
+            "cudaErrorMemoryAllocation: out of memory",
+            DeviceMemoryError,
+            "set gpu.device=cpu",
+        ),
+        (
+            "CUDARuntimeError",
+            "cudaErrorIllegalAddress",
+            DeviceError,
+            "GPU 0 cannot draw: cudaErrorIllegalAddress",
+        ),
+    ],
+)
+def test_failures_of_the_gpu_are_said_in_a_line(
+    mesh, astronaut, astronaut_face, stand_in, kind, says, becomes, message
+):
+    cupy, _ = stand_in
+    error = (
+        cupy.cuda.runtime.CUDARuntimeError if kind == "CUDARuntimeError" else type(kind, (MemoryError,), {})
+    )
+
+    def fail(*_, **__):
+        raise error(says)
+
+    with MeshAnimator(mesh, cuda_device=0) as animator:
+        animator.set_portrait(astronaut, face=astronaut_face)
+        copy, cupy.cuda.runtime.memcpyAsync = cupy.cuda.runtime.memcpyAsync, fail
+        with pytest.raises(becomes, match=message):
+            animator.animate(FaceMotion())
+        cupy.cuda.runtime.memcpyAsync, cupy.empty = copy, fail
+        with pytest.raises(becomes, match=message):
+            animator.set_portrait(astronaut, face=astronaut_face)
 
 
 def test_without_cupy_the_extra_is_named(mesh, astronaut, astronaut_face, monkeypatch):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
+from vitascope.animation.landmarks import CHIN, INNER_LOWER_LIP, INNER_UPPER_LIP
 from vitascope.animation.mesh.calibration import steady_reader
 from vitascope.animation.mesh.response import measure_response
 from vitascope.animation.tracking import FaceTracker
@@ -35,35 +36,58 @@ def reader(mesh, basis, *, of_jaw, in_smile):
     return read
 
 
+def adjusted(basis, response, shown, **named):
+    """What is drawn when a driver does ``shown``, and the network names it so."""
+    weights = np.zeros(52, np.float32)
+    for name, value in named.items():
+        weights[BLENDSHAPE_INDEX[name]] = value
+    drawn, _ = response.adjust(shown, np.zeros(2, np.float32), FaceMotion(blendshapes=weights))
+    return drawn
+
+
 def jaw_of(basis, response, *, jaw, smile):
     """The strength of the jaw in what is drawn when a driver opens it."""
-    weights = np.zeros(52, np.float32)
-    weights[BLENDSHAPE_INDEX["jawOpen"]] = jaw
-    weights[[BLENDSHAPE_INDEX["mouthSmileLeft"], BLENDSHAPE_INDEX["mouthSmileRight"]]] = smile
-    shown, _ = response.adjust(
-        basis.displacement(weights), np.zeros(2, np.float32), FaceMotion(blendshapes=weights)
-    )
-    names = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
+    names = {"jawOpen": jaw, "mouthSmileLeft": smile, "mouthSmileRight": smile}
+    shown = sum(basis.field(name) * np.float32(strength) for name, strength in names.items())
+    drawn = adjusted(basis, response, shown, **names)
     solve = np.linalg.pinv(np.stack([basis.field(name).ravel() for name in names]).T)
-    return float((solve @ shown.ravel())[0])
+    return float((solve @ drawn.ravel())[0])
 
 
 def test_a_jaw_is_opened_by_what_a_portrait_hides_of_it(mesh, basis):
     response = measure_response(basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.8))
     assert jaw_of(basis, response, jaw=0.4, smile=0.0) == pytest.approx(0.5, abs=0.01)
-    assert jaw_of(basis, response, jaw=0.4, smile=1.0) == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_smile_that_hides_the_jaw_opens_it_more(mesh, basis):
     response = measure_response(basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.5))
     assert jaw_of(basis, response, jaw=0.4, smile=0.0) == pytest.approx(0.5, abs=0.01)
-    assert jaw_of(basis, response, jaw=0.4, smile=0.5) == pytest.approx(0.65, abs=0.02)
-    assert jaw_of(basis, response, jaw=0.4, smile=1.0) == pytest.approx(0.8, abs=0.02)
+    # Not by all of what would read as the driver: 0.8 in a full smile, 0.65 in half a smile.
+    assert jaw_of(basis, response, jaw=0.4, smile=1.0) == pytest.approx(0.4 + 0.85 * 0.4, abs=0.02)
+    assert jaw_of(basis, response, jaw=0.4, smile=0.5) == pytest.approx(0.4 + 0.925 * 0.25, abs=0.02)
 
 
 def test_a_jaw_is_opened_by_no_more_than_a_face_allows(mesh, basis):
     response = measure_response(basis, reader(mesh, basis, of_jaw=0.3, in_smile=0.3))
     assert jaw_of(basis, response, jaw=0.6, smile=0.0) == pytest.approx(0.6 + 0.55, abs=0.02)
+
+
+def test_lips_that_bare_the_teeth_are_no_jaw_that_opens(mesh, basis):
+    response = measure_response(basis, reader(mesh, basis, of_jaw=1.0, in_smile=1.0))
+    bared = sum(
+        basis.field(f"mouth{part}{side}") for part in ("UpperUp", "LowerDown") for side in ("Left", "Right")
+    )
+    drawn = adjusted(basis, response, bared, jawOpen=0.3)
+    chin = list(CHIN_POINTS)
+    assert (drawn - bared)[chin] == pytest.approx(0.3 * basis.field("jawOpen")[chin], abs=0.05)
+
+
+def test_a_jaw_that_drops_behind_closed_lips_leaves_them_closed(mesh, basis):
+    response = measure_response(basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
+    sealed = 0.4 * (basis.field("jawOpen") + basis.field("mouthClose"))
+    drawn = adjusted(basis, response, sealed, jawOpen=0.4, mouthClose=0.4)
+    assert (drawn - sealed)[CHIN, 1] < -0.5
+    assert np.abs(drawn[list(INNER_UPPER_LIP), 1] - drawn[list(INNER_LOWER_LIP), 1]).max() < 0.05
 
 
 def test_the_steady_reader_is_the_mean_of_finding_and_following(face_model, astronaut):

@@ -22,7 +22,7 @@ _FREQUENT_DROPS = 0.05
 _CLOSE = 0.9
 _OFTEN_LOST = 0.5
 _ON_PROCESSOR = ("mesh",)
-"""Animators to which a GPU that rests means nothing."""
+"""Animators to which a GPU that rests means nothing: it draws within a millisecond, if it draws at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,8 @@ class LiveReport:
     utilisation: Utilisation | None
     max_latency_ms: float | None = None
     """What 95 % of the pictures should stay below, from capture until they are handed to the sinks."""
+    device: str | None = None
+    """What drew the pictures, for example ``CPU (2 cores)``."""
 
     @property
     def frames_per_second(self) -> float:
@@ -140,9 +142,10 @@ def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
 def summarise_live(report: LiveReport) -> list[str]:
     """The report for a person, a line each."""
     latency = report.latency
+    device = "" if report.device is None else f" on {report.device}"
     lines = [
         f"{report.shown} pictures in {report.seconds:.1f} s: {report.frames_per_second:.1f} fps; "
-        f"{report.animator} at {report.size[0]}x{report.size[1]}",
+        f"{report.animator} at {report.size[0]}x{report.size[1]}{device}",
         f"latency {latency.p50_seconds * 1e3:.1f} ms p50, {latency.p95_seconds * 1e3:.1f} p95, "
         f"{latency.p99_seconds * 1e3:.1f} p99; {report.dropped} dropped, {report.repeated} shown again, "
         f"{report.lost} without a face",

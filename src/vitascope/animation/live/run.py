@@ -193,6 +193,7 @@ def animate_live(
             on_report=on_report,
             on_message=on_message,
             sampler=stack.enter_context(UtilisationSampler(device_id=wanted.gpu_id)),
+            device=opened.device_label,
             with_spans=profile.stages,
         )
         try:

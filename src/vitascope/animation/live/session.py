@@ -120,6 +120,7 @@ class LiveSession:
         on_report: Told a report when one was asked for.
         on_message: Told, in one line, what should be known at once.
         sampler: Measures processor and GPU; started.
+        device: What draws, for the report.
         with_spans: Lays a profiler's spans around the work of the stages.
     """
 
@@ -141,6 +142,7 @@ class LiveSession:
         on_report: Callable[[LiveReport], object] | None = None,
         on_message: Callable[[str], object] | None = None,
         sampler: UtilisationSampler | None = None,
+        device: str | None = None,
         with_spans: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> None:
         self.controls = controls
@@ -159,6 +161,7 @@ class LiveSession:
         self._on_report = on_report
         self._on_message = on_message
         self._sampler = sampler
+        self._device = device
         self._strength = controls.state.strength
         self._figures = LiveFigures(lambda: source.captured_count, warm_up_pictures=options.warm_up_pictures)
         wanted = options.skip_similarity
@@ -220,6 +223,7 @@ class LiveSession:
             sinks=tuple(outlet.report() for outlet in self._outlets),
             pipeline=self._pipeline.snapshot(),
             utilisation=self._utilisation(),
+            device=self._device,
         )
 
     def _utilisation(self) -> Utilisation | None:

@@ -12,7 +12,14 @@ import numpy as np
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis, eyes_of
-from vitascope.animation.face import BLENDSHAPES, FaceMotion, FloatArray, RgbPicture, TrackedFace
+from vitascope.animation.face import (
+    BLENDSHAPES,
+    FaceMotion,
+    FloatArray,
+    RgbPicture,
+    TrackedFace,
+    rotation_from_degrees,
+)
 from vitascope.animation.mesh.deform import Bent, Gains, bend
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.layers import read_at, to_host
@@ -108,7 +115,15 @@ class MeshAnimator:
         self._portrait = None
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
-        """Take a portrait; see ``Animator``."""
+        """Take a portrait; see ``Animator``.
+
+        Raises:
+            InputError: The face is too small.
+            MissingDependencyError: A GPU was named, and CuPy is not installed.
+            KernelCompileError: The kernels could not be built for that GPU.
+            DeviceMemoryError: It has too little memory left.
+            DeviceError: It failed in some other way.
+        """
         rgb = np.ascontiguousarray(rgb).copy()
         height, width = rgb.shape[:2]
         rig = build_rig(self._mesh, face, size=(height, width))
@@ -154,15 +169,16 @@ class MeshAnimator:
             UsageError: No portrait was set.
         """
         portrait = self._loaded()
-        displacement = motion.vertices
-        if displacement is None:
-            displacement = self._basis.displacement(motion.blendshapes - motion.neutral_blendshapes)
+        change = motion.blendshapes - motion.neutral_blendshapes
+        # A portrait that smiles already has less of a smile before it.
+        weights = -_TAKEN_SHARE * np.maximum(change, 0) * portrait.rig.face.blendshapes
+        weights[_KEEPS_ITS_RANGE] = 0
+        if motion.vertices is None:
+            displacement = self._basis.displacement(weights + change)
             closure, gaze = eyes_of(motion.blendshapes, motion.neutral_blendshapes)
             motion = replace(motion, eye_closure=closure, gaze=gaze)
-        # A portrait that smiles already has less of a smile before it.
-        taken = np.maximum(motion.blendshapes - motion.neutral_blendshapes, 0) * portrait.rig.face.blendshapes
-        taken[_KEEPS_ITS_RANGE] = 0
-        displacement = displacement - self._basis.displacement((_TAKEN_SHARE * taken).astype(np.float32))
+        else:
+            displacement = motion.vertices + self._basis.displacement(weights)
         if portrait.response is not None:
             displacement, closure = portrait.response.adjust(displacement, motion.eye_closure, motion)
             motion = replace(motion, eye_closure=closure)
@@ -179,6 +195,34 @@ class MeshAnimator:
         if portrait.on_gpu is not None:
             drawn: RgbPicture = portrait.on_gpu.draw(bent, out=out)
             return drawn
+        return self._drawn_by_processor(portrait, bent, out)
+
+    def difference_to_processor(self) -> float:
+        """How far the GPU's picture of a turned head that blinks and shouts is from the processor's.
+
+        Returns:
+            Mean over what can move, in codes of 255; 0 where the processor draws.
+
+        Raises:
+            UsageError: No portrait was set.
+        """
+        portrait = self._loaded()
+        if portrait.on_gpu is None:
+            return 0.0
+        displacement = self._basis.field("jawOpen") * np.float32(0.6)
+        motion = FaceMotion(
+            rotation=rotation_from_degrees(10, -5, 5), eye_closure=np.full(2, 0.5, np.float32)
+        )
+        bent = bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=Gains())
+        left, top, right, bottom = portrait.rig.box
+        drawn, expected = (
+            to_host(picture[top:bottom, left:right]).astype(np.int16)
+            for picture in (portrait.on_gpu.draw(bent), self._drawn_by_processor(portrait, bent, None))
+        )
+        return float(np.abs(drawn - expected).mean())
+
+    def _drawn_by_processor(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
+        rgb = portrait.rgb
         coarse = self._coarse_map(portrait, bent)
         if out is None:
             out = rgb.copy()

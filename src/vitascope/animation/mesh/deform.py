@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -132,8 +133,9 @@ def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatAr
     return np.asarray(sources, np.float32)
 
 
+@lru_cache(maxsize=4)
 def _vertex_gains(mesh: CanonicalMesh, gains: Gains) -> FloatArray:
-    """How much of its displacement each vertex takes: float32 [468, 1]."""
+    """How much of its displacement each vertex takes: float32 [468, 1]; not to be changed."""
     x, y = np.abs(mesh.vertices[:, 0]), mesh.vertices[:, 1]
     # Trackers slide the forehead's and temples' border along with brows and head: it belongs to the skull.
     calm = np.clip((x - 5.2) / 2.2, 0, 1) * np.clip((y + 4.0) / 3.0, 0, 1)
@@ -154,9 +156,7 @@ def _bend_lids(vertices: FloatArray, rest: FloatArray, closure: npt.NDArray[np.f
             line = rest[[eye.outer_corner, *lower, eye.inner_corner]] + _MEETING * np.concatenate(
                 (np.zeros((1, 3)), gap, np.zeros((1, 3)))
             )
-            smooth = line.copy()
-            for _ in range(3):
-                smooth[1:-1] = 0.25 * smooth[:-2] + 0.5 * smooth[1:-1] + 0.25 * smooth[2:]
+            smooth = _smoothing(len(line)) @ line
             smooth[:, 1] += _CLOSED_RISE * np.linalg.norm(gap[2:-2], axis=1).mean()
             meeting = smooth[1:-1].astype(np.float32)
             turned = (smooth[[0, -1]] - rest[[eye.outer_corner, eye.inner_corner]]) * closed
@@ -177,6 +177,15 @@ def _bend_lids(vertices: FloatArray, rest: FloatArray, closure: npt.NDArray[np.f
         vertices[lids] += _LID_FOLLOWS * down + (rest[lids] + corners - vertices[lids]) * 0.7
         vertices[creases] += _CREASE_FOLLOWS * down
         vertices[below] += _LOWER_LID_FOLLOWS * raised
+
+
+@lru_cache(maxsize=2)
+def _smoothing(count: int) -> npt.NDArray[np.float64]:
+    """Smooths a line of so many points, whose ends stay: [count, count]."""
+    once = np.eye(count)
+    for point in range(1, count - 1):
+        once[point, point - 1 : point + 2] = 0.25, 0.5, 0.25
+    return np.linalg.matrix_power(once, 3)
 
 
 def _part_lips(vertices: FloatArray) -> None:

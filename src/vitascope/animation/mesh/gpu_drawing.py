@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from vitascope.animation.mesh.gpu_frame import MAPS, SCENE, fill_frame, frame_ty
 from vitascope.animation.mesh.maps import PortraitMaps
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.rig import PortraitRig
-from vitascope.errors import MissingDependencyError
+from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, VitascopeError
+from vitascope.gpu.batching.out_of_memory import is_out_of_memory
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
@@ -32,6 +34,8 @@ __all__ = ["GpuDrawing"]
 _SOURCE = str(Path(__file__).with_name("mesh.cu"))
 _THREADS = 256
 _BLOCK = (32, 8)
+_LEVELS = ((0, 1), (1, 2), (2, MAPS))
+"""First map and end of those that are refined from the same one."""
 # As in mesh.cu.
 _OFFSETS = 32
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
@@ -55,6 +59,8 @@ class GpuDrawing:
     Raises:
         MissingDependencyError: CuPy is not installed.
         KernelCompileError: The CUDA source could not be built for this GPU.
+        DeviceMemoryError: The GPU has too little memory left.
+        DeviceError: CUDA failed in some other way.
     """
 
     def __init__(
@@ -80,7 +86,8 @@ class GpuDrawing:
         self._maps, self._eyes, self._mouth = maps, eyes, mouth
         self._box = rig.box
         self._frame = np.zeros(1, frame_type(len(rig.sources)))
-        with cupy.cuda.Device(device):
+        self._frame_address = self._frame.ctypes.data
+        with _OurErrors(cupy, device), cupy.cuda.Device(device):
             self._rgb = cupy.asarray(rgb)
             self._frame_on_gpu = cupy.empty(self._frame.nbytes, np.uint8)
             self._keys = self._samples = cupy.empty(0, np.uint64)
@@ -100,25 +107,40 @@ class GpuDrawing:
             out: uint8 [H, W, 3], C-contiguous, on the GPU or the host as pictures are; a new array when omitted.
 
         Returns:
-            uint8 [H, W, 3]: CuPy, on the current stream, for which the processor does not wait; or NumPy.
+            uint8 [H, W, 3]: CuPy, on the current stream, for which the processor does not wait; or NumPy, in
+            page-locked memory that is lent again when the picture is not referred to any more.
+
+        Raises:
+            DeviceMemoryError: The GPU has too little memory left.
+            MemoryLimitError: So many pictures are held that no page-locked memory is left.
+            DeviceError: CUDA failed in some other way.
         """
-        if self._pool is None:
-            return self._drawn_on_gpu(bent, out)
-        with self._cupy.cuda.Device(self._device):
-            picture = self._pool.download(self._drawn_on_gpu(bent, None)).wait()
+        with _OurErrors(self._cupy, self._device):
+            if self._pool is None:
+                return self._drawn_on_gpu(bent, out)
+            with self._cupy.cuda.Device(self._device):
+                picture = self._pool.download(self._drawn_on_gpu(bent, None)).wait()
         if out is None:
             return picture
         np.copyto(out, picture)
         return out
 
     def close(self) -> None:
-        """Wait until the last picture is drawn: what it is drawn from may go then."""
-        self._drawn.synchronize()
+        """Wait until the last picture is drawn: what it is drawn from may go then.
+
+        Raises:
+            DeviceError: CUDA failed meanwhile.
+        """
+        with _OurErrors(self._cupy, self._device):
+            self._drawn.synchronize()
+            if self._pool is not None:
+                self._pool.close()
 
     def _drawn_on_gpu(self, bent: Bent, out: Any) -> Any:
         cupy = self._cupy
         eyes = tuple(eye.placed(bent) for eye in self._eyes)
-        sample_count = fill_frame(self._frame, bent, self._maps, eyes, self._mouth.placed(bent))
+        counts = fill_frame(self._frame, bent, self._maps, eyes, self._mouth.placed(bent))
+        sample_count = sum(counts)
         with cupy.cuda.Device(self._device), nvtx_range("animate mesh"):
             stream = cupy.cuda.get_current_stream()
             # The buffers are this portrait's: a picture on another stream must not overtake the one before.
@@ -128,32 +150,43 @@ class GpuDrawing:
                 self._drawn.synchronize()
                 self._keys = cupy.empty(sample_count + sample_count // 4, np.uint64)
                 self._samples = cupy.empty((self._keys.size, 2), np.float32)
-            # Less than 64 kB: CUDA has taken them when the call returns, and the next picture may be described.
-            self._frame_on_gpu.set(self._frame.view(np.uint8))
-            self._keys[:sample_count].fill(0)
-            self._launch_maps()
             if out is None:
-                out = self._rgb.copy()
-            else:
-                out[...] = self._rgb
+                out = cupy.empty(self._rgb.shape, np.uint8)
+            # Plain copies: CuPy's own operators on arrays keep the processor three times as long.
+            runtime = cupy.cuda.runtime
+            # Less than 64 kB: CUDA has taken them when the call returns, and the next picture may be described.
+            runtime.memcpyAsync(
+                self._frame_on_gpu.data.ptr,
+                self._frame_address,
+                self._frame.nbytes,
+                runtime.memcpyHostToDevice,
+                stream.ptr,
+            )
+            runtime.memsetAsync(self._keys.data.ptr, 0, sample_count * self._keys.itemsize, stream.ptr)
+            self._launch_maps(counts)
+            runtime.memcpyAsync(
+                out.data.ptr,
+                self._rgb.data.ptr,
+                self._rgb.nbytes,
+                runtime.memcpyDeviceToDevice,
+                stream.ptr,
+            )
             left, top, right, bottom = self._box
             grid = (math.ceil((right - left) / _BLOCK[0]), math.ceil((bottom - top) / _BLOCK[1]))
             self._paint(grid, _BLOCK, (self._scene, self._frame_on_gpu, self._samples, out))
             self._drawn.record(stream)
         return out
 
-    def _launch_maps(self) -> None:
+    def _launch_maps(self, counts: list[int]) -> None:
         scene, frame = self._scene, self._frame_on_gpu
         warps = _THREADS // 32
         self._cover((math.ceil(self._triangle_count / warps),), (_THREADS,), (scene, frame, self._keys))
-        maps = self._frame["maps"][0]
-        samples = maps["width"] * maps["height"]
-        for level in (slice(0, 1), slice(1, 2), slice(2, MAPS)):
-            blocks = max(math.ceil(int(samples[level].max()) / _THREADS), 1)
+        for first, end in _LEVELS:
+            blocks = max(math.ceil(max(counts[first:end]) / _THREADS), 1)
             self._resolve(
-                (blocks, level.stop - level.start),
+                (blocks, end - first),
                 (_THREADS,),
-                (scene, frame, self._keys, self._samples, np.int32(level.start)),
+                (scene, frame, self._keys, self._samples, np.int32(first)),
             )
 
     def _describe(self, rgb: RgbPicture, rig: PortraitRig) -> npt.NDArray[Any]:
@@ -190,6 +223,34 @@ class GpuDrawing:
         """Copy an array to the GPU for as long as this object lives; its address."""
         self._kept.append(self._cupy.asarray(np.ascontiguousarray(array)))
         return int(self._kept[-1].data.ptr)
+
+
+class _OurErrors:
+    """Says in our words what CuPy reports. A class: entered for every picture, and quicker than a generator."""
+
+    __slots__ = ("_cupy", "_device")
+
+    def __init__(self, cupy: Any, device: int) -> None:
+        self._cupy = cupy
+        self._device = device
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise ours in its place."""
+        if error is None or isinstance(error, VitascopeError):
+            return
+        if is_out_of_memory(error):
+            raise DeviceMemoryError(
+                f"GPU {self._device} has too little memory left for the mesh animator ({error}); close what else uses "
+                "it, or set gpu.device=cpu"
+            ) from error
+        cuda = self._cupy.cuda
+        if isinstance(error, cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):
+            raise DeviceError(f"GPU {self._device} cannot draw: {error}") from error
 
 
 def _triangles_of(maps: PortraitMaps, rig: PortraitRig) -> npt.NDArray[np.int32]:

@@ -144,7 +144,7 @@ def fill_frame(
     maps: PortraitMaps,
     eyes: tuple[EyePlacement | None, ...],
     mouth: MouthPlacement | None,
-) -> int:
+) -> list[int]:
     """Describe a motion.
 
     Args:
@@ -155,7 +155,7 @@ def fill_frame(
         mouth: None when its inside is not seen.
 
     Returns:
-        Samples of all maps together.
+        Samples of each map.
     """
     told = frame[0]
     told["places"], told["sources"], told["depths"] = bent.places, bent.sources, bent.depths
@@ -163,22 +163,23 @@ def fill_frame(
     grids: list[MapGrid | None] = [maps.around, maps.face]
     for feature, patch in zip(maps.features, patches, strict=True):
         grids.append(None if patch is None else feature_grid(feature, patch))
-    first = 0
+    first, counts = 0, []
     for index, grid in enumerate(grids):
         if grid is None:
             told["maps"][index] = (0, 0, 1, 0, 0, first, 1)
-        else:
-            parent = min(index - 1, 1)
-            told["maps"][index] = (
-                grid.left, grid.top, grid.step, grid.width, grid.height, first, parent,
-            )  # fmt: skip
-            first += grid.width * grid.height
+            counts.append(0)
+            continue
+        told["maps"][index] = (
+            grid.left, grid.top, grid.step, grid.width, grid.height, first, min(index - 1, 1),
+        )  # fmt: skip
+        counts.append(grid.width * grid.height)
+        first += counts[-1]
     for index, patch in enumerate(patches):
         told["features"][index] = _corners(patch)
     for index, eye in enumerate(eyes):
         _fill_eye(told["eyes"][index], eye)
     _fill_mouth(told["mouth"], mouth)
-    return first
+    return counts
 
 
 def _fill_eye(told: Any, eye: EyePlacement | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -48,9 +49,11 @@ def patch_around(points: FloatArray, *, margin: float, size: tuple[int, int]) ->
         margin: Pixels more on each side.
         size: (height, width) of the picture.
     """
-    low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
-    left, top = max(int(np.floor(low[0])), 0), max(int(np.floor(low[1])), 0)
-    right, bottom = min(int(np.ceil(high[0])) + 1, size[1]), min(int(np.ceil(high[1])) + 1, size[0])
+    # Plain numbers from here on: a picture asks for six rectangles.
+    (low_x, low_y), (high_x, high_y) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+    left, top = max(math.floor(low_x - margin), 0), max(math.floor(low_y - margin), 0)
+    right = min(math.ceil(high_x + margin) + 1, size[1])
+    bottom = min(math.ceil(high_y + margin) + 1, size[0])
     return Patch(left, top, right - left, bottom - top) if right > left and bottom > top else None
 
 

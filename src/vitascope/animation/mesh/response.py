@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, TrackedFace
 
 __all__ = ["ExpressionReader", "Response", "measure_response"]
@@ -37,6 +37,10 @@ _MOST_MORE = {
     "eyeBlinkLeft": 0.3,
 }
 """Most strength that is added to what the driver's own movement gives."""
+_MOST_ALTOGETHER = {"jawOpen": 1.15}
+"""Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08."""
+_JAW_ADDED_IN_SMILE = 0.85
+"""Of what a jaw in a smile lacks, so much is added: a driver whose teeth touch must not become a shout."""
 _NOTICED = (0.03, 0.15)
 """Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
 
@@ -64,9 +68,13 @@ class Response:
         self._curves = curves
         self._fields = np.stack([basis.field(name) for name in _SKIN])
         self._closing = basis.field("mouthClose")
+        # The strengths that a displacement already holds: least squares over the mesh, and for the jaw over the chin
+        # alone. A grin that bares the teeth parts the lips as far as a jaw that is a third open.
         flat = self._fields.reshape(len(_SKIN), -1)
-        # The strengths that a displacement already holds: least squares over the mesh.
         self._project = np.linalg.pinv(flat.T)
+        jaw = np.zeros_like(self._fields[0])
+        jaw[list(CHIN_POINTS)] = self._fields[0][list(CHIN_POINTS)]
+        self._project[0] = jaw.reshape(-1) / np.square(jaw).sum()
 
     def adjust(
         self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion
@@ -88,11 +96,14 @@ class Response:
         at_rest = float(curve.readings[0])
         reading = at_rest + change * (1 - at_rest)
         wanted = curve.strength_for(reading)
+        weight = min((change - _NOTICED[0]) / (_NOTICED[1] - _NOTICED[0]), 1.0)
+        share = 1.0
         if name == "jawOpen" and (smiling := self._curves.get(_JAW_IN_SMILE)) is not None:
             smile = max(0.0, min(motion.expression("mouthSmileLeft"), motion.expression("mouthSmileRight")))
             wanted += (smiling.strength_for(reading) - wanted) * smile
-        weight = min((change - _NOTICED[0]) / (_NOTICED[1] - _NOTICED[0]), 1.0)
-        return weight * min(max(wanted - max(now, 0.0), 0.0), _MOST_MORE[name])
+            share += (_JAW_ADDED_IN_SMILE - 1) * smile
+        wanted = min(wanted, _MOST_ALTOGETHER.get(name, wanted))
+        return weight * min(share * max(wanted - max(now, 0.0), 0.0), _MOST_MORE[name])
 
 
 def _parted(displacement: FloatArray) -> float:
