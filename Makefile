@@ -1,5 +1,6 @@
 PYTHON ?= python3
 VENV := .venv
+FLAGS ?= --quick
 BIN := $(VENV)/bin
 
 .PHONY: demo test check docs bench baseline clean
@@ -26,7 +27,7 @@ docs: $(VENV)/installed-dev ## Write the generated pages anew
 	$(BIN)/python benchmarks/toolkit_tables.py
 	$(BIN)/python benchmarks/levers_figures.py
 
-bench: $(VENV)/installed ## Measure this machine into results/, and compare with benchmarks/baseline.json; FLAGS=--quick
+bench: $(VENV)/installed ## Measure this machine into results/, in some minutes, and compare with benchmarks/baseline.json; all of the suite: FLAGS=
 	$(BIN)/vitascope bench run --output-dir results $(FLAGS)
 	$(BIN)/vitascope bench analyze results/benchmark_results.json
 	$(BIN)/vitascope bench compare benchmarks/baseline.json results/benchmark_results.json --allow-no-baseline

@@ -116,7 +116,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--slowed", type=int, default=10, help="trials that have a slowed run, too")
     parser.add_argument("--share", type=float, default=0.12)
-    parser.add_argument("--rounds", type=int, default=5, help="of each run, as many as bench run measures")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="of each run, as many as bench run --quick measures"
+    )
     parser.add_argument("--size", type=int, nargs=2, default=(640, 360))
     parser.add_argument("--frames", type=int, default=96)
     parser.add_argument("--profile", default="fast")

@@ -258,14 +258,6 @@ def row_of(claim: str, sources: dict[str, Path], rounds: int) -> dict[str, Any]:
     return row
 
 
-def state() -> str:
-    """The commit that is checked out, with a plus where the sources have changed since."""
-    changed = subprocess.run(
-        ["git", "diff", "--quiet", "HEAD", "--", "src"], cwd=HERE.parents[1], check=False, capture_output=True
-    )
-    return commit() + ("+" if changed.returncode == 1 else "")
-
-
 def scheduling() -> str:
     """How the system lets this process run: real time where other programs were kept from disturbing it."""
     if sys.platform != "linux":
@@ -289,7 +281,7 @@ def main() -> None:
     sources["now"] = HERE.parents[1] / "src"
     stamp: dict[str, Any] = {"cores": available_cores(), "machine": platform.machine()}
     stamp |= {"python": platform.python_version(), "scheduling": scheduling()}
-    stamp |= {"rounds": options.rounds, "commit": state(), "date": time.strftime("%Y-%m-%d")}
+    stamp |= {"rounds": options.rounds, "commit": commit(), "date": time.strftime("%Y-%m-%d")}
     rows = json.loads(options.out.read_text()) if options.out.exists() else []
     for claim in (claim for claim in MEASURES if options.only in claim):
         row = row_of(claim, sources, options.rounds) | stamp

@@ -7,13 +7,18 @@ that, masks of both are compared frame by frame.
 Prediction: ``balanced`` lets a GPU take 16 frames at a time, which the tuner cannot better at 1080p by more than some
 percent, the processor's encoder being what everything waits for; at 4K sessions of the decoder may help.
 
-Usage: python benchmarks/optimizer_cuda.py [--trials N] [--out ROWS.json]
+It ends within the time that is given: each size has an equal part of what is left, film and comparison included, and
+what hangs is ended with a trace of all threads. Every trial is printed, every row kept, as it comes.
+
+Usage: python benchmarks/optimizer_cuda.py [--size 1080p|4K]... [--seconds 120] [--trials N] [--out ROWS.json]
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
+import sys
 import tempfile
 import time
 from contextlib import closing
@@ -23,14 +28,19 @@ from typing import Any
 
 import numpy as np
 
-from row_stamp import gpu_stamp
+from row_stamp import commit, gpu_stamp
+from vitascope.errors import VitascopeError
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.tuning.optimizer import Tuned, Tuner
 from vitascope.tuning.settings_source import SettingsSource
 from vitascope.tuning.synthetic_clip import make_clip
 
 RESULTS = Path(__file__).parent / "results" / "optimizer.json"
-SIZES = {"1080p": (1920, 1080, 480), "4K": (3840, 2160, 240)}
+SIZES = {"360p": (640, 360, 96), "1080p": (1920, 1080, 480), "4K": (3840, 2160, 240)}
+"""Width, height, frames."""
+USUAL = ("1080p", "4K")
+GRACE_SECONDS = 30.0
+"""After the time that is given, for the run that is on its way; then the process ends itself."""
 SOURCE = SettingsSource(
     assignments=(
         "gpu.device=cuda",
@@ -43,21 +53,29 @@ SOURCE = SettingsSource(
         "output.preset=ultrafast",
     )
 )
+ON_A_PROCESSOR = SettingsSource(
+    profile="fast", assignments=("gpu.device=cpu", "output.kinds=mask", "output.preset=ultrafast")
+)
+"""To try the script itself."""
 LARGEST_MEAN_DIFFERENCE = 1.0
 """Codes of 255: batches of other sizes take other algorithms in FP16."""
 
 
-def mattes(film: Path, values: dict[str, Any]) -> list[np.ndarray]:
+def mattes(source: SettingsSource, film: Path, values: dict[str, Any]) -> list[np.ndarray]:
     """The first 24, float32 [H, W], 0..255."""
-    with Segmenter(loaded=SOURCE.load(values)) as segmenter, closing(segmenter.stream(film)) as steps:
+    with Segmenter(loaded=source.load(values)) as segmenter, closing(segmenter.stream(film)) as steps:
         return [one.alpha.astype(np.float32) for one in islice(steps, 24)]
 
 
-def row_of(size: str, film: Path, tuned: Tuned, seconds: float) -> dict[str, Any]:
+def row_of(source: SettingsSource, size: str, film: Path, tuned: Tuned, seconds: float) -> dict[str, Any]:
     """Check that the matte stayed, then one row."""
-    pairs = zip(mattes(film, {}), mattes(film, dict(tuned.values)), strict=True)
-    difference = float(np.mean([np.abs(one - other).mean() for one, other in pairs]))
+    difference = 0.0
+    if tuned.values:
+        pairs = zip(mattes(source, film, {}), mattes(source, film, dict(tuned.values)), strict=True)
+        difference = float(np.mean([np.abs(one - other).mean() for one, other in pairs]))
     assert difference < LARGEST_MEAN_DIFFERENCE, difference
+    on_gpu = tuned.shown.device.kind == "cuda"
+    stamp = gpu_stamp() if on_gpu else {"commit": commit(), "date": time.strftime("%Y-%m-%d")}
     return {
         "claim": "optimizer",
         "size": size,
@@ -74,35 +92,63 @@ def row_of(size: str, film: Path, tuned: Tuned, seconds: float) -> dict[str, Any
             {"cell": list(one.cell), "fps": round(one.measured.score, 1), "failure": one.measured.failure}
             for one in tuned.search.trials
         ],
-        **gpu_stamp(),
+        **stamp,
     }
 
 
 def main() -> None:
     """Tune at each size, and write the rows."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--size", action="append", choices=list(SIZES), help="1080p and 4K where none is named"
+    )
+    parser.add_argument("--seconds", type=float, default=120.0, help="for all sizes together")
     parser.add_argument("--trials", type=int, default=14)
+    parser.add_argument("--trial-seconds", type=float, default=0.5)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    rows = []
+    faulthandler.dump_traceback_later(options.seconds + GRACE_SECONDS, exit=True)
+    source = SOURCE if options.device == "cuda" else ON_A_PROCESSOR
+    sizes, began = options.size or list(USUAL), time.monotonic()
+    rows: list[dict[str, Any]] = []
+    failures = []
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for size, (width, height, frames) in SIZES.items():
+        small = make_clip(Path(folder) / "small.mp4", width=640, height=360, frame_count=24)
+        mattes(source, small, {})  # compiles what all runs need, so that it counts for no size
+        print(f"{options.seconds - (time.monotonic() - began):.0f} s left once kernels are built", flush=True)
+        for number, size in enumerate(sizes):
+            share = (options.seconds - (time.monotonic() - began)) / (len(sizes) - number)
+            ends = time.monotonic() + share
+            width, height, frames = SIZES[size]
             film = make_clip(Path(folder) / f"{size}.mp4", width=width, height=height, frame_count=frames)
-            began = time.perf_counter()
-            tuned = Tuner(
-                SOURCE,
-                film,
-                subject=size,
-                seconds=1.0,
-                most_trials=options.trials,
-                keep_quality=True,
-                told=lambda search, trial: print(
-                    search.values(trial.cell), trial.measured, trial.why, flush=True
-                ),
-            ).tune()
-            rows.append(row_of(size, film, tuned, time.perf_counter() - began))
+            print(f"{size}: film made, {ends - time.monotonic():.0f} s left for it", flush=True)
+            started = time.perf_counter()
+            try:
+                tuned = Tuner(
+                    source,
+                    film,
+                    subject=size,
+                    seconds=options.trial_seconds,
+                    most_trials=options.trials,
+                    most_seconds=max(ends - time.monotonic(), 1.0),
+                    keep_quality=True,
+                    told=lambda search, trial: print(
+                        search.values(trial.cell), trial.measured, trial.why, flush=True
+                    ),
+                    said=lambda line: print(line, flush=True),
+                ).tune()
+                rows.append(row_of(source, size, film, tuned, time.perf_counter() - started))
+            except (VitascopeError, AssertionError) as error:
+                failures.append(f"{size}: {type(error).__name__}: {error}")
+                print(failures[-1], flush=True)
+                continue
             print(json.dumps(rows[-1]), flush=True)
             options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    faulthandler.cancel_dump_traceback_later()
+    if failures:
+        sys.exit("; ".join(failures))
 
 
 if __name__ == "__main__":

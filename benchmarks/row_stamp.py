@@ -8,20 +8,20 @@ from pathlib import Path
 
 __all__ = ["commit", "gpu_stamp"]
 
+_MEASURED = ("src", "benchmarks/*.py")
+"""What decides what is measured; rows that were written meanwhile do not."""
+
 
 def commit() -> str:
-    """The commit that is checked out; empty where there is no git, or no repository."""
+    """The commit that is checked out, with a plus where sources differ from it; empty without git or a repository."""
     try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=Path(__file__).parent,
-        )
+        head = _git("rev-parse", "--short", "HEAD")
+        changed = _git("status", "--porcelain", "--", *_MEASURED)
     except OSError:
         return ""
-    return answer.stdout.strip()
+    if head.returncode:
+        return ""
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def gpu_stamp() -> dict[str, str]:
@@ -34,3 +34,8 @@ def gpu_stamp() -> dict[str, str]:
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[1]
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False, cwd=root)

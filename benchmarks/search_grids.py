@@ -7,7 +7,12 @@ limits, found by looking at all of them. Latency is noisy, so a choice may pass 
 many cells drawn by chance, measured with the same noise. One row for searches that may measure a fifth of the cells,
 one for what ``vitascope optimize`` allows when nothing is said.
 
-No pictures, no GPU: the same figures on every machine. Usage: python benchmarks/search_grids.py [--grids 60] [OUT.json]
+Where ``results/recorded_grids.json`` is there, which ``record_grid_cuda.py`` writes, a GPU's own answers are searched,
+too, with as much noise as was measured there, from many beginnings.
+
+No pictures, no GPU: the same figures on every machine.
+
+Usage: python benchmarks/search_grids.py [--grids 60] [--recorded GRIDS.json] [OUT.json]
 """
 
 from __future__ import annotations
@@ -22,26 +27,49 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from row_stamp import commit
-from vitascope.tuning.grid import Measured
+from vitascope.tuning.grid import Knob, Limit, Measured
 from vitascope.tuning.optimizer import MOST_TRIALS
 from vitascope.tuning.search import GridSearch
 
 sys.path.insert(
     0, str(Path(__file__).parents[1] / "tests" / "tuning")
 )  # the grids that the tests search, too
+from recorded_grids import load_recorded
 from tuning_grids import MadeUpGrid
 
 RESULTS = Path(__file__).parent / "results" / "search_grids.json"
+RECORDED = RESULTS.with_name("recorded_grids.json")
+BEGINNINGS = 40
+"""Searches of a recorded grid, each with other first cells and other noise."""
 NEAR = 0.95
 """Share of the optimum that counts as reached."""
 LIMIT_SLACK = 0.05
 ALLOWED = {"a fifth of the cells": None, f"{MOST_TRIALS} trials": MOST_TRIALS}
 NOTHING = Measured(failure="nothing was found")
+
+
+class Grid(Protocol):
+    """A grid of which every cell is known."""
+
+    knobs: list[Knob]
+    limits: list[Limit]
+
+    def truth(self, values: dict[str, Any]) -> Measured:
+        """A cell without noise."""
+
+    def measure(self, values: dict[str, Any]) -> Measured:
+        """A cell as a run would measure it."""
+
+    def keeps_limits(self, measured: Measured, *, slack: float = 0.0) -> bool:
+        """Whether it ran, and within the limits."""
+
+    def optimum(self) -> float:
+        """Score of the fastest cell within the limits; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +91,19 @@ class Searched:
         return self.trials / self.cells
 
 
-def every_cell(grid: MadeUpGrid) -> Iterator[dict[str, Any]]:
+def every_cell(grid: Grid) -> Iterator[dict[str, Any]]:
     """The settings of all cells."""
     keys = [knob.key for knob in grid.knobs]
     for values in itertools.product(*(knob.values for knob in grid.knobs)):
         yield dict(zip(keys, values, strict=True))
 
 
-def share_of_optimum(grid: MadeUpGrid, chosen: Measured, optimum: float) -> float:
+def share_of_optimum(grid: Grid, chosen: Measured, optimum: float) -> float:
     """What a choice is worth, by its true figures."""
     return chosen.score / optimum if grid.keeps_limits(chosen, slack=LIMIT_SLACK) else 0.0
 
 
-def best_by_chance(grid: MadeUpGrid, trials: int, seed: int) -> Measured:
+def best_by_chance(grid: Grid, trials: int, seed: int) -> Measured:
     """The truth of the cell that measured best among cells drawn by chance."""
     drawn = random.Random(seed).sample(list(every_cell(grid)), trials)
     measured = [(grid.measure(values), values) for values in drawn]
@@ -83,9 +111,8 @@ def best_by_chance(grid: MadeUpGrid, trials: int, seed: int) -> Measured:
     return grid.truth(measured[max(kept)[1]][1]) if kept else NOTHING
 
 
-def searched(seed: int, most_trials: int | None) -> Searched | None:
+def searched(grid: Grid, seed: int, most_trials: int | None) -> Searched | None:
     """Search one grid, in a fifth of its cells when no number is given; None where no cell keeps the limits."""
-    grid = MadeUpGrid(seed)
     truths = [grid.truth(values) for values in every_cell(grid)]
     optimum = grid.optimum()
     if optimum == 0:
@@ -104,12 +131,12 @@ def searched(seed: int, most_trials: int | None) -> Searched | None:
     )
 
 
-def row(grids: list[Searched], tried: int, allowed: str) -> dict[str, Any]:
+def row(grids: list[Searched], tried: int, claim: str) -> dict[str, Any]:
     """What is kept of all of them."""
     shares = [one.trial_share for one in grids]
     p5, p50, p95 = np.percentile([one.of_optimum for one in grids], (5, 50, 95))
     return {
-        "claim": f"search over made-up grids, {allowed}",
+        "claim": claim,
         "grids": len(grids),
         "grids_without_a_cell_within_limits": tried - len(grids),
         "cells_least": min(one.cells for one in grids),
@@ -137,17 +164,35 @@ def row(grids: list[Searched], tried: int, allowed: str) -> dict[str, Any]:
     }
 
 
+def recorded_rows(file: Path) -> list[dict[str, Any]]:
+    """A row for each recorded grid: searches that may measure a fifth of its cells."""
+    rows = []
+    for number, name in enumerate(one.name for one in load_recorded(file)):
+        found = []
+        for seed in range(BEGINNINGS):
+            one = searched(load_recorded(file, seed=seed)[number], seed, None)
+            if one is not None:
+                found.append(one)
+        if not found:
+            print(f"{name}: no cell keeps the limits")
+            continue
+        rows.append(row(found, BEGINNINGS, f"search over a recorded grid, {name}, a fifth of the cells"))
+        print(f"{name}: {rows[-1]['reached']} of {len(found)} searches reached {NEAR:.0%}", flush=True)
+    return rows
+
+
 def main() -> None:
     """Search all grids, print, and keep the rows."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path, nargs="?", default=RESULTS)
     parser.add_argument("--grids", type=int, default=60)
+    parser.add_argument("--recorded", type=Path, default=RECORDED, help="what record_grid_cuda.py wrote")
     given = parser.parse_args()
     rows = []
     for allowed, most_trials in ALLOWED.items():
         grids = []
         for seed in range(given.grids):
-            one = searched(seed, most_trials)
+            one = searched(MadeUpGrid(seed), seed, most_trials)
             if one is None:
                 print(f"{allowed}, grid {seed}: no cell keeps the limits")
                 continue
@@ -158,7 +203,8 @@ def main() -> None:
                 f"{one.out_of_memory} out of memory, {one.beyond_limits} beyond limits",
                 flush=True,
             )
-        rows.append(row(grids, given.grids, allowed))
+        rows.append(row(grids, given.grids, f"search over made-up grids, {allowed}"))
+    rows += recorded_rows(given.recorded)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(rows, indent=1) + "\n")
     print(json.dumps(rows, indent=1))

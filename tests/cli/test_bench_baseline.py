@@ -28,6 +28,8 @@ def run(*words):
 def small(monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
     monkeypatch.setattr(suite, "_QUICK_FRAMES", 8)
+    monkeypatch.setattr(suite, "_FRAMES", 8)
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 1)
     monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
 
 

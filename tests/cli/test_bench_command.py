@@ -28,6 +28,8 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
         patch.setattr(suite, "_QUICK_FRAMES", 8)
+        patch.setattr(suite, "_FRAMES", 8)
+        patch.setattr(suite, "_QUICK_VISITS", 1)
         patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
         patch.setattr(
             suite, "_QUICK_CEILINGS", CeilingEffort(copy_bytes=1 << 25, largest_side=256, samples=3)

@@ -9,7 +9,8 @@ import pytest
 from clips import write_clip
 from vitascope.cli import main
 from vitascope.config import load_settings
-from vitascope.tuning import optimizer
+from vitascope.tuning import search_time, synthetic_clip
+from vitascope.tuning.clip_trials import ClipTrials
 
 SMALL = ("--profile", "fast", "--trials", "3", "--seconds", "0.1")
 
@@ -28,7 +29,7 @@ def clip(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
+    monkeypatch.setattr(search_time, "_TURNS", 1)
 
 
 def test_a_file_that_segment_takes(clip, tmp_path, capsys):
@@ -77,8 +78,8 @@ def test_bottlenecks(clip, capsys):
 
 
 def test_a_synthetic_clip_where_none_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(optimizer, "_SYNTHETIC_SIZE", (96, 64))
-    monkeypatch.setattr(optimizer, "_SYNTHETIC_FRAMES", 60)
+    monkeypatch.setattr(synthetic_clip, "_USUAL_SIZE", (96, 64))
+    monkeypatch.setattr(synthetic_clip, "_USUAL_FRAMES", 60)
     assert run("--detect-bottlenecks", "--profile", "fast") == 0
     assert capsys.readouterr().out.startswith("60 frames at ")
 
@@ -93,7 +94,7 @@ def test_a_synthetic_clip_where_none_is_named(monkeypatch, capsys):
         (["CLIP", "--preset", "gtx480-4k"], 2, "no preset is called 'gtx480-4k'"),
         (["CLIP", "--target-fps", "-3"], 2, "--target-fps"),
         (["CLIP", "--min-quality", "7"], 2, "--min-quality"),
-        (["CLIP", "--trials", "0"], 2, "there is at least one"),
+        (["CLIP", "--trials", "0"], 2, "at least one trial, not 0"),
         (["CLIP", "--set", "model.nonsense=1"], 2, "unknown setting"),
         (["SHORT"], 3, "5 frames are too few to tune with"),
         (["SHORT", "--detect-bottlenecks", "--profile", "fast"], 3, "5 frames are too few for a verdict"),
@@ -106,3 +107,29 @@ def test_what_cannot_be_done(words, code, complaint, clip, tmp_path, capsys):
     said = capsys.readouterr().err.strip()
     assert complaint in said
     assert len(said.splitlines()) == 1
+
+
+def test_a_search_says_what_it_does_and_how_long_it_takes(clip, capsys):
+    assert run(clip, *SMALL, "--minutes", 5) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("measuring the settings as they are")
+    assert "in about 5 minutes at most" in told[1]
+    assert told[2].startswith("1/3 ")
+
+
+def test_ctrl_c_keeps_the_runs_so_far_and_no_file(clip, tmp_path, capsys, monkeypatch):
+    measured, calls = ClipTrials.measure, []
+
+    def measure(trials, values):
+        calls.append(values)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return measured(trials, values)
+
+    monkeypatch.setattr(ClipTrials, "measure", measure)
+    tuned = tmp_path / "tuned.yaml"
+    assert run(clip, "--save-config", tuned, *SMALL) == 130
+    assert "keeps the runs so far; --resume goes on with them" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "tuned.yaml.search.json").read_text())["trials"]) == 2
+    assert not tuned.exists()
+    assert not (tmp_path / "home" / "optimization_history.jsonl").exists()

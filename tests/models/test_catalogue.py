@@ -112,6 +112,13 @@ def test_a_name_like_no_other_gets_the_list() -> None:
     assert "did you mean" not in str(caught.value)
 
 
+def test_the_list_holds_what_can_be_used_there() -> None:
+    with pytest.raises(ModelError, match=r"known models: selfie, selfie-landscape, rvm, rvm-resnet50$"):
+        load_catalogue().entry("zzz", wanted_for="segmentation")
+    with pytest.raises(ModelError, match=r"known models: face-landmarker$"):
+        load_catalogue().entry("zzz", wanted_for="animation")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -43,6 +43,18 @@ def test_a_model_is_fetched_once_and_then_used_offline(
     assert names_in(store) == {"network.onnx", "network.onnx.verified", "network.onnx.lock"}
 
 
+def test_what_is_fetched_is_said_once_before(
+    store: ModelStore, server: FileServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="vitascope.models.store")
+    store.pull("net")
+    (line,) = caplog.messages
+    assert line.startswith("fetching the network net (0.3 MB, licence MIT) from 127.0.0.1")
+    assert str(store.where()) in line
+    store.pull("net")
+    assert len(caplog.messages) == 1
+
+
 def test_a_broken_pull_is_continued_by_the_next(store: ModelStore, server: FileServer) -> None:
     server.cuts = [60_000, 0]
     with pytest.raises(ModelUnavailableError, match="connection cut at 60000"):

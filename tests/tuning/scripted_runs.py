@@ -11,7 +11,7 @@ from vitascope.errors import DeviceMemoryError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation.networks import ChosenNetwork
-from vitascope.tuning import optimizer
+from vitascope.tuning import search_time
 from vitascope.tuning.clip_trials import ClipTrials
 
 # All but batch and size stay as they are: a grid of a few cells.
@@ -69,5 +69,5 @@ def script_runs(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
     monkeypatch.setattr(segmenter_module, "open_network", open_network)
     monkeypatch.setattr(ClipTrials, "_speed", by_the_network)
-    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
+    monkeypatch.setattr(search_time, "_TURNS", 1)
     return opened

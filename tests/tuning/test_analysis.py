@@ -146,7 +146,7 @@ def test_single_rows_and_runs_that_failed_are_analysed():
     told = text_report(analyse([failed]))
     assert "it did not finish" in told
     assert "failed: out of memory" in told
-    assert "nothing that was measured calls for a change" in told
+    assert "nothing could be measured; why stands below, cell by cell" in told
     with pytest.raises(InputError, match="hold no cell"):
         analyse([results_of()])
 

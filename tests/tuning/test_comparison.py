@@ -52,6 +52,24 @@ def test_more_noise_means_wider_intervals_and_no_alarm():
     assert not loud.is_regression
 
 
+def test_what_other_programs_disturb_hides_no_regression_and_makes_none():
+    draws = np.random.default_rng(11)
+
+    def disturbed(slowdown=1.0):
+        run = noisy_run(draws, rounds=24, noise=0.02, drift=0.005, slowdown=slowdown)
+        cells = []
+        for cell in run.cells:
+            rates = np.array(cell.row("throughput").samples)
+            share = draws.uniform(1.2, 1.8, len(rates))
+            rates /= np.where(draws.random(len(rates)) < 0.25, share, 1.0)
+            cells.append(cell_of(cell.key, rates))
+        return replace(run, cells=tuple(cells))
+
+    baseline = disturbed()
+    assert not any(compare(baseline, disturbed()).is_regression for _ in range(6))
+    assert all(compare(baseline, disturbed(1.12)).is_regression for _ in range(6))
+
+
 def test_an_unsteady_machine_is_no_regression_and_no_proof():
     key = key_of()
     loud = [100.0, 60.0, 140.0, 80.0, 120.0]
@@ -94,7 +112,7 @@ def test_what_is_not_compared_is_said():
     for said in (
         "latest run did not finish",
         f"only in the baseline, not compared: {other.key.label()}",
-        "fewer than 3 rounds, not compared",
+        "fewer than 3 rounds, or films of another length, not compared",
         "driver: 580.1, now 590.2",
         "torch: missing, now 2.11",
         "engine was inductor, is tensorrt",
@@ -133,3 +151,18 @@ def test_impossible_tolerances(tolerance):
     run = results_of(cell_of(key_of(), STEADY))
     with pytest.raises(UsageError, match="tolerance"):
         compare(run, run, tolerance=tolerance)
+
+
+def test_films_of_another_length_are_not_compared():
+    one = cell_of(key_of(), STEADY)
+    with pytest.raises(UsageError, match="films of one length"):
+        compare(results_of(one), results_of(replace(one, frames=one.frames // 2)))
+
+
+def test_what_would_not_be_seen_is_said():
+    calm, loud = (
+        compare(results_of(cell_of(key_of(), rates)), results_of(cell_of(key_of(), rates)))
+        for rates in (STEADY, [100.0, 60.0, 140.0, 80.0, 120.0])
+    )
+    assert calm.smallest_seen == pytest.approx(1.05, abs=0.01)
+    assert loud.smallest_seen > 1.5

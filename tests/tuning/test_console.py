@@ -170,7 +170,10 @@ def test_leaving(typed):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("strat", "no command is called 'strat'"),
+        ("strt", "no command is called 'strt'; 'start' is one; help lists them"),
+        ("segment in.mp4 -o out.mp4", "this does the same: start INPUT -o OUT"),
+        ("vitascope segment in.mp4", "this does the same: start INPUT -o OUT"),
+        ("bench run", "type vitascope bench"),
         ('start "in.mp4', "No closing quotation"),
         ("start", "usage: start INPUT"),
         ("start in.mp4", "usage: start INPUT"),

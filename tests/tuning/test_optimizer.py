@@ -14,7 +14,7 @@ from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import InputError, UsageError, VitascopeError
-from vitascope.tuning import clip_trials
+from vitascope.tuning import clip_trials, search_time
 from vitascope.tuning.clip_trials import LEAST_FRAMES, ClipTrials
 from vitascope.tuning.grid import Effect
 from vitascope.tuning.history import append_history, history_path, read_history
@@ -89,6 +89,23 @@ def test_a_target_that_is_reached_ends_the_search(scripted, clip):
     assert tuned.search.ended == "the target was reached"
     assert len(tuned.search.trials) == 1
     assert tuned.values == {}
+
+
+def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
+    clock = iter(range(0, 100_000, 40))
+    monkeypatch.setattr(search_time, "perf_counter", lambda: float(next(clock)))
+    said = []
+    tuned = tuner_of(clip, most_seconds=200.0, said=said.append).tune()
+    assert tuned.search.ended == "the time was over"
+    assert 1 <= len(tuned.search.trials) < 5
+    (line,) = said
+    assert line.startswith("up to 14 runs of about ")
+    assert "in about 3 minutes at most" in line
+
+
+def test_a_time_in_which_nothing_can_be_tried_is_refused_with_what_it_takes(scripted, clip):
+    with pytest.raises(UsageError, match=r"a search at least \d+ s: allow \d+\.\d minutes or more"):
+        tuner_of(clip, most_seconds=0.01).tune()
 
 
 def test_limits_that_nothing_keeps(scripted, clip):

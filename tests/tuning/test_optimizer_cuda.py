@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clips import write_clip
-from vitascope.tuning import optimizer
+from vitascope.tuning import search_time
 from vitascope.tuning.auto_tune import auto_tune
 from vitascope.tuning.optimizer import Tuner
 from vitascope.tuning.settings_source import SettingsSource
@@ -21,7 +21,7 @@ def clip(tmp_path_factory):
 
 
 def test_a_tune_of_rvm(clip, rvm_model_path, monkeypatch):
-    monkeypatch.setattr(optimizer, "_COMPARISONS", 1)
+    monkeypatch.setattr(search_time, "_TURNS", 1)
     source = SettingsSource(assignments=(*HELD, "gpu.precision=fp16", "model.backend=auto"))
     tuned = Tuner(source, clip, subject="a clip", seconds=0.2, most_trials=4).tune()
     assert tuned.shown.device.kind == "cuda"

@@ -76,7 +76,8 @@ def test_version_1_is_read_and_lacks_what_came_later(tmp_path):
     ("text", "message"),
     [
         ("not json", "holds no benchmark results"),
-        ("[]", "its schema is None"),
+        ("[]", "it names no schema"),
+        ('{"schema": "vitascope.baselines"}', "holds baselines, which stand first"),
         ('{"schema": "vitascope.profile", "version": 1}', "its schema is 'vitascope.profile'"),
         (
             '{"schema": "vitascope.bench", "version": 0}',

@@ -50,7 +50,7 @@ def test_made_up_grids_are_hard_in_the_ways_that_real_ones_are():
 
 def all_cells(grid):
     search = GridSearch(grid.knobs, grid.limits)
-    return [search.values(cell) for cell in search._cells]
+    return [search.values(cell) for cell in search.cells]
 
 
 def sevens(values):

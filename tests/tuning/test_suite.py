@@ -24,6 +24,8 @@ def tiny(monkeypatch):
     """One small film, batches of one and four, two rounds."""
     monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
     monkeypatch.setattr(suite, "_QUICK_FRAMES", 12)
+    monkeypatch.setattr(suite, "_FRAMES", 12)
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 1)
     monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=2, most=2, seconds=0))
     monkeypatch.setattr(suite, "_QUICK_CEILINGS", SMALL_CEILINGS)
     monkeypatch.setattr(suite, "_QUICK_PROBE", SHORT_PROBE)
@@ -64,6 +66,37 @@ def test_a_real_run(tiny, tmp_path):
     assert first.verdict is not None
     assert results.machine.cores >= 1
     assert results.machine.versions["vitascope"]
+
+
+def test_cells_are_visited_again_later(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 2)
+    told = []
+    results, path = run_suite(QUICK, output_dir=tmp_path, on_cell=lambda cell, n, of: told.append((n, of)))
+    assert told == [(n, 6) for n in range(1, 7)]  # cells that were skipped are not visited again
+    assert load_results(path) == results
+    for cell in results.measured:
+        assert cell.row("throughput").n == cell.rounds == 4
+        assert cell.row("network") is not None
+        assert cell.row("peak_ram").n == 1
+    assert results.measured[0].row("latency").n == 48
+
+
+def test_a_later_visit_that_fails_takes_nothing_away(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 2)
+    real, calls = suite.measure_rounds, []
+
+    def first_alone(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > 2:
+            raise DeviceMemoryError("the GPU has too little memory")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(suite, "measure_rounds", first_alone)
+    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    for cell in results.measured:
+        assert cell.rounds == 2
+        assert cell.notes[-1] == "a later visit was not measured: the GPU has too little memory"
+    assert len(results.measured) == 2
 
 
 def test_a_run_measures_its_own_ceilings_and_the_network_alone(tiny, tmp_path):

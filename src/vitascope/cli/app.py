@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    _say_what_is_fetched(quiet=bool({"-q", "--quiet"} & set(words)))
     try:
         result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -75,6 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(one_line(error), debug=debug)
         raise SystemExit(error.exit_code) from None
     raise SystemExit(result if isinstance(result, int) else 0)
+
+
+class _Notes(logging.Handler):
+    """What the program does on its own account, a line each on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one, above a progress bar where one is drawn."""
+        Console(file=sys.stderr, soft_wrap=True, highlight=False, markup=False).print(
+            f"note: {record.getMessage()}"
+        )
+
+
+def _say_what_is_fetched(*, quiet: bool) -> None:
+    """Have a line for every network that is about to be fetched: with a terminal or without, in every command."""
+    log = logging.getLogger("vitascope.models.store")
+    log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Notes)]
+    log.setLevel(logging.NOTSET if quiet else logging.INFO)
+    if not quiet:
+        log.addHandler(_Notes())
 
 
 def _complain(message: str, *, debug: bool) -> None:

@@ -13,7 +13,9 @@ from rich.console import Console
 from vitascope.cli.bench_animate import animate
 from vitascope.cli.bench_baseline import baseline
 from vitascope.cli.bench_checklist import checklist
+from vitascope.cli.prompt_end import ending_promptly
 from vitascope.config import load_settings
+from vitascope.observe.keys import holding_interrupts
 
 if TYPE_CHECKING:
     from vitascope.tuning.results import BenchResults, Cell
@@ -53,7 +55,7 @@ def run(
     Args:
         output_dir: Folder of the results; earlier ones there are kept, with their date in the name.
         only: Vary this alone.
-        quick: Small films and the small network, in about a minute: does everything work?
+        quick: Small films and the small network, in some minutes: does everything work, and has it become slower?
         input: A film of your own instead of synthetic ones; its first frames are measured.
         stereo: Synthetic films have two eyes side by side.
         resume: Go on with the unfinished results in the folder.
@@ -63,7 +65,9 @@ def run(
         set_: One setting as key=value.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.tuning.suite import SuiteOptions, run_suite
+    with holding_interrupts():
+        from vitascope.tuning.results import RESULTS_NAME
+        from vitascope.tuning.suite import SuiteOptions, run_suite
 
     page = Console(highlight=False, markup=False, soft_wrap=True)
     options = SuiteOptions(
@@ -80,7 +84,12 @@ def run(
     def tell(cell: Cell, number: int, count: int) -> None:
         page.print(f"{number} of {count}: {_told(cell)}")
 
-    _, path = run_suite(options, output_dir=output_dir, resume=resume, on_cell=tell)
+    def kept() -> str:
+        path = output_dir / RESULTS_NAME
+        return f"{path} keeps what was measured; --resume goes on with it" if path.exists() else ""
+
+    with ending_promptly(kept):
+        _, path = run_suite(options, output_dir=output_dir, resume=resume, on_cell=tell)
     page.print(f"written: {path}; vitascope bench analyze {path} says what it means")
 
 
@@ -147,6 +156,11 @@ def compare(
     page.print(
         f"intervals: {METHOD}, {found.confidence:.2%} each, 95% together; tolerance {found.tolerance:.0%}"
     )
+    if found.changes:
+        page.print(
+            f"with rounds as unsteady as these, less than {found.smallest_seen - 1:.0%} slower over all cells is not "
+            "told from chance"
+        )
     page.print(found.verdict())
     return int(found.is_regression)
 
@@ -186,9 +200,12 @@ def analyze(
     }
     analysis = analyse([load_results(path) for path in results], performance=wanted)
     page = Console(highlight=False, markup=False, soft_wrap=True)
+    written = write_reports(
+        analysis, output_dir or results[0].parent
+    )  # also for those who read but the first lines
     page.print(text_report(analysis))
     page.print()
-    for path in write_reports(analysis, output_dir or results[0].parent):
+    for path in written:
         page.print(f"written: {path}")
 
 
@@ -217,9 +234,10 @@ def pipeline(
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value.
     """
-    from vitascope.tuning.pipeline_bench import PipelineOptions, bench_pipeline
-    from vitascope.tuning.results import RESULTS_NAME, ResultsFile
-    from vitascope.tuning.suite import keep_earlier
+    with holding_interrupts():
+        from vitascope.tuning.pipeline_bench import PipelineOptions, bench_pipeline
+        from vitascope.tuning.results import RESULTS_NAME, ResultsFile
+        from vitascope.tuning.suite import keep_earlier
 
     page = Console(highlight=False, markup=False, soft_wrap=True)
     options = PipelineOptions(
@@ -231,7 +249,8 @@ def pipeline(
         files=tuple(config or ()),
         assignments=tuple(set_ or ()),
     )
-    results = bench_pipeline(options)
+    with ending_promptly():
+        results = bench_pipeline(options)
     page.print("\n".join(_pipeline_lines(results)))
     if output_dir is not None:
         path = output_dir / RESULTS_NAME
@@ -247,7 +266,7 @@ def _told(cell: Cell) -> str:
         return f"{cell.key.label()}: {cell.status}: {cell.reason}"
     return (
         f"{cell.key.label()}: {throughput.p50:.1f} fps (p5 {throughput.p5:.1f}, p95 {throughput.p95:.1f}, "
-        f"n {throughput.n}), {times.p50:.2f} ms a frame (p95 {times.p95:.2f}, p99 {times.p99:.2f})"
+        f"n {throughput.n}); frames come {times.p50:.2f} ms apart (p95 {times.p95:.2f}, p99 {times.p99:.2f})"
     )
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vitascope.cli.tables import print_table
+from vitascope.observe.keys import holding_interrupts
 
 if TYPE_CHECKING:
     from vitascope.tuning.checklist import Checklist
@@ -46,8 +47,9 @@ def checklist(
         json: Print for machines.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.tuning.checklist import checklist_of
-    from vitascope.tuning.checklist_measurement import ChecklistOptions, measure_for_checklist
+    with holding_interrupts():
+        from vitascope.tuning.checklist import checklist_of
+        from vitascope.tuning.checklist_measurement import ChecklistOptions, measure_for_checklist
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     options = ChecklistOptions(

@@ -15,6 +15,7 @@ from rich.text import Text
 from vitascope.cli.metrics_options import metrics_address, serving_metrics
 from vitascope.config import vitascope_home
 from vitascope.errors import VitascopeError
+from vitascope.observe.keys import holding_interrupts
 
 __all__ = ["interactive"]
 
@@ -43,15 +44,16 @@ def interactive(
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.animation.live.report import LiveReport, summarise_live
-    from vitascope.animation.live.session import LiveSession
-    from vitascope.cli.doctor import findings
-    from vitascope.gpu.profiling.utilisation import UtilisationSampler
-    from vitascope.models.store import ModelStore
-    from vitascope.tuning.console import CommandConsole
-    from vitascope.tuning.job_line import Job, JobLine
-    from vitascope.tuning.live_commands import live_ending, live_failure
-    from vitascope.tuning.live_run import LiveRun
+    with holding_interrupts():
+        from vitascope.animation.live.report import LiveReport, summarise_live
+        from vitascope.animation.live.session import LiveSession
+        from vitascope.cli.doctor import findings
+        from vitascope.gpu.profiling.utilisation import UtilisationSampler
+        from vitascope.models.store import ModelStore
+        from vitascope.tuning.console import CommandConsole
+        from vitascope.tuning.job_line import Job, JobLine
+        from vitascope.tuning.live_commands import live_ending, live_failure
+        from vitascope.tuning.live_run import LiveRun
 
     page = Console(highlight=False, markup=False, soft_wrap=True)
     ended: list[Job] = []

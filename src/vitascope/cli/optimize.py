@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from vitascope.cli.prompt_end import ending_promptly
 from vitascope.errors import UsageError, VitascopeError
+from vitascope.observe.keys import holding_interrupts
 
 if TYPE_CHECKING:
     from vitascope.tuning.grid import Trial
@@ -24,6 +26,8 @@ __all__ = ["optimize"]
 
 _Many = Parameter(negative="", consume_multiple=False)
 _Switch = Parameter(negative="")
+_LIMITED = {"latency_ms": "latency", "vram_share": "of the GPU's memory", "alpha_error": "error of the matte"}
+"""Figures of a run that have limits, as they are spoken of."""
 
 
 def optimize(
@@ -37,6 +41,7 @@ def optimize(
     preset: str | None = None,
     trials: int = 40,
     seconds: float = 3.0,
+    minutes: float = 15.0,
     resume: Annotated[bool, _Switch] = False,
     detect_bottlenecks: Annotated[bool, _Switch] = False,
     auto_optimize: Annotated[bool, _Switch] = False,
@@ -59,7 +64,8 @@ def optimize(
         min_quality: 1 less the mean difference of mattes from the FP32 reference, 0 to 1 [default: 0.998].
         preset: Where the search begins: a GPU and a size such as rtx3090-4k, or auto.
         trials: Most runs; never more than a fifth of the combinations, or 14.
-        seconds: Length of one run, about.
+        seconds: Length of one run, about; at least 48 frames are run, however slow the machine.
+        minutes: Most time for all of it, about; what is the best by then is kept.
         resume: Go on with a search that was broken off; it is kept beside the file of --save-config.
         detect_bottlenecks: Change nothing: say what limits the run, on what evidence, and the one change that helps.
         auto_optimize: The same as no option: search.
@@ -71,8 +77,9 @@ def optimize(
     """
     del auto_optimize  # the old script's name for what this command does anyway
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.tuning.optimizer import synthetic_or
-    from vitascope.tuning.settings_source import SettingsSource
+    with holding_interrupts():
+        from vitascope.tuning.settings_source import SettingsSource
+        from vitascope.tuning.synthetic_clip import synthetic_or
 
     if resume and save_config is None:
         raise UsageError("--resume goes with --save-config: the search is kept beside that file")
@@ -84,18 +91,24 @@ def optimize(
         )
     source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
     source.load()  # what is wrong with settings is said before a clip is made
-    with TemporaryDirectory(prefix="vitascope-") as folder:
+    job = _Job(source, save_config, quiet=quiet or json)
+    with ending_promptly(job.kept), TemporaryDirectory(prefix="vitascope-") as folder:
+        if video is None:
+            job.say("making a synthetic clip to measure with; name one of yours for settings that suit it")
         clip, subject = synthetic_or(video, Path(folder))
         if detect_bottlenecks:
             return _detect(clip, source, as_json=json)
-        job = _Job(source, clip, subject, save_config, quiet=quiet or json)
         tuned = job.tune(
+            clip,
+            subject,
             target=(target_fps, max_latency_ms, min_quality),
             preset=preset,
             trials=trials,
             seconds=seconds,
+            minutes=minutes,
             resume=resume,
         )
+    with holding_interrupts():  # file, history and the end of the search belong together
         job.keep(tuned, as_json=json)
     if tuned.unreachable is not None:
         raise VitascopeError(tuned.unreachable)
@@ -105,34 +118,48 @@ def optimize(
 class _Job:
     """One search, as the command line shows it."""
 
-    def __init__(
-        self, source: SettingsSource, clip: Path, subject: str, save_config: Path | None, *, quiet: bool
-    ) -> None:
-        self._source, self._clip, self._subject = source, clip, subject
+    def __init__(self, source: SettingsSource, save_config: Path | None, *, quiet: bool) -> None:
+        self._source, self._subject = source, ""
         self._file, self._quiet = save_config, quiet
         self._state = (
             None if save_config is None else save_config.with_name(f"{save_config.name}.search.json")
         )
         self._screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
+    def say(self, line: str) -> None:
+        """Tell who waits what goes on."""
+        if not self._quiet:
+            self._screen.print(line)
+
+    def kept(self) -> str:
+        """What is on disk of a search that is broken off."""
+        if self._state is None or not self._state.exists():
+            return ""
+        return f"{self._state} keeps the runs so far; --resume goes on with them"
+
     def tune(
         self,
+        clip: Path,
+        subject: str,
         *,
         target: tuple[float | None, float | None, float | None],
         preset: str | None,
         trials: int,
         seconds: float,
+        minutes: float,
         resume: bool,
     ) -> Tuned:
         """Search."""
-        from vitascope.tuning.optimizer import Target, Tuner
+        with holding_interrupts():
+            from vitascope.tuning.optimizer import Target, Tuner
 
+        self._subject = subject
         set_before = Target.of(self._source.load())
         fps, latency_ms, quality = target
-        return Tuner(
+        tuner = Tuner(
             self._source,
-            self._clip,
-            subject=self._subject,
+            clip,
+            subject=subject,
             target=Target(
                 fps=set_before.fps if fps is None else fps,
                 max_latency_ms=set_before.max_latency_ms if latency_ms is None else latency_ms,
@@ -140,11 +167,15 @@ class _Job:
             ),
             seconds=seconds,
             most_trials=trials,
+            most_seconds=minutes * 60,
             preset=preset,
             state=self._state,
             resume=resume,
             told=self._tell,
-        ).tune()
+            said=self.say,
+        )
+        self.say("measuring the settings as they are, and the matte that others are held against")
+        return tuner.tune()
 
     def keep(self, tuned: Tuned, *, as_json: bool) -> None:
         """Write the file, unless the target is out of reach; add to the history; say what came out."""
@@ -193,8 +224,12 @@ class _Job:
         measured = trial.measured
         outcome = measured.failure or f"{measured.score:.1f} fps"
         if measured.failure is None and not search.keeps_limits(measured):
-            broken = [one.figure for one in search.limits if measured.figures[one.figure] > one.most]
-            outcome += f", beyond {' and '.join(broken)}"
+            broken = [
+                _LIMITED.get(one.figure, one.figure)
+                for one in search.limits
+                if measured.figures[one.figure] > one.most
+            ]
+            outcome += f", but too much {' and '.join(broken)}"
         self._screen.print(f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})")
 
 

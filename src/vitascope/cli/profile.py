@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from vitascope.cli.prompt_end import ending_promptly
+from vitascope.observe.keys import holding_interrupts
+
 __all__ = ["profile"]
 
 _Many = Parameter(negative="", consume_multiple=False)
@@ -39,8 +42,9 @@ def profile(
         set_: One setting as key=value.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.tuning.limited_run import LimitedRun
-    from vitascope.tuning.profiling import profile_video
+    with holding_interrupts():
+        from vitascope.tuning.limited_run import LimitedRun
+        from vitascope.tuning.profiling import profile_video
 
     run = LimitedRun(
         video=video,
@@ -49,7 +53,8 @@ def profile(
         files=tuple(config or ()),
         assignments=tuple(set_ or ()),
     )
-    result = profile_video(run, tool="nsight-systems" if tool == "nsight" else tool, folder=output_dir)
+    with ending_promptly():
+        result = profile_video(run, tool="nsight-systems" if tool == "nsight" else tool, folder=output_dir)
     page = Console(highlight=False, markup=False, soft_wrap=True)
     page.print(result.table)
     page.print()

@@ -20,6 +20,7 @@ from vitascope.config import (
     load_settings,
 )
 from vitascope.errors import UsageError, VitascopeError, one_line
+from vitascope.observe.keys import holding_interrupts
 from vitascope.tuning.settings_source import SettingsSource
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def _run(
     tensorboard: Path | None,
 ) -> int:
     # Imported here so that --help and usage errors do not wait for codecs and engines.
-    from vitascope.segmentation.batch import failure_to_dict, plan_batch
+    with holding_interrupts():
+        from vitascope.segmentation.batch import failure_to_dict, plan_batch
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     videos: Sequence[str | Path] = inputs
@@ -223,7 +225,8 @@ def _run(
 
 
 def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:
-    from vitascope.tuning.auto_tune import auto_tune
+    with holding_interrupts():
+        from vitascope.tuning.auto_tune import auto_tune
 
     tuned = auto_tune(source, planned[0].video)
     if screen is not None:
@@ -234,7 +237,8 @@ def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Conso
 def _explain(
     loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Console, chatty: bool
 ) -> list[_Told]:
-    from vitascope.segmentation.explain import Explanation, explain_all
+    with holding_interrupts():
+        from vitascope.segmentation.explain import Explanation, explain_all
 
     page = Console(highlight=False, markup=False, soft_wrap=True)
     items = []
@@ -259,10 +263,11 @@ def _segment(
     metrics_at: MetricsAddress | None,
     tensorboard: Path | None,
 ) -> list[_Told]:
-    from vitascope.observe.progress import JobProgress
-    from vitascope.segmentation.batch import segment_all
-    from vitascope.segmentation.segmenter import Segmenter
-    from vitascope.segmentation.summary import summarise
+    with holding_interrupts():
+        from vitascope.observe.progress import JobProgress
+        from vitascope.segmentation.batch import segment_all
+        from vitascope.segmentation.segmenter import Segmenter
+        from vitascope.segmentation.summary import summarise
 
     page = Console(highlight=False, markup=False, soft_wrap=True)
     items = []

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from vitascope.errors import ModelError
 
 __all__ = [
+    "Application",
     "BundledSource",
     "Catalogue",
     "InputKind",
@@ -30,6 +31,10 @@ __all__ = [
     "is_loopback_host",
     "load_catalogue",
 ]
+
+
+Application = Literal["segmentation", "animation"]
+"""Who opens a model."""
 
 
 class InputKind(StrEnum):
@@ -124,7 +129,7 @@ class ModelEntry(_Frozen):
     """The project that made the network."""
     purpose: str
     """What it is for, one sentence."""
-    used_by: Literal["segmentation", "animation"]
+    used_by: Application
     """The application that opens it."""
     input_kind: InputKind
     sources: tuple[Source, ...] = Field(min_length=1)
@@ -160,8 +165,12 @@ class Catalogue(_Frozen):
         """Every model's name, in order."""
         return tuple(entry.name for entry in self.models)
 
-    def entry(self, name: str) -> ModelEntry:
+    def entry(self, name: str, *, wanted_for: Application | None = None) -> ModelEntry:
         """The entry of a model.
+
+        Args:
+            name: What the user typed.
+            wanted_for: Whose models are suggested where none has that name; those of both when omitted.
 
         Raises:
             ModelError: No model has that name; the message suggests the nearest.
@@ -169,9 +178,10 @@ class Catalogue(_Frozen):
         for entry in self.models:
             if entry.name == name:
                 return entry
-        near = difflib.get_close_matches(name, self.names, n=1)
+        names = [entry.name for entry in self.models if wanted_for in (None, entry.used_by)]
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ModelError(f"no model is called {name!r}; {hint}known models: {', '.join(self.names)}")
+        raise ModelError(f"no model is called {name!r}; {hint}known models: {', '.join(names)}")
 
     @classmethod
     def from_yaml(cls, path: Path) -> Catalogue:

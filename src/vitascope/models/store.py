@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +27,9 @@ from vitascope.models.fetching import STALL_SECONDS, FetchError, Progress, downl
 from vitascope.models.fingerprint import Fingerprint
 
 __all__ = ["ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
+
+_log = logging.getLogger(__name__)
+"""Told before something is fetched: what, how large, under which licence, from where and into which folder."""
 
 _BUNDLED_DIRECTORY = Path(__file__).with_name("data")
 
@@ -177,6 +181,14 @@ class ModelStore:
             with exclusive_lock(_beside(path, "lock"), on_wait=report_other_process):
                 with contextlib.suppress(ModelUnavailableError, ModelChecksumError):
                     return self.path(name)  # whoever held the lock before has fetched it
+                _log.info(
+                    "fetching the network %s (%.1f MB, licence %s) from %s into %s",
+                    name,
+                    entry.size_bytes / 1e6,
+                    entry.license,
+                    ", else ".join(str(source) for source in entry.sources),
+                    self._directory,
+                )
                 self._fetch(entry, part, progress=progress)
         except OSError as error:
             raise ModelUnavailableError(

@@ -180,7 +180,7 @@ def _refuse_kind(settings: Settings) -> None:
 
 
 def _require_matting(name: str) -> None:
-    entry = load_catalogue().entry(name)
+    entry = load_catalogue().entry(name, wanted_for="segmentation")
     if entry.used_by != "segmentation":
         raise UsageError(f"{name} is not a matting network: {entry.purpose}")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.observe.report_values import plain_value
 from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.segmentation.levers.options import LeverReport
 
@@ -68,16 +69,6 @@ class SegmentReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: paths as text, times in seconds."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = plain_value(asdict(self))
         plain["frames_per_second"] = self.frames_per_second
         return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vitascope.observe.report_values import frames_in_words, size_in_words
 from vitascope.segmentation.report import SegmentReport
 
 __all__ = ["summarise"]
@@ -11,9 +12,9 @@ def summarise(report: SegmentReport) -> list[str]:
     """What a person wants to know after a job, a line each; the outputs first."""
     lines = []
     for output in report.outputs:
-        lines.append(f"{output.path}  {output.kind}, {output.codec}, {_size(output.size_bytes)}")
+        lines.append(f"{output.path}  {output.kind}, {output.codec}, {size_in_words(output.size_bytes)}")
         lines += [f"  note: {note}" for note in output.notes]
-    frames = "1 frame" if report.frame_count == 1 else f"{report.frame_count} frames"
+    frames = frames_in_words(report.frame_count)
     lines.append(
         f"{frames} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; {_pace(report)}"
     )
@@ -54,7 +55,3 @@ def _pace(report: SegmentReport) -> str:
         f"bottleneck {slowest.name} (busy {slowest.load:.0%}; a frame takes {p50:.0f} ms p50, "
         f"{p95:.0f} p95, {p99:.0f} p99)"
     )
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"

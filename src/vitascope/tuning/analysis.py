@@ -27,6 +27,12 @@ _SPEED_HEADS = (
 )  # fmt: skip
 
 
+_SPEED_WORDS = (
+    "fps: frames over time in each of n rounds, what the encoder still does at the end included, so short films have "
+    "fewer; ms a frame: from one batch that comes out to the next, over its frames, the end not included"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """A report, in order."""
@@ -63,8 +69,7 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
     sections.append(
         Section(
             title=f"{prefix}Do this",
-            sentences=tuple(one.line() for one in recommendations)
-            or ("nothing that was measured calls for a change",),
+            sentences=tuple(one.line() for one in recommendations) or (_nothing_to_do(run),),
         )
     )
     targets = check_targets(run, performance=performance)
@@ -96,7 +101,8 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
         sections.append(_gpu_load(run.measured, prefix=prefix))
     if run.measured:
         sections += _drawings(run.measured, prefix=prefix)
-    sections += roofline_sections(run, prefix=prefix)
+    if run.measured:
+        sections += roofline_sections(run, prefix=prefix)
     sections += operation_sections(run.measured, prefix=prefix)
     return sections
 
@@ -133,8 +139,17 @@ def _speeds(run: BenchResults, *, prefix: str) -> Section:
         title=f"{prefix}Speed",
         heads=_SPEED_HEADS,
         rows=tuple(_speed_row(cell) for cell in run.measured),
-        sentences=tuple(f"{cell.key.label()}: {cell.status}: {cell.reason}" for cell in gaps),
+        sentences=(
+            *([_SPEED_WORDS] if run.measured else []),
+            *(f"{cell.key.label()}: {cell.status}: {cell.reason}" for cell in gaps),
+        ),
     )
+
+
+def _nothing_to_do(run: BenchResults) -> str:
+    if run.measured:
+        return "nothing that was measured calls for a change"
+    return "nothing could be measured; why stands below, cell by cell"
 
 
 def _speed_row(cell: Cell) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ __all__ = ["AutoTuned", "auto_tune"]
 
 _TRIALS = 10
 _SECONDS = 1.5
+_MOST_SECONDS = 180.0
+"""Of the job's time; where a single run takes half a minute, a tune of each job pays for nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
             target=Target.of(loaded),
             seconds=_SECONDS,
             most_trials=_TRIALS,
+            most_seconds=_MOST_SECONDS,
             keep_quality=True,
         ).tune()
     except VitascopeError as error:

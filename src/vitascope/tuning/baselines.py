@@ -13,11 +13,18 @@ from typing import Any
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.exports import write_file
 from vitascope.tuning.machine import differences
-from vitascope.tuning.results import BenchResults, Cell, document_of, read_document, results_from
+from vitascope.tuning.results import (
+    BASELINES_SCHEMA,
+    BenchResults,
+    Cell,
+    document_of,
+    read_document,
+    results_from,
+)
 
 __all__ = ["SCHEMA", "baseline_for", "load_baselines", "store_baseline", "why_no_baseline"]
 
-SCHEMA = "vitascope.baselines"
+SCHEMA = BASELINES_SCHEMA
 _VERSION = 1
 _KEPT_ROWS = ("throughput", "peak_vram")
 """What ``comparison.compare`` reads; the thousands of samples of the others are of no use in a baseline."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -14,20 +14,23 @@ from vitascope.config import OutputKind
 from vitascope.errors import InputError
 from vitascope.gpu.profiling.bottleneck import BottleneckDetector, Finding
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
+from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.tuning.measured_run import MeasuredRun, MeasuredSegmenter
 from vitascope.tuning.picture_work import PictureSizes, picture_work
 from vitascope.tuning.results import Cell, CellKey, PartWork, Row
 
-__all__ = ["FEWEST_FRAMES", "Rounds", "cell_of_runs", "measure_rounds", "slice_rates", "too_short"]
+__all__ = ["FEWEST_FRAMES", "Rounds", "cell_of_runs", "measure_rounds", "merged", "slice_rates", "too_short"]
 
 FEWEST_FRAMES = 8
 """Of a film: below, opening and filling the queues is most of what would be measured."""
 _SAMPLE_SECONDS = 0.1
 _PARTS_OF_STAGES = {"network": "matte", "composite": "matte"}
 """Spans on the GPU by the stage whose thread launches them."""
-_SHORTAGE = "went on with"
-"""In the note of a job whose batch did not fit and was made smaller."""
+
+
+_PEAKS = ("peak_ram", "peak_vram")
+"""Rows with one sample, the most that was in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,10 @@ def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
     needed = max(FEWEST_FRAMES, 2 * batch)
     if frame_count >= needed:
         return None
-    return f"{video} has {frame_count} frames; batches of {batch} need {needed}: one to warm up, and one to measure"
+    return (
+        f"{video} has {frames_in_words(frame_count)}; batches of {batch} need {needed}: one to warm up, and one to "
+        "measure"
+    )
 
 
 def measure_rounds(
@@ -102,9 +108,9 @@ def cell_of_runs(
     Raises:
         InputError: Too few frames came out.
     """
-    shrunk = [note for run in runs for note in run.notes if _SHORTAGE in note]
-    if shrunk:
-        return Cell(key=key, status="failed", reason=shrunk[0], device=segmenter.device.label)
+    shrunk = next((note for run in runs if (note := run.shortage_note)), None)
+    if shrunk is not None:
+        return Cell(key=key, status="failed", reason=shrunk, device=segmenter.device.label)
     group_size = group_size or key.batch
     frame_times = [time for run in runs for time in run.frame_times_ms(group_size)]
     if not frame_times:
@@ -136,6 +142,31 @@ def cell_of_runs(
         work=_picture_work(key, typical),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
+
+
+def merged(cell: Cell, again: Cell) -> Cell:
+    """A cell with the samples of another visit behind its own.
+
+    Args:
+        cell: Measured; load, verdict, work and operators stay what its own rounds said.
+        again: Of the same key. Where it was not measured the cell stays, with a note.
+    """
+    if again.status != "measured":
+        return replace(cell, notes=(*cell.notes, f"a later visit was not measured: {again.reason}"))
+    return replace(
+        cell,
+        rounds=cell.rounds + again.rounds,
+        damaged_count=cell.damaged_count + again.damaged_count,
+        rows=tuple(_with_samples(row, again.row(row.name)) for row in cell.rows),
+        notes=tuple(dict.fromkeys((*cell.notes, *again.notes))),
+    )
+
+
+def _with_samples(row: Row, more: Row | None) -> Row:
+    if more is None:
+        return row
+    samples = (*row.samples, *more.samples)
+    return Row.of(row.name, row.unit, [max(samples)] if row.name in _PEAKS else samples)
 
 
 def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:

@@ -19,10 +19,10 @@ from vitascope.tuning.checklist_items import Measurements
 from vitascope.tuning.history import read_history
 from vitascope.tuning.knobs import batch_key
 from vitascope.tuning.machine import this_machine
-from vitascope.tuning.optimizer import synthetic_or
 from vitascope.tuning.pipeline_bench import PipelineOptions, bench_pipeline
 from vitascope.tuning.results import RESULTS_NAME, BenchResults, Cell, load_results
 from vitascope.tuning.soak import Soak, check_soak_seconds, soak
+from vitascope.tuning.synthetic_clip import synthetic_or
 from vitascope.tuning.system_checks import check_system, processor_throttle_count
 from vitascope.vr.stereo import detect_layout
 

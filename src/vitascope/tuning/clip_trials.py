@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from vitascope.device import Device
 from vitascope.errors import InputError, OutputError, VitascopeError, one_line
 from vitascope.gpu.batching.out_of_memory import is_out_of_memory, release_idle_memory
 from vitascope.media.probe import probe
+from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.tuning.grid import Measured
 from vitascope.tuning.knobs import QUALITY_KEYS
@@ -63,6 +65,8 @@ class Shown:
     network: str
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
+    run_seconds: float = 0.0
+    """Of one trial, opening the network included."""
 
 
 class ClipTrials:
@@ -91,35 +95,47 @@ class ClipTrials:
         self._reference: _Mattes | None = None
         self._errors: dict[tuple[Any, ...], float] = {}
 
-    def begin(self, *, with_quality: bool) -> Shown:
+    def begin(
+        self, *, with_quality: bool, expected: Callable[[float], object] = lambda _seconds: None
+    ) -> Shown:
         """Run the settings as they are: how fast they are, and how long trials shall be.
 
         Args:
             with_quality: Compare mattes with those of the FP32 reference, here and in all trials.
+            expected: Told, before the first run, the seconds that one takes at the least, as far as the reference
+                tells; what it raises ends it.
 
         Raises:
             VitascopeError: The settings as they are do not run.
         """
+        began = perf_counter()
         if with_quality:
             self._reference = self._mattes(
                 self._source.load({**_ALONE, **_REFERENCE}, chosen_by="the reference")
             )
+            # A run is twice as long, but the reference may be slower than what it is held against.
+            expected((perf_counter() - began) * LEAST_FRAMES / _COMPARED_FRAMES / 2)
+        began = perf_counter()
         run, shown = self._run({})
         steady = run.frame_count / run.wall_seconds
         self._frames = max(LEAST_FRAMES, WARM_UP_FRAMES + round(steady * self._seconds))
         if self._frames > LEAST_FRAMES:
+            began = perf_counter()
             _, shown = self._run({})
-        return shown
+        return replace(shown, run_seconds=perf_counter() - began)
 
     def measure(self, values: Mapping[str, Any]) -> Measured:
         """Run with some settings chosen. What does not run with them is a failure; what cannot be read is an error.
+
+        A batch that did not fit and was made smaller is a failure, too, but not of the settings as they are.
 
         Raises:
             InputError: The clip cannot be read any more.
             OutputError: The disk is full.
         """
         try:
-            return self._run(values)[1].measured
+            run, shown = self._run(values)
+            return Measured(failure="out of memory") if values and run.shortage_note else shown.measured
         except (InputError, OutputError):
             raise
         except VitascopeError as error:
@@ -136,6 +152,7 @@ class ClipTrials:
         frames = max(self._frames, 3 * _whole_batches(loaded.settings.frames_per_call))
         loaded = self._source.load({**_ALONE, **values, **self._stretch(frames)})
         kind = loaded.settings.output.kinds[0]
+        release_idle_memory()  # what an earlier trial's allocators keep is not this one's
         with MeasuredSegmenter(loaded=loaded) as segmenter:
             if segmenter.device.kind == "cuda":
                 segmenter.measure(
@@ -170,7 +187,8 @@ class ClipTrials:
 
     def _too_short(self, count: int) -> InputError:
         return InputError(
-            f"{self.clip}: {count} frames are too few to tune with: {WARM_UP_FRAMES} warm up, and at least "
+            f"{self.clip}: {frames_in_words(count)} {'is' if count == 1 else 'are'} too few to tune with: "
+            f"{WARM_UP_FRAMES} warm up, and at least "
             f"{LEAST_FRAMES} are needed; take a longer clip, or none, for a synthetic one"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +15,7 @@ from rich.text import Text
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.batch import plan_batch
 from vitascope.segmentation.summary import summarise
 from vitascope.tuning.console_words import WordParser, key_and_value, nothing_more, words_of
@@ -25,6 +27,10 @@ from vitascope.tuning.live_run import LiveRun
 __all__ = ["CommandConsole"]
 
 _ENDS = ("quit", "exit", "q")
+_MEANT = {"segment": "start INPUT -o OUT", "doctor": "hardware", "run": "start INPUT -o OUT", "ls": "jobs"}
+"""Words that are typed here by mistake, and what does the same here."""
+_ELSEWHERE = ("bench", "cache", "models", "optimize", "profile")
+"""Commands of ``vitascope`` that the prompt does not have."""
 _HELP = {
     "start INPUT… -o OUT [-r]": "segment videos with the settings as they are now; one after another.",
     "stop [N | all | live]": "end a job, or the one that runs (what was written stays as a .part file), or the live "
@@ -106,6 +112,8 @@ class CommandConsole:
             words = words_of(line)
             if not words:
                 return True
+            if words[0] == "vitascope" and len(words) > 1:  # as in a shell
+                words = words[1:]
             name, *rest = words
             if name in _ENDS:
                 return False
@@ -248,7 +256,14 @@ class CommandConsole:
 
     def _unknown(self, name: str) -> Callable[[list[str]], None]:
         def refuse(_: list[str]) -> NoReturn:
-            raise UsageError(f"no command is called {name!r}; help lists them")
+            hint = ""
+            if name in _MEANT:
+                hint = f" here, but this does the same: {_MEANT[name]}"
+            elif name in _ELSEWHERE:
+                hint = f" here: leave with quit, or open another terminal, and type vitascope {name}"
+            elif near := difflib.get_close_matches(name, [*self._commands, *_ENDS], n=1):
+                hint = f"; {near[0]!r} is one"
+            raise UsageError(f"no command is called {name!r}{hint}; help lists them")
 
         return refuse
 
@@ -300,8 +315,7 @@ class CommandConsole:
 def _ending(job: Job) -> str:
     """How a job ended, in one line."""
     if job.report is not None:
-        frames = "1 frame" if job.report.frame_count == 1 else f"{job.report.frame_count} frames"
-        return f"done: {frames}, {job.report.frames_per_second:.1f} fps"
+        return f"done: {frames_in_words(job.report.frame_count)}, {job.report.frames_per_second:.1f} fps"
     if job.error is not None:
         return f"failed: {one_line(job.error)}"
     return f"stopped: {job.kept or 'nothing had been written'}"

@@ -30,6 +30,9 @@ from vitascope.vr.stereo import eye_regions
 
 __all__ = ["MeasuredRun", "MeasuredSegmenter"]
 
+_SHORTAGE = "went on with"
+"""In the note of a job whose batch did not fit and was made smaller."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
@@ -61,6 +64,11 @@ class MeasuredRun:
     damaged_count: int
     """Packets and pictures that could not be decoded, and were skipped."""
     notes: tuple[str, ...]
+
+    @property
+    def shortage_note(self) -> str | None:
+        """Why its batches were made smaller than asked for: they did not fit into the GPU's memory. None otherwise."""
+        return next((note for note in self.notes if _SHORTAGE in note), None)
 
     def frames_per_second(self, batch: int) -> float:
         """Throughput in the steady state.

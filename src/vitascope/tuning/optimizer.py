@@ -16,21 +16,18 @@ from vitascope.tuning.grid import Cell, Limit, Measured, SearchResult, Trial
 from vitascope.tuning.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for
 from vitascope.tuning.presets import preset_for, preset_values
 from vitascope.tuning.search import GridSearch
+from vitascope.tuning.search_time import SearchTime, turns
 from vitascope.tuning.settings_source import SettingsSource
-from vitascope.tuning.synthetic_clip import make_clip
 
-__all__ = ["MOST_TRIALS", "Target", "Tuned", "Tuner", "synthetic_or"]
+__all__ = ["MOST_TRIALS", "Target", "Tuned", "Tuner"]
 
 MOST_TRIALS = 40
 _LEAST_TRIALS = 14
 _LEAST_GAIN = 1.03
 """Below this, a change is not worth having: two runs of the same settings differ as much."""
-_COMPARISONS = 3
 _DEFAULT_ERROR = 0.5
 _GPU_FILLS = 16
 """Frames that a job on a GPU takes at a time where nobody says how many."""
-_SYNTHETIC_SIZE = (1920, 1080)
-_SYNTHETIC_FRAMES = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,19 +128,6 @@ class Tuned:
         return ", ".join(words)
 
 
-def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
-    """The clip that is named, else one that is made in a folder.
-
-    Returns:
-        The clip, and how to speak of it.
-    """
-    if video is not None:
-        return video, str(video.absolute())
-    width, height = _SYNTHETIC_SIZE
-    clip = make_clip(folder / "synthetic.mp4", width=width, height=height, frame_count=_SYNTHETIC_FRAMES)
-    return clip, f"a synthetic clip of {width}x{height}"
-
-
 class Tuner:
     """Searches the settings of a job.
 
@@ -154,12 +138,15 @@ class Tuner:
         target: What is wanted.
         seconds: Of one trial, about.
         most_trials: Most trials; never more than a fifth of the combinations, or 14.
+        most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
+            trials take.
         keep_quality: Turn only what does not change the matte.
         preset: Where the search begins: the name of a preset, or ``auto`` for that of the GPU, where there is one;
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
         resume: Go on with those.
         told: Told each trial and how many may come.
+        said: Told once, before the first trial, how long one takes and how many there are.
 
     Raises:
         InputError: The clip cannot be read, or is too short.
@@ -176,21 +163,26 @@ class Tuner:
         target: Target | None = None,
         seconds: float = 3.0,
         most_trials: int = MOST_TRIALS,
+        most_seconds: float | None = None,
         keep_quality: bool = False,
         preset: str | None = None,
         state: Path | None = None,
         resume: bool = False,
         told: Callable[[GridSearch, Trial], object] | None = None,
+        said: Callable[[str], object] | None = None,
     ) -> None:
         self._target = target or Target()
         self._target.check()
-        if not 0 < seconds <= 600 or most_trials < 1:
-            raise UsageError(
-                f"a trial takes up to 600 seconds, and there is at least one: {seconds:g}, {most_trials}"
-            )
+        if not 0 < seconds <= 600:
+            raise UsageError(f"a trial takes more than 0 and at most 600 seconds, not {seconds:g}")
+        if most_trials < 1:
+            raise UsageError(f"a search makes at least one trial, not {most_trials}")
+        SearchTime(most_seconds)  # what is out of range is said before anything is run
         self._source, self._subject = source, subject
         self._trials = ClipTrials(source, clip, seconds=seconds)
         self._most_trials, self._keep_quality = most_trials, keep_quality
+        self._most_seconds, self._said = most_seconds, said
+        self._turns = 1
         self._state, self._resume, self._told = state, resume, told
         self._preset = preset
         self._start = {} if preset in (None, "auto") else preset_values(str(preset))
@@ -199,10 +191,15 @@ class Tuner:
         """Search, then compare what was found with the settings as they are.
 
         Raises:
-            VitascopeError: The settings as they are do not run, or every knob was set by hand.
+            VitascopeError: The settings as they are do not run, or every knob was set by hand, or the time is too
+                short for a single trial.
         """
-        loaded = self._trials.loaded
-        shown = self._trials.begin(with_quality=not self._keep_quality)
+        loaded, time = self._trials.loaded, SearchTime(self._most_seconds)
+        shown = self._trials.begin(
+            with_quality=not self._keep_quality, expected=lambda seconds: time.check(seconds, runs=1)
+        )
+        time.check(shown.run_seconds)
+        self._turns = turns(shown.run_seconds)
         knobs = knobs_for(
             loaded,
             device=shown.device,
@@ -236,7 +233,14 @@ class Tuner:
             if self._told is not None:
                 self._told(search, trial)
 
-        found = search.run(self._trials.measure, told=told, enough=self._is_enough)
+        if self._said is not None:
+            self._said(time.plan(shown.run_seconds, trials=search.most_trials, cells=len(search.cells)))
+        found = search.run(
+            self._trials.measure,
+            told=told,
+            enough=self._is_enough,
+            is_late=lambda: time.is_late(shown.run_seconds),
+        )
         return self._compare(search, found, shown, error_limit=error_limit, now=now)
 
     def _limits(self, shown: Shown) -> tuple[list[Limit], float | None]:
@@ -313,7 +317,7 @@ class Tuner:
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
         """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
         old, new = [], []
-        for _ in range(_COMPARISONS):
+        for _ in range(self._turns):
             old.append(self._trials.measure({}))
             new.append(self._trials.measure(values) if values else old[-1])
         for runs in (old, new):

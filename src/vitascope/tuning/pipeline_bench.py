@@ -10,6 +10,7 @@ from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.probe import probe
+from vitascope.observe.report_values import frames_in_words
 from vitascope.tuning.cell_measurement import FEWEST_FRAMES, cell_of_runs, slice_rates
 from vitascope.tuning.machine import this_machine
 from vitascope.tuning.measured_run import MeasuredRun, MeasuredSegmenter
@@ -78,7 +79,7 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
         known = probe(options.video).frame_count_estimate
         if known is not None and known < FEWEST_FRAMES:
             raise InputError(
-                f"{options.video} has {known} frames; a measurement needs at least {FEWEST_FRAMES}"
+                f"{options.video} has {frames_in_words(known)}; a measurement needs at least {FEWEST_FRAMES}"
             )
     loaded = options.loaded()
     began_at = now()
@@ -98,8 +99,8 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
             run = _run(segmenter, film, options)
         if run.frame_count < FEWEST_FRAMES:
             raise InputError(
-                f"{film}: only {run.frame_count} frames came out in {run.wall_seconds:.1f} s; a measurement needs "
-                f"at least {FEWEST_FRAMES}: {options.advice_when_slow}"
+                f"{film}: only {frames_in_words(run.frame_count)} came out in {run.wall_seconds:.1f} s; a "
+                f"measurement needs at least {FEWEST_FRAMES}: {options.advice_when_slow}"
             )
         info = probe(film)
         # Frames come out in groups; of a short run not even two of them may be there.

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vitascope.errors import UsageError
 from vitascope.gpu.profiling.document import load_profile
+from vitascope.gpu.profiling.tables import text_table
 from vitascope.media.probe import probe
 from vitascope.tuning.limited_run import LimitedRun, run_for
 from vitascope.tuning.nsight import profile_with_ncu, profile_with_nsys
 
 __all__ = ["Profiled", "Tool", "profile_video"]
+
+_SILENT = "6"
+"""Above the level of what PyTorch's recorder (Kineto) writes to stderr when it starts and stops."""
 
 Tool = Literal["pytorch", "nsight-systems", "nsight-compute", "memory"]
 
@@ -59,13 +64,15 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
 
 
 def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
+    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
     from vitascope.gpu.profiling.cuda import CUDAProfiler
 
     profiler = CUDAProfiler()
     report = run_for(run, around=lambda: profiler, keep_in=folder)
     profiler.export_chrome_trace(folder / "pytorch.trace.json")
     profiler.export_json(folder / "kernels.json")
-    verdict = load_profile(folder / "stages.json")["verdict"]["main"]
+    stages = load_profile(folder / "stages.json")
+    verdict = stages["verdict"]["main"]
     timeline, kernels, operators = profiler.timeline(), profiler.kernels(), profiler.operators()
     findings = [f"{verdict['title']}; {verdict['advice']}"]
     if profiler.on_gpu:
@@ -90,9 +97,26 @@ def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
     return Profiled(
         tool="pytorch",
         findings=tuple(findings[:3]),
-        table=profiler.summary(),
+        table="\n\n".join([_stage_table(stages), *([profiler.summary()] if kernels or operators else [])]),
         files=_written(folder, "pytorch.trace.json", "kernels.json", "stages.json", "stages.trace.json"),
     )
+
+
+def _stage_table(profile: dict[str, Any]) -> str:
+    """Where the time of a run went, by stage; threads of several stages overlap."""
+    wall = profile["wall_seconds"]
+    rows = [
+        (
+            " > ".join(place["path"]),
+            str(place["count"]),
+            f"{place['mean_seconds'] * 1e3:.2f}",
+            f"{place['p95_seconds'] * 1e3:.2f}",
+            f"{place['total_seconds'] / wall:.0%}",
+            "-" if place["gpu"] is None else f"{place['gpu']['mean_seconds'] * 1e3:.2f}",
+        )
+        for place in profile["summary"]
+    ]
+    return text_table(("stage", "calls", "mean ms", "p95 ms", "of the time", "GPU ms"), rows)
 
 
 def _memory(run: LimitedRun, folder: Path) -> Profiled:

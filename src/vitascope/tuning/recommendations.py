@@ -31,8 +31,9 @@ class Recommendation:
 
     def line(self) -> str:
         """For people."""
-        gain = f"expected: {self.gain:.2f}x" if self.gain > 1 else "no faster, but safer"
-        return f"{self.change} ({gain}, {self.certainty}): {self.why}"
+        gain = f"{self.gain:.2f}x as fast" if self.gain > 1 else "no faster, but safer"
+        sure = "measured" if self.certainty == "measured" else f"how sure: {self.certainty}"
+        return f"{self.change}. Expected: {gain} ({sure}). Why: {self.why}"
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:

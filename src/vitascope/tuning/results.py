@@ -47,6 +47,8 @@ SCHEMA_VERSION = 2
 Version 2 added ceilings, the work of each part and the operators of networks."""
 _OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
+BASELINES_SCHEMA = "vitascope.baselines"
+"""Of ``baselines``, which is told apart from results here."""
 _DIGITS = 6
 
 
@@ -278,6 +280,8 @@ def read_document(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder; name the file in it, such as {path / RESULTS_NAME}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # no JSON, or no UTF-8
@@ -296,7 +300,12 @@ def results_from(document: Any, path: Path) -> BenchResults:
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         named = document.get("schema") if isinstance(document, dict) else None
-        raise InputError(f"{path} holds no benchmark results: its schema is {named!r}, not {SCHEMA!r}")
+        if named == BASELINES_SCHEMA:
+            raise InputError(
+                f"{path} holds baselines, which stand first: vitascope bench compare {path} LATEST.json"
+            )
+        named_as = "it names no schema" if named is None else f"its schema is {named!r}"
+        raise InputError(f"{path} holds no benchmark results: {named_as}, not {SCHEMA!r}")
     version = document.get("version")
     if not isinstance(version, int) or not _OLDEST_VERSION <= version <= SCHEMA_VERSION:
         raise InputError(
@@ -345,6 +354,16 @@ class ResultsFile:
             OutputError: The file cannot be written.
         """
         self.results = replace(self.results, cells=(*self.results.cells, cell))
+        self._write()
+
+    def replace(self, cell: Cell) -> None:
+        """Take the place of the cell of the same key.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        cells = tuple(cell if one.key == cell.key else one for one in self.results.cells)
+        self.results = replace(self.results, cells=cells)
         self._write()
 
     def finish(self) -> BenchResults:

@@ -73,8 +73,8 @@ class GridSearch:
         if not knobs or size < 1 or size > _MOST_CELLS:
             raise UsageError(f"a search takes 1 to {_MOST_CELLS} combinations of settings, not {size}")
         self.knobs, self.limits = tuple(knobs), tuple(limits)
-        self._cells: list[Cell] = list(itertools.product(*(range(len(knob.values)) for knob in knobs)))
-        self._number = {cell: number for number, cell in enumerate(self._cells)}
+        self.cells: list[Cell] = list(itertools.product(*(range(len(knob.values)) for knob in knobs)))
+        self._number = {cell: number for number, cell in enumerate(self.cells)}
         self._start = start if start is not None else (0,) * len(knobs)
         self.most_trials = max(size // 5 if most_trials is None else most_trials, 1)
         self._unit, self._state = unit, state
@@ -88,7 +88,7 @@ class GridSearch:
             for words in load_trials(state, self._identity):
                 measured = Measured(words["score"], words["figures"], words["failure"])
                 self.trials.append(Trial(tuple(words["cell"]), measured, words["why"]))
-        indices = np.array(self._cells, np.intp)
+        indices = np.array(self.cells, np.intp)
         apart = [knob.apart() for knob in knobs]
         self._speed, self._runs = Surrogate(indices, apart), Surrogate(indices, apart)
         self._figures = {limit.figure: Surrogate(indices, apart) for limit in limits}
@@ -111,6 +111,7 @@ class GridSearch:
         *,
         told: Callable[[Trial], object] | None = None,
         enough: Callable[[Measured], bool] = lambda _: False,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> SearchResult:
         """Search to the end.
 
@@ -118,12 +119,18 @@ class GridSearch:
             measure: Measures the settings of a cell.
             told: Called after each measurement.
             enough: True of a measurement within the limits that is as good as is needed.
+            is_late: True once the time is over; one cell is measured all the same.
 
         Raises:
             OutputError: The state cannot be written.
             Exception: What ``measure`` raised; what was measured before is in the state.
         """
-        while not self._has_enough(enough) and (step := self.propose()) is not None:
+        while not self._has_enough(enough):
+            if self.trials and is_late():
+                self._ended = "the time was over"
+                break
+            if (step := self.propose()) is None:
+                break
             cell, why = step
             trial = self.record(cell, measure(self.values(cell)), why)
             if told is not None:
@@ -168,7 +175,7 @@ class GridSearch:
         """What is known so far."""
         best = self._best()
         if best is None:
-            return SearchResult(None, 0.0, tuple(self.trials), (), len(self._cells), self._ended)
+            return SearchResult(None, 0.0, tuple(self.trials), (), len(self.cells), self._ended)
         mean, _ = self._predicted()
         scores = np.exp(mean)
         effects = []
@@ -179,7 +186,7 @@ class GridSearch:
             expected = tuple(zip(knob.values, (float(scores[row]) for row in siblings), strict=True))
             effects.append(Effect(knob.key, knob.values[best[place]], expected))
         score = float(scores[self._number[best]])
-        return SearchResult(best, score, tuple(self.trials), tuple(effects), len(self._cells), self._ended)
+        return SearchResult(best, score, tuple(self.trials), tuple(effects), len(self.cells), self._ended)
 
     def _spread_cells(self, order: random.Random) -> list[Cell]:
         """Latin hypercubes: each value of each knob comes about equally often."""
@@ -219,7 +226,7 @@ class GridSearch:
 
     def _chances(self, ran: Sequence[Trial]) -> Floats:
         """Chance of each cell to run and to keep the limits, 0..1."""
-        chance: Floats = np.ones(len(self._cells))
+        chance: Floats = np.ones(len(self.cells))
         if len(ran) < len(self.trials):
             mean, deviation = self._runs.predict()
             chance *= normal_cdf(mean / np.maximum(deviation, 0.05))
@@ -240,7 +247,7 @@ class GridSearch:
             tuple(trial.cell[place] for place in places): trial.measured.figures[limit.figure] <= limit.most
             for trial in ran
         }
-        for row, cell in enumerate(self._cells):
+        for row, cell in enumerate(self.cells):
             keeps = known.get(tuple(cell[place] for place in places))
             if keeps is not None:
                 yield row, keeps
@@ -256,7 +263,7 @@ class GridSearch:
     def _most_promising(self, tried: set[Cell]) -> tuple[Cell, str] | None:
         ran = self._learnt()
         if not ran:
-            rest = [cell for cell in self._cells if cell not in tried]
+            rest = [cell for cell in self.cells if cell not in tried]
             if not rest:
                 self._ended = "no cell of the grid runs"
                 return None
@@ -276,7 +283,7 @@ class GridSearch:
             self._ended = "every cell was measured"
             return None
         if best is None:
-            return self._cells[row], f"nothing keeps the limits yet: {chance[row]:.0%} likely that this does"
+            return self.cells[row], f"nothing keeps the limits yet: {chance[row]:.0%} likely that this does"
         if worth[row] < _NOT_WORTH_A_TRIAL / max(len(self.knobs), 1) and len(self.trials) > 3 * len(
             self.knobs
         ):
@@ -286,7 +293,7 @@ class GridSearch:
         gain = math.exp(mean[row] - mean[self._number[best]]) - 1
         limits = f", {chance[row]:.0%} likely to run within the limits" if chance[row] < 0.995 else ""
         return (
-            self._cells[row],
+            self.cells[row],
             f"promising: {expected:.3g} ± {spread:.2g} {self._unit} expected, {gain:+.0%} against the best{limits}",
         )
 

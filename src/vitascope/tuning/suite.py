@@ -8,21 +8,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.probe import probe
+from vitascope.observe.report_values import frames_in_words
 from vitascope.tuning.ceilings import CeilingEffort, measure_ceilings
-from vitascope.tuning.cell_measurement import FEWEST_FRAMES, Rounds, cell_of_runs, measure_rounds, too_short
+from vitascope.tuning.cell_measurement import (
+    FEWEST_FRAMES,
+    Rounds,
+    cell_of_runs,
+    measure_rounds,
+    merged,
+    too_short,
+)
 from vitascope.tuning.machine import differences, this_machine
 from vitascope.tuning.matte_check import CHECKED_FRAMES, WrongMattesError, alpha_error
 from vitascope.tuning.measured_run import MeasuredSegmenter
 from vitascope.tuning.network_probe import NetworkProbe, ProbeEffort
 from vitascope.tuning.results import RESULTS_NAME, BenchResults, Cell, CellKey, ResultsFile, load_results, now
-from vitascope.tuning.synthetic_clip import make_clip
+from vitascope.tuning.suite_films import SuiteFilms, cell_assignments
 
 __all__ = [
     "OF_ONE_PROCESS",
@@ -42,11 +47,14 @@ _BATCHES, _QUICK_BATCHES = (1, 4, 8, 16, 32), (1, 4)
 _PRECISIONS = ("fp32", "fp16")
 _USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
 """What stays as it is while another axis is looked at alone."""
-_FRAMES, _QUICK_FRAMES = 96, 16
+_FRAMES, _QUICK_FRAMES = 96, 32
+"""Of 1080p; of smaller pictures more, up to 96."""
 _MOST_GPU_FRAMES = 480
 """A GPU is through 96 small frames before its clocks have settled."""
 _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
-_QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=1.0)
+_QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
+_QUICK_VISITS = 3
+"""Of each cell, minutes apart: what disturbs the machine for half a minute disturbs one of them."""
 _CEILINGS = CeilingEffort()
 _QUICK_CEILINGS = CeilingEffort(copy_bytes=1 << 28, samples=7)
 _PROBE = ProbeEffort()
@@ -67,7 +75,7 @@ class SuiteOptions:
     only: Axis | None = None
     """Vary this alone."""
     quick: bool = False
-    """Small, and with the small network: whether everything works, rather than how fast."""
+    """Small, and with the small network: whether everything works, and whether it became slower."""
     video: Path | None = None
     """A film of one's own instead of synthetic ones; its size takes the place of the resolutions."""
     stereo: bool = False
@@ -94,14 +102,14 @@ class SuiteOptions:
     def frame_count(self, width: int, height: int, *, on_gpu: bool) -> int:
         """Frames of one round; of a longer film the first ones."""
         if self.quick:
-            return _QUICK_FRAMES
+            return min(max(_QUICK_FRAMES * 1920 * 1080 // (width * height), _QUICK_FRAMES), _FRAMES)
         fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height) if on_gpu else _FRAMES
         return min(max(fitting, _FRAMES), _MOST_GPU_FRAMES)
 
     def workload(self) -> dict[str, str]:
         """In plain words; the same for runs that measure the same."""
         return {
-            "suite": "quick" if self.quick else "full",
+            "suite": f"quick, {_QUICK_VISITS} visits" if self.quick else "full",
             "only": self.only or "everything",
             "film": "synthetic" if self.video is None else str(self.video),
             "stereo": "yes" if self.stereo else "no",
@@ -201,21 +209,40 @@ def run_suite(
         effort = _QUICK_CEILINGS if options.quick else _CEILINGS
         earlier = replace(earlier or fresh, ceilings=measure_ceilings(device, effort))
     results = ResultsFile(path, earlier)
+    try:
+        _visit(keys, options, results, on_gpu=on_gpu, on_cell=on_cell)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"{path} keeps what was measured; --resume goes on with it") from error
+    return results.finish(), path
+
+
+def _visit(
+    keys: Sequence[CellKey],
+    options: SuiteOptions,
+    results: ResultsFile,
+    *,
+    on_gpu: bool,
+    on_cell: Callable[[Cell, int, int], object] | None,
+) -> None:
+    """Measure what is not there yet, then what was measured again, as often as it is to be visited."""
     networks = NetworkProbe(_QUICK_PROBE if options.quick else _PROBE)
+    visits = _QUICK_VISITS if options.quick else 1
+    again = [key for key in keys if key.precision == "fp32" or on_gpu] * (visits - 1)
+    count = len(keys) + len(again)
     with tempfile.TemporaryDirectory(prefix="vitascope-bench-") as folder:
-        films = _Films(options, Path(folder), on_gpu=on_gpu)
-        for number, key in enumerate(keys, start=1):
+        films = SuiteFilms(options, Path(folder), on_gpu=on_gpu, keep=options.quick)
+        for number, key in enumerate((*keys, *again), start=1):
             known = results.results.cell(key)
             if known is None:
-                try:
-                    known = _measure(options, key, films, networks, on_gpu=on_gpu)
-                except KeyboardInterrupt as error:
-                    kept = f"{path} keeps what was measured; --resume goes on with it"
-                    raise KeyboardInterrupt(kept) from error
+                known = _measure(options, key, films, networks, on_gpu=on_gpu)
                 results.add(known)
+            elif number > len(keys):
+                if known.status != "measured":
+                    continue
+                known = merged(known, _measure(options, key, films, None, on_gpu=on_gpu))
+                results.replace(known)
             if on_cell is not None:
-                on_cell(known, number, len(keys))
-    return results.finish(), path
+                on_cell(known, number, count)
 
 
 def explicit_settings(loaded: LoadedSettings) -> dict[str, str]:
@@ -275,47 +302,10 @@ def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
     return earlier
 
 
-class _Films:
-    """Films and the mattes that others are checked against; the last size alone is kept."""
-
-    def __init__(self, options: SuiteOptions, folder: Path, *, on_gpu: bool) -> None:
-        self._on_gpu = on_gpu
-        self._options = options
-        self._folder = folder
-        self._name = ""
-        self._path = Path()
-        self._expected: list[npt.NDArray[np.float32]] = []
-
-    def film(self, key: CellKey) -> Path:
-        """The film of a cell."""
-        if self._options.video is not None:
-            self._path, self._name = self._options.video, key.resolution
-        elif key.resolution != self._name:
-            if self._name:
-                self._path.unlink(missing_ok=True)
-            self._path = make_clip(
-                self._folder / f"{key.resolution}.mp4",
-                width=key.width,
-                height=key.height,
-                frame_count=self._options.frame_count(key.width, key.height, on_gpu=self._on_gpu),
-                stereo=self._options.stereo,
-            )
-            self._name, self._expected = key.resolution, []
-        return self._path
-
-    def expected(self, key: CellKey) -> list[npt.NDArray[np.float32]]:
-        """The first mattes in fp32 with one frame a call."""
-        film = self.film(key)
-        if not self._expected:
-            plain = self._options.loaded(*_assignments(key, batch=1, precision="fp32"))
-            with MeasuredSegmenter(loaded=plain) as segmenter:
-                self._expected = segmenter.alphas(film, count=CHECKED_FRAMES)
-        return self._expected
-
-
 def _measure(
-    options: SuiteOptions, key: CellKey, films: _Films, networks: NetworkProbe, *, on_gpu: bool
+    options: SuiteOptions, key: CellKey, films: SuiteFilms, networks: NetworkProbe | None, *, on_gpu: bool
 ) -> Cell:
+    """One visit of a cell; ``networks`` is None where its network was looked at alone before."""
     if key.precision != "fp32" and not on_gpu:
         reason = f"the processor computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)
@@ -328,7 +318,7 @@ def _measure(
         short = too_short(film, frame_count=available, batch=key.batch)
         if short is not None:
             return Cell(key=key, status="skipped", reason=short)
-    wanted = options.loaded(*_assignments(key, batch=key.batch, precision=key.precision), *limits)
+    wanted = options.loaded(*cell_assignments(key, batch=key.batch, precision=key.precision), *limits)
     rounds = _QUICK_ROUNDS if options.quick else _ROUNDS
     try:
         expected = films.expected(key)  # before the network of this cell takes memory
@@ -337,7 +327,7 @@ def _measure(
             runs, load = measure_rounds(segmenter, film, kind=wanted.settings.output.kinds[0], rounds=rounds)
             is_reference = key.batch == 1 and key.precision == "fp32"
             cell = cell_of_runs(key, segmenter, runs, load, alpha_error=None if is_reference else error)
-            if cell.status != "measured":
+            if cell.status != "measured" or networks is None:
                 return cell
             return _with_network(cell, networks, segmenter, film)
     except (UsageError, InputError, ModelError):
@@ -369,15 +359,6 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
     )
 
 
-def _assignments(key: CellKey, *, batch: int, precision: str) -> list[str]:
-    values = [
-        f"model.batch_size={batch}",
-        f"pipeline.stages.inference.batch_size={batch}",
-        f"gpu.precision={precision}",
-    ]
-    return values if key.stereo == "auto" else [*values, f"video.stereo={key.stereo}"]
-
-
 def _first_frames(film: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
     """How many frames can be had, at most so many, and the settings that end a longer film there.
 
@@ -387,7 +368,7 @@ def _first_frames(film: Path, frame_count: int, *, start_seconds: float) -> tupl
     info = probe(film)
     known = info.frame_count_estimate
     if known is not None and known < FEWEST_FRAMES:
-        raise InputError(f"{film} has {known} frames; a measurement needs at least {FEWEST_FRAMES}")
+        raise InputError(f"{film} has {frames_in_words(known)}; a measurement needs at least {FEWEST_FRAMES}")
     end_seconds = start_seconds + float(frame_count / info.average_frame_rate)
     available = frame_count if known is None else min(known, frame_count)
     return available, [f"video.end_seconds={end_seconds}"]

@@ -20,7 +20,7 @@ from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.media.encoding import choose_encoding
 from vitascope.media.writer import VideoWriter
 
-__all__ = ["FRAME_RATE", "make_clip"]
+__all__ = ["FRAME_RATE", "make_clip", "synthetic_or"]
 
 FRAME_RATE = Fraction(60)
 _FORMAT = PIXEL_FORMATS["yuv420p"]
@@ -32,6 +32,8 @@ _PORTRAIT_SHARE = 0.8
 _STEP_SHARE = 0.005
 """Of the picture's width that the texture moves from frame to frame."""
 _SEED = 20_251_006
+_USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
+"""Where nobody says another."""
 
 
 def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: bool = False) -> Path:
@@ -75,6 +77,19 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
                 rgb = np.concatenate((rgb, painter.paint(n, shift=max(width // 200, 1))), axis=1)
             writer.write(Frame(planes_of(rgb), _FORMAT, OUTPUT_COLOR, n, n, 1 / FRAME_RATE, duration=1))
     return path
+
+
+def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
+    """The clip that is named, else one that is made in a folder.
+
+    Returns:
+        The clip, and how to speak of it.
+    """
+    if video is not None:
+        return video, str(video.absolute())
+    width, height = _USUAL_SIZE
+    clip = make_clip(folder / "synthetic.mp4", width=width, height=height, frame_count=_USUAL_FRAMES)
+    return clip, f"a synthetic clip of {width}x{height}"
 
 
 class _Painter:

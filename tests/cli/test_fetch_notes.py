@@ -1,0 +1,42 @@
+"""What is fetched is said on stderr, with or without a terminal, unless nothing shall be said."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from vitascope.cli import main
+
+STORE = logging.getLogger("vitascope.models.store")
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 0
+
+
+@pytest.fixture(autouse=True)
+def logger_as_it_was():
+    handlers, level = list(STORE.handlers), STORE.level
+    yield
+    STORE.handlers = handlers
+    STORE.setLevel(level)
+
+
+def test_every_command_has_the_line(capsys):
+    run("models", "where")
+    STORE.info("fetching the network %s", "net")
+    run("models", "where")
+    STORE.info("and %s", "another")
+    assert capsys.readouterr().err == "note: fetching the network net\nnote: and another\n"
+
+
+def test_quiet_has_none(capsys, tmp_path):
+    run("models", "where")
+    with pytest.raises(SystemExit):
+        main(["segment", str(tmp_path / "missing.mp4"), "-o", "out.mp4", "-q"])
+    capsys.readouterr()
+    STORE.info("fetching the network %s", "net")
+    assert capsys.readouterr().err == ""
