@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
-import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ import cupy
 import numpy as np
 import torch
 
+from row_stamp import gpu_stamp
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels import composite_cuda
 from vitascope.gpu.kernels.color import rgb_from_yuv
@@ -238,15 +237,7 @@ def main(target: Path | None) -> None:
     """Check, time, print, and write the rows."""
     stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream())
     stream.use()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    machine = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
-    }
+    machine = gpu_stamp()
     bandwidth = copy_bandwidth()
     rows: list[dict[str, Any]] = [{"claim": "copy", "tb_per_s": round(bandwidth, 3), **machine}]
     for name, all_cells in CELLS.items():

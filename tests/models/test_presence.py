@@ -147,8 +147,38 @@ def test_whoever_enters_is_looked_at_soon_and_fades_in() -> None:
     assert shown[10:] == [0.25, 0.5, 0.75, 1, 1, 1]
 
 
+def test_a_clear_person_is_shown_at_once_though_nobody_was_there_before() -> None:
+    looks = ScriptedLooks([-4.0, 3.0])
+    shown = play(PresenceGate(one_number()), [blob()] * 3 + [blob(40, side=20)] * 6, looks)
+    assert shown == [0, 0, 0, 0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_one_lucky_look_at_a_phantom_shows_nobody_and_two_in_a_row_do() -> None:
+    lucky = ScriptedLooks([-2.0, -2.0, 0.8, -2.0, -2.0, -2.0])
+    assert play(PresenceGate(one_number()), [blob()] * 120, lucky) == [0] * 120
+    doubtful = ScriptedLooks([-2.0, 0.8])
+    shown = play(PresenceGate(one_number()), [blob()] * 3 + [blob(40, side=20)] * 12, doubtful)
+    assert shown[: 3 + presence.MIN_INTERVAL] == [0] * (3 + presence.MIN_INTERVAL)
+    assert shown[-1] == 1
+
+
+def test_whoever_is_not_settled_is_looked_at_again_soon() -> None:
+    looks = ScriptedLooks([0.3, -2.0])
+    shown = play(PresenceGate(one_number()), [blob()] * 12, looks)
+    first = presence.UNSETTLED_INTERVALS[0]
+    assert shown[:first] == [1] * first
+    assert shown[first + presence.FADE_FRAMES - 1 :] == [0] * (12 - first - presence.FADE_FRAMES + 1)
+
+
+def test_whoever_left_speaks_for_nobody_who_comes_later() -> None:
+    gone = [NOBODY] * (presence.PATIENCE_FRAMES + 6)
+    shown = play(PresenceGate(one_number()), [blob()] * 3 + gone + [blob()] * 40, ScriptedLooks([4.0, -0.5]))
+    assert shown[0] == 1
+    assert shown[-40:] == [0] * 40
+
+
 def test_a_score_that_wavers_around_zero_does_not_flicker() -> None:
-    looks = ScriptedLooks([1.0, -0.8, 0.6, -0.9, 0.5, -0.7])
+    looks = ScriptedLooks([1.0, -0.8, 0.6, -0.9, 0.5, -0.7, 0.6] * 20)
     assert play(PresenceGate(one_number()), [blob()] * 300, looks) == [1] * 300
     rejected = ScriptedLooks([-0.5, -0.2, -0.6, -0.1])
     assert play(PresenceGate(one_number()), [blob()] * 300, rejected) == [0] * 300

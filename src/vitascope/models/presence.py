@@ -9,8 +9,13 @@ in ``presence_classifier``; ``docs/networks.md`` says how well, ``benchmarks/fit
 
 A second look costs two runs of each selfie network, so a stream takes few: on its first frame, when the matte jumps,
 and then every ``CONFIRMED_INTERVALS`` frames while somebody is there, every ``DOUBTFUL_INTERVALS`` while not; the same
-answer again doubles the time to the next look. In between the verdict holds. Verdicts change with hysteresis, and the
-matte fades over ``FADE_FRAMES``, so nothing flickers.
+answer again doubles the time to the next look. In between the verdict holds.
+
+An empty film offers a phantom many looks, and one that succeeds by chance would show it for seconds. Scores are
+therefore averaged over looks, an earlier "nobody" (down to ``DOUBT_FLOOR``) included: a clear person is shown at once,
+a doubtful one after a second look ``MIN_INTERVAL`` frames later agrees. Until the average is above ``SETTLED_SCORE``,
+looks go on every ``UNSETTLED_INTERVALS`` frames, and the person is lost at ``UNSETTLED_LOST_SCORE``; from then on only
+at ``LOST_SCORE``. The matte fades over ``FADE_FRAMES``, so nothing flickers.
 """
 
 from __future__ import annotations
@@ -33,13 +38,20 @@ AskOpinion = Callable[[Sequence[FloatArray]], FloatArray]
 """Gives the features, float32 [2304], of a candidate's views, float32 [256, 256, 3] each, RGB 0..1."""
 
 LOST_SCORE = -1.1
-"""A person who was confirmed stays so down to this score."""
+"""A person who was settled stays so down to this score."""
+SETTLED_SCORE = 1.5
+"""Above it a confirmed person is settled: few further looks, and a doubtful one ends nothing."""
+UNSETTLED_LOST_SCORE = -0.5
+"""Who is not settled yet stays so down to this score."""
+DOUBT_FLOOR = -1.0
+"""Nobody's score counts down to this when somebody seems to come: a clear person needs no second look."""
 
 MIN_AREA = 0.001
 """Fraction of the frame above .5 below which a matte is a speck and nobody is asked for."""
 CONFIRMED_INTERVALS = 48, 96
 DOUBTFUL_INTERVALS = 8, 32
-"""Frames between two looks, at first and at most: while a person is confirmed, while not."""
+UNSETTLED_INTERVALS = 4, 32
+"""Frames between two looks, at first and at most: while a person is settled, while nobody is there, and in between."""
 MIN_INTERVAL = 3
 """Frames between two looks at the very least."""
 PATIENCE_FRAMES = 12
@@ -56,6 +68,10 @@ class _EyeMemory:
     """What one eye's gate remembers."""
 
     present: bool = False
+    settled: bool = False
+    """True once the average of the looks left no doubt; until the person is lost."""
+    looked: bool = False
+    """True from the first look on: ``score`` means something."""
     openness: float = 0.0
     score: float = 0.0
     fresh: bool = True
@@ -151,7 +167,8 @@ class PresenceGate:
         if np.count_nonzero(alpha > 0.5) < MIN_AREA * alpha.size:
             eye.frames_without_matte += 1
             if eye.frames_without_matte > PATIENCE_FRAMES:
-                eye.present, eye.thumbnail = False, None
+                eye.score = min(eye.score, 0.0)  # who was there speaks for nobody who comes later
+                eye.present, eye.settled, eye.thumbnail = False, False, None
             return
         eye.frames_without_matte = 0
         thumbnail = np.asarray(cv2.resize(alpha, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.float32)
@@ -185,10 +202,19 @@ class PresenceGate:
             eye.claim = found[CLAIM]
         score = self._classifier.score(found, features, claimant=claimant, confirmed=eye.present)
         was_present = eye.present
-        # Another look at the same candidate, or soon after somebody was there, is further evidence.
-        eye.score = (eye.score + score) / 2 if was_present or not jumped else score
-        eye.present = eye.score > (LOST_SCORE if was_present else 0.0)
-        first, most = CONFIRMED_INTERVALS if eye.present and eye.score > 0 else DOUBTFUL_INTERVALS
+        if eye.looked:
+            before = eye.score if was_present else max(eye.score, DOUBT_FLOOR)
+            eye.score = (before + score) / 2
+        else:
+            eye.score, eye.looked = score, True
+        least = LOST_SCORE if eye.settled else UNSETTLED_LOST_SCORE if was_present else 0.0
+        eye.present = eye.score > least
+        eye.settled = eye.present and (eye.settled or eye.score > SETTLED_SCORE)
+        first, most = DOUBTFUL_INTERVALS
+        if eye.present:
+            first, most = CONFIRMED_INTERVALS if eye.settled and eye.score > 0 else UNSETTLED_INTERVALS
+        elif score > 0:
+            first = most = MIN_INTERVAL
         same = was_present == eye.present and first <= eye.interval <= most and not jumped
         eye.interval = min(2 * eye.interval, most) if same else first
         eye.frames_since_look = 0
