@@ -163,3 +163,51 @@ def test_a_prefetched_batch_is_read_behind_its_copy(cupy):
                 behind = {e[2] for e in cupy.diary[n:] if e[0] == "record" and e[1] == cupy.diary[n][1]}
                 assert cupy.diary[n][1] != mine.ptr
                 assert behind & waited
+
+
+def test_frames_of_a_call_are_prepared_side_by_side(cupy):
+    """The network's batch is the array that they were written to: nothing is brought together."""
+
+    def brought_together(arrays):
+        raise AssertionError("stacked")
+
+    cupy.stack = brought_together
+    seen = []
+
+    def model(batch):
+        seen.append((np.array(batch), sys.getswitchinterval()))
+        return batch * 2
+
+    config = {"batch_size": 3, "timeout_ms": 60_000, "preprocess_streams": 2}
+    frames = [np.full((16, 16, 3), n, np.uint8) for n in range(6)]
+    before = sys.getswitchinterval()
+
+    def run():
+        with AsyncPipeline(
+            model, config, device="cuda", target_size=(8, 8), mean=(0, 0, 0), std=(1, 1, 1)
+        ) as one:
+            for frame in frames:
+                one.submit_frame(frame)
+            return [one.get_result(timeout_s=20) for _ in frames]
+
+    watched(run)
+    assert [list(np.round(batch[:, 0, 0, 0] * 255)) for batch, _ in seen] == [[0, 1, 2], [3, 4, 5]]
+    # Threads of a pipeline on a GPU take short turns, and then as before.
+    assert all(interval == pytest.approx(min(0.0005, before), abs=1e-5) for _, interval in seen)
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
+@pytest.mark.parametrize("leaves_after", [2, 6])
+def test_a_prefetched_batch_is_let_go_behind_the_callers_work_also_at_the_end(cupy, leaves_after):
+    cupy.is_slow = True
+    with cupy.cuda.Stream() as mine:
+        marked = []
+        batches = iter(PrefetchDataLoader([np.full((4, 4), n, np.float32) for n in range(6)], "cuda"))
+        for _ in range(leaves_after):
+            next(batches)
+            marked = [entry[2] for entry in cupy.diary if entry[:2] == ("record", mine.ptr)]
+        batches.close()
+        marked = [entry[2] for entry in cupy.diary if entry[:2] == ("record", mine.ptr)]
+    assert len(marked) >= leaves_after
+    waited = {entry[1] for entry in cupy.diary if entry[0] == "host waits"}
+    assert set(marked) <= waited

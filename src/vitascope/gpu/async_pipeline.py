@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import repeat
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -21,7 +20,7 @@ from vitascope.gpu.async_batches import Job, names_of
 from vitascope.gpu.async_config import AsyncConfig
 from vitascope.gpu.async_model import open_model
 from vitascope.gpu.async_report import AsyncResult, AsyncStats
-from vitascope.gpu.async_rows import rows_in_turn
+from vitascope.gpu.async_rows import RowsInTurn
 from vitascope.gpu.async_stages import StageWork, Triple
 from vitascope.gpu.batching.lanes import origin_of
 from vitascope.gpu.interpreter_turns import quick_turns
@@ -110,9 +109,11 @@ class AsyncPipeline:
         }
         self._seats = {name: Seats(self.device, count) for name, count in threads.items()}
         self._network = network
+        # Frames of a call are prepared side by side in one array: they need not be brought together then.
+        self._rows = RowsInTurn(self.config.batch_size) if self.device.kind == "cuda" else None
         self._work = StageWork(
             network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
-            postprocess=postprocess, encode=encode, seats=self._seats,
+            postprocess=postprocess, encode=encode, seats=self._seats, rows=self._rows,
         )  # fmt: skip
         limits = QueueLimits(items=self.config.queue_size)
         # What was submitted waits behind the source, where the report sees it.
@@ -324,10 +325,9 @@ class AsyncPipeline:
         return [*stages, Sink("deliver", self._deliver)]
 
     def _submitted(self) -> Iterator[Job]:
-        # Frames of a call are prepared side by side in one array: they need not be brought together then.
-        rows = rows_in_turn(self.config.batch_size) if self.device.kind == "cuda" else repeat(None)
         while not isinstance(taken := self._submissions.get(), Mark):
-            taken[1].row = next(rows)
+            if self._rows is not None:
+                taken[1].row = self._rows.next()
             yield taken[1]
             del taken  # or the frame would live on while this waits for the next
 

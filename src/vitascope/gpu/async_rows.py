@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 
-__all__ = ["BatchRow", "BatchRows", "as_one_batch", "rows_in_turn"]
+__all__ = ["BatchRow", "BatchRows", "RowsInTurn", "as_one_batch"]
+
+_MOST_BYTES = 256 << 20
+"""Of one array: the first of its frames takes all of it, and the others may never come."""
 
 
 class BatchRows:
@@ -25,9 +31,9 @@ class BatchRows:
     def __init__(self, count: int) -> None:
         self.count = count
         self._lock = threading.Lock()
-        self._array: Any = None
-        self._made: Any = None
-        self._stream = 0
+        self._made: tuple[Any, Any, int] | None = None
+        """The array, the event behind its allocation, and the handle of the stream that made both."""
+        self._is_refused = False
 
     def view(self, row: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """A row to write to on the current stream.
@@ -38,25 +44,38 @@ class BatchRows:
             dtype: Of the picture.
 
         Returns:
-            CuPy array [1, C, h, w]; None where pictures of another shape or dtype are here.
+            CuPy array [1, C, h, w]; None where a picture must lie elsewhere: others here have another shape or dtype,
+            or all of them together would be too large, or larger than what the GPU has left.
         """
-        cupy = import_cupy()
-        current = cupy.cuda.get_current_stream()
+        current = import_cupy().cuda.get_current_stream()
         with self._lock:
-            if self._array is None:
-                self._array = cupy.empty((self.count, *shape), dtype)
-                self._made = cupy.cuda.Event(disable_timing=True)
-                self._made.record()
-                self._stream = current.ptr
-        if self._array.shape[1:] != shape or self._array.dtype != dtype:
+            if self._made is None and not self._is_refused:
+                self._made = self._allocated(shape, dtype)
+                self._is_refused = self._made is None
+            if self._made is None:
+                return None
+            array, made, stream = self._made
+        if array.shape[1:] != shape or array.dtype != dtype:
             return None
-        if self._stream != current.ptr and not self._made.done:
-            current.wait_event(self._made)
-        return self._array[row : row + 1]
+        if stream != current.ptr and not made.done:
+            current.wait_event(made)
+        return array[row : row + 1]
 
     def first(self, count: int) -> Any:
         """The first rows, [count, C, h, w]; None before any was written."""
-        return None if self._array is None else self._array[:count]
+        return None if self._made is None else self._made[0][:count]
+
+    def _allocated(self, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, int] | None:
+        cupy = import_cupy()
+        if self.count * math.prod(shape) * np.dtype(dtype).itemsize > _MOST_BYTES:
+            return None
+        try:
+            array = cupy.empty((self.count, *shape), dtype)
+        except cupy.cuda.memory.OutOfMemoryError:  # a picture alone may still fit, or says so
+            return None
+        made = cupy.cuda.Event(disable_timing=True)
+        made.record()
+        return array, made, cupy.cuda.get_current_stream().ptr
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +86,36 @@ class BatchRow:
     number: int
 
 
-def rows_in_turn(count: int) -> Iterator[BatchRow]:
-    """Endless ``BatchRow``s, each ``BatchRows`` of ``count`` filled before the next begins."""
-    while True:
-        rows = BatchRows(count)
-        for number in range(count):
-            yield BatchRow(rows, number)
+class RowsInTurn:
+    """Gives frames their places, in the order of their submission.
+
+    A batch that was sent with fewer frames than usual moves the beginnings of all later ones: ``align`` says so, and
+    the frames that are given places from then on are side by side again.
+
+    Args:
+        count: Frames of a batch.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._given = 0
+        self._phase = 0
+        """A batch begins where the number of frames before it, less this, is a multiple of ``count``."""
+        self._rows = BatchRows(count)
+        self._rows_phase = 0
+
+    def next(self) -> BatchRow:
+        """The place of the next frame; one thread's to call."""
+        phase = self._phase  # read once: another thread sets it
+        number = (self._given - phase) % self._count
+        if number == 0 or phase != self._rows_phase:
+            self._rows, self._rows_phase = BatchRows(self._count), phase
+        self._given += 1
+        return BatchRow(self._rows, number)
+
+    def align(self, gathered: int) -> None:
+        """Say that a batch begins behind so many frames; any thread."""
+        self._phase = gathered % self._count
 
 
 def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:

@@ -16,6 +16,7 @@ from vitascope.gpu.async_answers import settle_on_gpu, settle_on_host
 from vitascope.gpu.async_batches import Call, Job, names_of
 from vitascope.gpu.async_host import HostStream
 from vitascope.gpu.async_model import BatchModel
+from vitascope.gpu.async_rows import RowsInTurn
 from vitascope.gpu.batching.batch_arrays import leaves
 from vitascope.gpu.batching.lanes import wait_for
 from vitascope.gpu.engines.gpu_arrays import import_cupy
@@ -64,6 +65,7 @@ class StageWork:
         postprocess: ``mask``, a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
         seats: Of the stages ``preprocess``, ``gather`` and ``postprocess``.
+        rows: Where frames get their places in a call's batch; None on a CPU.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class StageWork:
         postprocess: Callable[[Any, Any], Any] | Literal["mask"] | None,
         encode: Callable[[Any, Any], Any] | None,
         seats: dict[str, Seats],
+        rows: RowsInTurn | None = None,
     ) -> None:
         self._model = model
         self._on_gpu = model.device.kind == "cuda"
@@ -86,6 +89,7 @@ class StageWork:
         self._decode, self._preprocess = decode, preprocess
         self._postprocess, self._encode = postprocess, encode
         self._seats = seats
+        self._rows, self._gathered = rows, 0
         self.host = HostStream()
         """Where the network computes on a CPU; it has nothing to do on a GPU."""
         # A function of the user's own is to run for several frames of a call at a time, on as many threads.
@@ -153,6 +157,9 @@ class StageWork:
             batch, call.rows = self._model.gather(pictures, label=label)
             call.on_host = self.host.launch(lambda: self._model.compute(batch, label=label))
             return (call,)
+        self._gathered += len(jobs)
+        if self._rows is not None:
+            self._rows.align(self._gathered)
         stream = import_cupy().cuda.get_current_stream()
         for job in jobs:
             if not job.ready.done:  # asked first: CuPy gives the interpreter away to order a stream

@@ -85,24 +85,24 @@ class PrefetchDataLoader(Generic[Batch]):
         source = Source(
             "prefetch", map(upload.begin, self.loader), output=limits, open=seats.take, close=seats.leave
         )
+        # Memory of the copy stream must not be written again before the caller's work on it is through.
         held: deque[_Coming] = deque()
-        with closing(Pipeline([source]).stream()) as comings:
-            for coming in comings:
-                upload.order_behind(coming)
-                yield coming.batch
-                # Memory of the copy stream must not be written again before the caller's work, which was given to its
-                # stream by now, is through.
-                coming.used = upload.mark()
-                held.append(coming)
-                while len(held) > self.prefetch_factor or (
-                    held and all(event.done for event in held[0].used)
-                ):
-                    oldest = (
-                        held.popleft()
-                    )  # by name: its memory must not go before the last event has passed
-                    for event in oldest.used:
-                        event.synchronize()
-                    del oldest
+        try:
+            with closing(Pipeline([source]).stream()) as comings:
+                for coming in comings:
+                    upload.order_behind(coming)
+                    held.append(coming)
+                    try:
+                        yield coming.batch
+                    finally:  # also when the caller leaves here: by now its work was given to its stream
+                        coming.used = upload.mark()
+                    while len(held) > self.prefetch_factor or (
+                        held and all(event.done for event in held[0].used)
+                    ):
+                        _let_go(held)
+        finally:
+            while held:
+                _let_go(held)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +116,13 @@ class _Coming:
     """What is copied from: it must live until then."""
     used: list[Any] = field(default_factory=list)
     """Events behind what the caller did with it."""
+
+
+def _let_go(held: deque[_Coming]) -> None:
+    """Of the oldest batch, once the caller's work is through."""
+    for event in held[0].used:
+        event.synchronize()
+    held.popleft()  # not before: nobody else may refer to its memory
 
 
 class _Upload:

@@ -64,7 +64,7 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
 
 
 def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
-    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)  # it asks nobody else, and only when PyTorch is loaded
     from vitascope.gpu.profiling.cuda import CUDAProfiler
 
     profiler = CUDAProfiler()

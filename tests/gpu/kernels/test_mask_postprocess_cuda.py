@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from vitascope.gpu.kernels import mask_postprocess_cuda
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 
 DTYPES = [np.float16, np.float32]
@@ -83,6 +84,43 @@ def test_channels_may_come_last(dtype, shape, options):
     shifted = cupy.empty(memory.size + 1, dtype)[1:].reshape(memory.shape)  # on no whole line
     shifted[...] = memory
     np.testing.assert_array_equal(postprocess_mask(shifted.transpose(0, 3, 1, 2), **options).get(), expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["argmax", "threshold"])
+@pytest.mark.parametrize(("classes", "expected"), [(21, [1]), (193, [0])])
+def test_channels_last_is_read_as_it_lies(monkeypatch, kind, classes, expected):
+    """Not copied first; up to what a block can hold of all classes' scores."""
+    import cupy
+
+    real, defined = mask_postprocess_cuda.cuda_kernel, []
+
+    def kernel(source, name, **defines):
+        defined.append(defines["CHANNELS_LAST"])
+        return real(source, name, **defines)
+
+    monkeypatch.setattr(mask_postprocess_cuda, "cuda_kernel", kernel)
+    memory = cupy.zeros((2, 9, 8, classes), cupy.float16)
+    postprocess_mask(memory.transpose(0, 3, 1, 2), kind=kind, class_index=0)
+    assert defined == (expected if kind == "argmax" else [1])
+    defined.clear()
+    postprocess_mask(cupy.ascontiguousarray(memory.transpose(0, 3, 1, 2)), kind=kind, class_index=0)
+    assert defined == [0]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 3, 5, 7), (2, 21, 4, 4)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_order_of_memory_is_told_by_strides(shape, dtype):
+    count, classes, height, width = shape
+    last = np.zeros((count, height, width, classes), dtype).transpose(0, 3, 1, 2)
+    assert mask_postprocess_cuda._is_channels_last(last)
+    assert not mask_postprocess_cuda._is_channels_last(np.zeros(shape, dtype))
+    assert not mask_postprocess_cuda._is_channels_last(last[:, :, ::2])
+    assert not mask_postprocess_cuda._is_channels_last(last[:, :, :, 1:])
+    assert not mask_postprocess_cuda._is_channels_last(
+        np.zeros((count, classes, width, height), dtype).swapaxes(2, 3)
+    )
+    assert mask_postprocess_cuda._is_channels_last(last[:1])
 
 
 @pytest.mark.cuda

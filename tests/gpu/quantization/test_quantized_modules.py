@@ -128,6 +128,14 @@ def test_half_precision_leaves_8_bit_weights_and_their_scales_alone():
         assert relative(expected(half, pictures(4)), expected(quantized, pictures(4))) < most
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_half_precision_takes_and_gives_what_the_module_did(dtype):
+    half = HalfPrecision(nn.Conv2d(3, 4, 1).to(dtype))
+    assert half.inner.weight.dtype == torch.float16
+    with torch.inference_mode():
+        assert half(torch.rand(1, 3, 4, 4, dtype=dtype)).dtype == dtype
+
+
 def test_frames_that_do_not_fit_are_named():
     with pytest.raises(EngineError, match=r"does not take calibration frames \[1, 5, 16, 16\]"):
         ModelQuantizer.quantize_int8(tiny_network(), np.zeros((2, 5, 16, 16), np.float32))

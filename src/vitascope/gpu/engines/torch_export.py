@@ -106,8 +106,9 @@ class TracedModule:
 
 
 def weights_dtype(module: nn.Module) -> torch.dtype:
-    """Of the first floating-point weight, which inputs are expected to share; float32 when there is none."""
-    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    """Of the first weight in a type that arithmetic is done in, which inputs are expected to share; else float32."""
+    wide = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # 8-bit types only hold values
+    return next((weight.dtype for weight in module.parameters() if weight.dtype in wide), torch.float32)
 
 
 def trace_module(

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitascope.gpu.engines.torch_export import weights_dtype
+
 __all__ = ["HalfPrecision"]
 
 
@@ -23,12 +25,13 @@ class HalfPrecision(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
+        self._given = weights_dtype(module)
         half: Any = copy.deepcopy(module).eval().half()  # untyped in torch
         self.inner: nn.Module = half.to(memory_format=torch.channels_last)
 
     def forward(self, *inputs: Tensor) -> Any:
-        """The module's results, floating point as FP32."""
-        return _mapped(self.inner(*(_as_half(tensor) for tensor in inputs)))
+        """The module's results, floating point in the type of its weights."""
+        return _mapped(self.inner(*(_as_half(tensor) for tensor in inputs)), self._given)
 
 
 def _as_half(tensor: Tensor) -> Tensor:
@@ -38,9 +41,9 @@ def _as_half(tensor: Tensor) -> Tensor:
     return half.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else half
 
 
-def _mapped(results: Any) -> Any:
+def _mapped(results: Any, dtype: torch.dtype) -> Any:
     if isinstance(results, Tensor):
-        return results.float().contiguous() if results.is_floating_point() else results
+        return results.to(dtype).contiguous() if results.is_floating_point() else results
     if isinstance(results, dict):
-        return {name: _mapped(result) for name, result in results.items()}
-    return tuple(_mapped(result) for result in results)
+        return {name: _mapped(result, dtype) for name, result in results.items()}
+    return tuple(_mapped(result, dtype) for result in results)

@@ -121,7 +121,7 @@ def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
 
     Raises:
         MissingDependencyError: CuPy is not installed.
-        KernelCompileError: NVRTC refused the source; its log is the cause.
+        KernelCompileError: NVRTC refused the source, or is not installed; its log is the cause.
     """
     cupy = _cupy()
     return _compiled(cupy.cuda.Device().id, source, name, tuple(sorted(defines.items())))
@@ -146,3 +146,7 @@ def _compiled(device: int, source: str, name: str, defines: tuple[tuple[str, str
         return module.get_function(name)
     except (cupy.cuda.compiler.CompileException, cupy.cuda.driver.CUDADriverError) as error:
         raise KernelCompileError(f"{source}: NVRTC could not build {name} for device {device}") from error
+    except (
+        RuntimeError
+    ) as error:  # CuPy's for a library that it cannot load: "CuPy failed to load libnvrtc.so.13"
+        raise KernelCompileError(f"{source}: {name} cannot be built here: {error}") from error

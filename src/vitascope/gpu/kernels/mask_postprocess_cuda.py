@@ -57,17 +57,19 @@ def _decide(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
     import cupy
 
     count, classes, height, width = scores.shape
-    pixels, size = height * width, scores.dtype.itemsize
-    piece = _THREADS * classes * size
-    channels_last = _is_channels_last(scores) and piece <= _MOST_SHARED_BYTES
+    pixels, itemsize = height * width, scores.dtype.itemsize
+    shared_bytes = _THREADS * classes * itemsize if steps.kind == "argmax" else 0
+    channels_last = _is_channels_last(scores) and shared_bytes <= _MOST_SHARED_BYTES
     if not channels_last:
         scores = cupy.ascontiguousarray(scores)
     mask = cupy.empty((count, height, width), cupy.uint8) if out is None else out
     if channels_last:
-        has_whole_vectors = scores.data.ptr % 16 == 0 and pixels * classes * size % 16 == 0
+        has_whole_vectors = scores.data.ptr % 16 == 0 and pixels * classes * itemsize % 16 == 0
     else:
         has_whole_vectors = (
-            pixels % _LANES == 0 and scores.data.ptr % (_LANES * size) == 0 and mask.data.ptr % _LANES == 0
+            pixels % _LANES == 0
+            and scores.data.ptr % (_LANES * itemsize) == 0
+            and mask.data.ptr % _LANES == 0
         )
     kernel = _kernel(
         steps.kind,
@@ -82,7 +84,7 @@ def _decide(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
         (math.ceil(pixels / lanes / _THREADS), count),
         (_THREADS,),
         (scores, mask, np.int64(pixels), np.int32(classes), np.int32(chosen), *extra),
-        shared_mem=piece if channels_last and steps.kind == "argmax" else 0,
+        shared_mem=shared_bytes if channels_last else 0,
     )
     return mask
 
@@ -90,13 +92,13 @@ def _decide(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
 def _is_channels_last(scores: Any) -> bool:
     """Whether [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
     count, classes, height, width = scores.shape
-    size = scores.dtype.itemsize
-    pixel = classes * size
+    itemsize = scores.dtype.itemsize
+    pixel_bytes = classes * itemsize
     first, *inner = scores.strides
     return (
         not scores.flags.c_contiguous
-        and inner == [size, width * pixel, pixel]
-        and (count == 1 or first == height * width * pixel)
+        and inner == [itemsize, width * pixel_bytes, pixel_bytes]
+        and (count == 1 or first == height * width * pixel_bytes)
     )
 
 
