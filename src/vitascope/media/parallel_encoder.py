@@ -100,7 +100,13 @@ class ParallelEncoder:
         self._unjoined: deque[_Chunk] = deque()  # their packets are not all given out
         self._current: _Chunk | None = None
         self._is_stopped = False
-        self._changed = threading.Condition()
+        # One lock, and a condition for each thing that is waited for: every thread that wakes wants the interpreter,
+        # and most would only find that what changed is another's affair.
+        self._lock = threading.Lock()
+        self._has_chunk = threading.Condition(self._lock)
+        """For encoders without work."""
+        self._has_progress = threading.Condition(self._lock)
+        """For the writer: there is room, there are packets, or an encoder failed."""
         self._threads = [
             threading.Thread(target=self._work, name=f"encode-{k}", daemon=True) for k in range(encoders)
         ]
@@ -110,8 +116,8 @@ class ParallelEncoder:
     def encode(self, picture: av.VideoFrame) -> Iterator[Packet[VideoStream]]:
         """See ``PictureEncoder``."""
         nbytes = sum(plane.buffer_size for plane in picture.planes)
-        with self._changed:
-            self._changed.wait_for(
+        with self._lock:
+            self._has_progress.wait_for(
                 lambda: (
                     self._pending_bytes == 0
                     or self._pending_bytes + nbytes <= self._pending_limit
@@ -124,36 +130,40 @@ class ParallelEncoder:
                 fair = self._pending_limit // (self._encoders * max(nbytes, 1))
                 self._chunk_frames = min(max(fair, _MIN_CHUNK_FRAMES), _MAX_CHUNK_FRAMES)
             if self._current is None:
-                self._current = _Chunk()
+                self._current = _Chunk(self._lock)
                 self._waiting.append(self._current)
                 self._unjoined.append(self._current)
+                self._has_chunk.notify()
             self._current.pictures.append((picture, nbytes))
             self._current.frame_count += 1
             self._pending_bytes += nbytes
+            self._current.has_picture.notify()
             if self._current.frame_count == self._chunk_frames:
                 self._current.is_complete = True
                 self._current = None
-            self._changed.notify_all()
         yield from self._joined()
 
     def flush(self) -> Iterator[Packet[VideoStream]]:
         """See ``PictureEncoder``."""
-        with self._changed:
+        with self._lock:
             if self._current is not None:
                 self._current.is_complete = True
+                self._current.has_picture.notify()
                 self._current = None
-            self._changed.notify_all()
         while self._unjoined:
-            with self._changed:
-                self._changed.wait_for(self._unjoined[0].has_news)
+            with self._lock:
+                self._has_progress.wait_for(self._unjoined[0].has_news)
             yield from self._joined()
         self.close()
 
     def close(self) -> None:
         """See ``PictureEncoder``."""
-        with self._changed:
+        with self._lock:
             self._is_stopped = True
-            self._changed.notify_all()
+            self._has_chunk.notify_all()
+            self._has_progress.notify_all()
+            for chunk in self._unjoined:
+                chunk.has_picture.notify_all()
         for thread in self._threads:
             thread.join()
 
@@ -163,7 +173,7 @@ class ParallelEncoder:
     def _joined(self) -> Iterator[Packet[VideoStream]]:
         """The packets that are ready, up to the first chunk that is not done."""
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._unjoined:
                     return
                 head = self._unjoined[0]
@@ -181,8 +191,8 @@ class ParallelEncoder:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_stopped or bool(self._waiting))
+            with self._lock:
+                self._has_chunk.wait_for(lambda: self._is_stopped or bool(self._waiting))
                 if self._is_stopped:
                     return
                 chunk = self._waiting.popleft()
@@ -191,10 +201,10 @@ class ParallelEncoder:
                 self._encode_chunk(chunk)
             except BaseException as problem:  # it must reach the writer, whatever it is
                 error = problem
-            with self._changed:
+            with self._lock:
                 chunk.error = error
                 chunk.is_encoded = True
-                self._changed.notify_all()
+                self._has_progress.notify_all()
 
     def _encode_chunk(self, chunk: _Chunk) -> None:
         encoder = self._open_encoder()
@@ -205,25 +215,31 @@ class ParallelEncoder:
 
     def _next_picture(self, chunk: _Chunk) -> av.VideoFrame | None:
         """The chunk's next picture, waited for; None at its end."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(chunk.pictures) or chunk.is_complete or self._is_stopped)
+        with self._lock:
+            chunk.has_picture.wait_for(lambda: bool(chunk.pictures) or chunk.is_complete or self._is_stopped)
             if self._is_stopped or not chunk.pictures:
                 return None
             picture, nbytes = chunk.pictures.popleft()
             self._pending_bytes -= nbytes
-            self._changed.notify_all()
+            self._has_progress.notify_all()
             return picture
 
     def _add(self, chunk: _Chunk, packets: list[Packet[VideoStream]]) -> None:
-        with self._changed:
+        with self._lock:
             chunk.packets += packets
-            self._changed.notify_all()
+            self._has_progress.notify_all()
 
 
 class _Chunk:
-    """A run of pictures between two keyframes, on its way through one encoder."""
+    """A run of pictures between two keyframes, on its way through one encoder.
 
-    def __init__(self) -> None:
+    Args:
+        lock: Of all chunks.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.has_picture = threading.Condition(lock)
+        """For its encoder: a picture came, or none comes any more."""
         self.pictures: deque[tuple[av.VideoFrame, int]] = deque()
         self.frame_count = 0
         self.is_complete = False
