@@ -1,7 +1,8 @@
 """The mesh animator on a GPU: pictures a second, and how long one takes, at 1080 and 2160 lines.
 
 A picture of noise wears the canonical face, turned as it is (the animator's work does not depend on what the picture
-shows), and does what ``examples/talk.motion`` says. Checked first: the GPU's picture against the processor's.
+shows), and does what ``examples/talk.motion`` says. Checked first: the GPU's picture against the processor's; what
+``vitascope animate`` compares before it takes a GPU stands beside (``gate``).
 
 - ``fps``: pictures drawn one after the other into four arrays, the processor running ahead; the animator's stage alone.
 - ``latency``: from the call until the picture is there.
@@ -65,7 +66,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     return {f"p{at}": round(float(np.percentile(seconds, at)) * 1e3, 3) for at in (50, 95, 99)}
 
 
-def checked(host: MeshAnimator, device: MeshAnimator, motions: list[FaceMotion]) -> dict[str, float]:
+def checked(host: MeshAnimator, device: MeshAnimator, motions: list[FaceMotion]) -> dict[str, Any]:
     """How far the two are apart, in codes of 255, over all pixels of a few pictures."""
     differences = [
         np.abs(device.animate(motion).get().astype(np.int16) - host.animate(motion)) for motion in motions
@@ -86,6 +87,12 @@ def row(mesh: CanonicalMesh, lines: int, motions: list[FaceMotion], frames: int)
         for animator in (host, device):
             animator.set_portrait(rgb, face=face)
         agreement = checked(host, device, motions[:: len(motions) // 5])
+        gate = device.difference_to_processor()
+        assert gate is not None
+        agreement |= {
+            "gate_everywhere_255": round(gate.everywhere, 4),
+            "gate_eyes_and_mouth": [round(share, 3) for share in gate.eyes_and_mouth],
+        }
         outs = [cupy.empty((*size, 3), np.uint8) for _ in range(4)]
         many = list(islice(cycle(motions), frames))
         for motion, out in zip(many[:50], cycle(outs), strict=False):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from vitascope import device as device_module
 from vitascope.animation import opening
-from vitascope.animation.face import FaceMotion, rotation_from_degrees
+from vitascope.animation.face import BLENDSHAPES, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.opening import open_animator
@@ -106,13 +107,99 @@ def test_auto_draws_on_the_processor_and_says_why(opened, gpu, monkeypatch, erro
         opened("gpu.device=cuda")
 
 
-def test_a_gpu_that_draws_something_else_is_not_taken(opened, gpu, drawn_by, monkeypatch):
-    monkeypatch.setattr(MeshAnimator, "difference_to_processor", lambda _: 9.7)
+class Nothing:
+    """An eye, or a mouth, that is not drawn."""
+
+    def draw(self, *_):
+        pass
+
+
+class Drawing:
+    """The processor in the place of a GPU."""
+
+    lacks = frozenset()
+    adds = 0
+    fails_at = None
+
+    def __init__(self, mesh, rgb, rig, eyes, mouth):
+        self._animator = MeshAnimator(mesh)
+        self._animator.set_portrait(rgb, face=rig.face)
+        seen = tuple(Nothing() if name in self.lacks else eye for name, eye in zip("rl", eyes, strict=True))
+        portrait = self._animator._portrait
+        self._animator._portrait = replace(
+            portrait, eyes=seen, mouth=Nothing() if "m" in self.lacks else mouth
+        )
+        self.drawn = 0
+
+    def draw(self, bent, *, out=None):
+        self.drawn += 1
+        if self.drawn == self.fails_at:
+            raise DeviceMemoryError("GPU 1 has too little memory left for the mesh animator")
+        return np.clip(self._animator.draw(bent, out=out), 0, 255 - self.adds) + np.uint8(self.adds)
+
+    def close(self):
+        self._animator.close()
+
+
+@pytest.fixture
+def drawing(mesh, monkeypatch):
+    """What seems to be a GPU's drawing; its attributes say what is wrong with it, and ``made`` holds all."""
+
+    class Ours(Drawing):
+        def __init__(self, rgb, rig, maps, eyes, mouth, *, device, keeps_on_gpu):
+            super().__init__(mesh, rgb, rig, eyes, mouth)
+            Ours.made.append(self)
+
+    Ours.made = []
+    monkeypatch.setattr(gpu_drawing, "GpuDrawing", Ours)
+    return Ours
+
+
+def test_a_gpu_that_draws_as_the_processor_is_taken(opened, gpu, drawing):
     made = opened()
-    assert drawn_by == [1, None]
-    assert "differs from the processor's picture by 9.7 of 255 codes" in made.notes[0]
+    assert (made.device_label, made.notes) == (GPU.label, ())
+    assert np.array_equal(made.animator.animate(MOTION), opened("gpu.device=cpu").animator.animate(MOTION))
+
+
+@pytest.mark.parametrize(
+    ("lacks", "adds", "differs"),
+    [
+        ("rl", 0, ["at the right eye by 100%", "at the left eye by 100%"]),
+        ("l", 0, ["at the left eye by 100% of what drawing it changes (at most 50%)"]),
+        ("m", 0, ["at the mouth by 100% of what drawing it changes (at most 50%)"]),
+        ("", 1, [" of 255 codes in the mean (at most 0.25)"]),
+    ],
+)
+def test_a_gpu_that_draws_something_else_is_not_taken(opened, gpu, drawing, lacks, adds, differs):
+    drawing.lacks, drawing.adds = lacks, adds
+    made = opened()
+    assert made.device_label == "CPU"
+    (note,) = made.notes
+    assert "what Some GPU (GPU 1) draws differs from the processor's picture " in note
+    assert all(part in note for part in differs)
+    assert note.endswith("; update its driver, or set gpu.device=cpu")
+    for letter, name in (("r", "right eye"), ("l", "left eye"), ("m", "mouth")):
+        assert (name in note) == (letter in lacks)
     with pytest.raises(DeviceError, match="differs from the processor's picture"):
         opened("gpu.device=cuda")
+
+
+def test_a_calibration_that_the_gpu_ends_begins_again_on_the_processor(opened, gpu, drawing):
+    drawing.fails_at = 12  # one picture is compared, 27 are read
+    made = opened("animation.calibrate=true")
+    assert made.device_label == "CPU"
+    assert made.notes == (
+        "the processor draws, because the GPU cannot: GPU 1 has too little memory left for the mesh animator",
+    )
+    assert [one.drawn for one in drawing.made] == [12]
+    assert drawing.made[0]._animator._portrait is None  # closed
+    alone = opened("animation.calibrate=true", "gpu.device=cpu")
+    weights = np.zeros(len(BLENDSHAPES), np.float32)
+    weights[BLENDSHAPES.index("jawOpen")] = 0.5
+    shout = FaceMotion(blendshapes=weights)
+    assert np.array_equal(made.animator.animate(shout), alone.animator.animate(shout))
+    with pytest.raises(DeviceMemoryError, match="too little memory"):
+        opened("animation.calibrate=true", "gpu.device=cuda")
 
 
 def test_a_face_that_is_too_small_is_no_matter_of_the_device(opened, gpu, drawn_by, monkeypatch):

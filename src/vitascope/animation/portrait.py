@@ -100,8 +100,8 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         )
     if bgr.shape[0] * bgr.shape[1] > _MAX_PIXELS:
         raise InputError(
-            f"{path}: {bgr.shape[1]}x{bgr.shape[0]} are too many pixels, at most {_MAX_PIXELS // 2**20} million are "
-            "read; shrink it"
+            f"{path}: {bgr.shape[1]}x{bgr.shape[0]} are too many pixels, at most {_MAX_PIXELS / 1e6:.3g} million "
+            "are read; shrink it"
         )
     notes = []
     if raw is not None and raw.ndim == 3 and raw.shape[2] == 4 and raw.shape[:2] == bgr.shape[:2]:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from kernels_on_host import compile_for_host, install_stand_in
@@ -16,7 +17,7 @@ from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotat
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.gpu_frame import SCENE, frame_type, inverse
-from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError
+from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, UsageError
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
@@ -45,8 +46,6 @@ def soft_picture(size):
     """Colours that change gently: what is drawn a fraction of a pixel aside differs little."""
     rng = np.random.default_rng(0)
     small = rng.integers(0, 256, (size[0] // 40 + 2, size[1] // 40 + 2, 3), np.uint8)
-    import cv2
-
     return np.ascontiguousarray(cv2.resize(small, (size[1], size[0]), interpolation=cv2.INTER_CUBIC))
 
 
@@ -196,16 +195,108 @@ def test_pictures_come_down_once_and_are_the_callers_own(mesh, astronaut, astron
         assert all(pool.is_lent(picture) for picture in pictures)
         assert not np.shares_memory(*pictures)
         assert np.array_equal(*pictures)
-        assert 0 < animator.difference_to_processor() < 0.2
     assert np.array_equal(*pictures)  # who holds a picture may keep it longer than the animator
     del pictures
     assert pool.stats().leased_bytes == pool.stats().idle_bytes == 0
 
 
-def test_the_processor_does_not_differ_from_itself(mesh, astronaut, astronaut_face):
-    with MeshAnimator(mesh) as animator:
+@needs_compiler
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.5])
+def test_a_right_drawing_is_near_the_processors_and_lacks_nothing(
+    mesh, astronaut, astronaut_face, stand_in, monkeypatch, scale
+):
+    rgb = cv2.resize(astronaut, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    size = (rgb.shape[1], rgb.shape[0])
+    face = replace(astronaut_face, landmarks=astronaut_face.landmarks * np.float32(scale), picture_size=size)
+
+    def without(*, eyes):
+        def describe(frame, bent, maps, placed_eyes, mouth):
+            if eyes:
+                return fill_frame(frame, bent, maps, (None, None), mouth)
+            return fill_frame(frame, bent, maps, placed_eyes, None)
+
+        return describe
+
+    fill_frame = gpu_drawing.fill_frame
+    with MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as animator:
+        animator.set_portrait(rgb, face=face)
+        right = animator.difference_to_processor()
+        assert 0 < right.everywhere < 0.1
+        assert all(0 < share < 0.25 for share in right.eyes_and_mouth)
+        monkeypatch.setattr(gpu_drawing, "fill_frame", without(eyes=True))
+        blind = animator.difference_to_processor()
+        assert blind.eyes_and_mouth[:2] == pytest.approx((1, 1), abs=0.1)
+        assert blind.eyes_and_mouth[2] == right.eyes_and_mouth[2]
+        monkeypatch.setattr(gpu_drawing, "fill_frame", without(eyes=False))
+        mute = animator.difference_to_processor()
+        assert mute.eyes_and_mouth[2] == pytest.approx(1, abs=0.1)
+        assert mute.eyes_and_mouth[:2] == right.eyes_and_mouth[:2]
+
+
+@needs_compiler
+def test_memory_that_is_short_leaves_both_buffers_or_none(
+    mesh, astronaut, astronaut_face, stand_in, monkeypatch
+):
+    cupy, _ = stand_in
+    make, refused = cupy.empty, []
+
+    def refuse_samples_once(shape, dtype):
+        if np.ndim(shape) == 1 and dtype is np.float32 and not refused:
+            refused.append(shape)
+            raise type("OutOfMemoryError", (MemoryError,), {})("Out of memory allocating 9 bytes")
+        return make(shape, dtype)
+
+    with MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as animator:
         animator.set_portrait(astronaut, face=astronaut_face)
-        assert animator.difference_to_processor() == 0
+        drawing = animator._portrait.on_gpu
+        monkeypatch.setattr(cupy, "empty", refuse_samples_once)
+        with pytest.raises(DeviceMemoryError, match="too little memory left"):
+            animator.animate(motions()[1])
+        assert len(drawing._samples) == len(drawing._keys) == 0
+        again = animator.animate(motions()[1])
+        assert len(drawing._samples) == len(drawing._keys) >= refused[0][0] > 0
+        assert_alike(
+            np.asarray(again),
+            animator._drawn_by_processor(animator._portrait, animator.bent(motions()[1]), None),
+            animator._portrait.rig.box,
+        )
+
+
+@needs_compiler
+def test_what_the_host_has_no_memory_for_is_not_the_gpus(
+    mesh, astronaut, astronaut_face, stand_in, monkeypatch
+):
+    def fail(*_):
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    with MeshAnimator(mesh, cuda_device=0) as animator:
+        animator.set_portrait(astronaut, face=astronaut_face)
+        for name in ("fill_frame", "_triangles_of"):
+            with monkeypatch.context() as short:
+                short.setattr(gpu_drawing, name, fail)
+                with pytest.raises(MemoryError, match="Unable to allocate"):
+                    animator.animate(FaceMotion())
+                    animator.set_portrait(astronaut, face=astronaut_face)
+
+
+@needs_compiler
+def test_a_gpu_that_fails_at_the_end_keeps_nothing(mesh, astronaut, astronaut_face, stand_in, monkeypatch):
+    cupy, pools = stand_in
+
+    def fail():
+        raise cupy.cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
+
+    animator = MeshAnimator(mesh, cuda_device=0)
+    animator.set_portrait(astronaut, face=astronaut_face)
+    animator.animate(FaceMotion())
+    monkeypatch.setattr(animator._portrait.on_gpu._drawn, "synchronize", fail)
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+        animator.close()
+    with pytest.raises(UsageError, match="no portrait"):
+        animator.animate(FaceMotion())
+    with pytest.raises(ValueError, match="closed"):
+        pools[0].empty(1)
+    animator.close()
 
 
 @needs_compiler

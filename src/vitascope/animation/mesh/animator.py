@@ -33,11 +33,26 @@ from vitascope.errors import UsageError
 if TYPE_CHECKING:
     from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
-__all__ = ["MeshAnimator"]
+__all__ = ["Difference", "MeshAnimator"]
 
 _TAKEN_SHARE = 0.85
 """How much of an expression that the portrait shows itself is not added a second time."""
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
+
+
+_LEAST_CHANGE = 1.0
+"""Codes of 255: an eye or a mouth whose drawing changes less is not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far the GPU's picture is from the processor's."""
+
+    everywhere: float
+    """Mean over what can move, codes of 255."""
+    eyes_and_mouth: tuple[float, float, float]
+    """Right eye, left eye, mouth: the mean over its rectangle, in shares of what the processor's eyeball, or inside of
+    the mouth, changes there. 1 is what is left when it is not drawn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,10 +124,14 @@ class MeshAnimator:
         self.close()
 
     def close(self) -> None:
-        """Forget the portrait."""
-        if self._portrait is not None and self._portrait.on_gpu is not None:
-            self._portrait.on_gpu.close()
-        self._portrait = None
+        """Forget the portrait.
+
+        Raises:
+            DeviceError: The GPU failed meanwhile; the portrait is forgotten all the same.
+        """
+        portrait, self._portrait = self._portrait, None
+        if portrait is not None and portrait.on_gpu is not None:
+            portrait.on_gpu.close()
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
         """Take a portrait; see ``Animator``.
@@ -197,31 +216,52 @@ class MeshAnimator:
             return drawn
         return self._drawn_by_processor(portrait, bent, out)
 
-    def difference_to_processor(self) -> float:
-        """How far the GPU's picture of a turned head that blinks and shouts is from the processor's.
+    def difference_to_processor(self) -> Difference | None:
+        """How far the GPU's picture of a turned head that blinks, looks aside and shouts is from the processor's.
 
         Returns:
-            Mean over what can move, in codes of 255; 0 where the processor draws.
+            None where the processor draws.
 
         Raises:
             UsageError: No portrait was set.
+            DeviceMemoryError: The GPU has too little memory left.
+            DeviceError: It failed in some other way.
         """
         portrait = self._loaded()
         if portrait.on_gpu is None:
-            return 0.0
+            return None
         displacement = self._basis.field("jawOpen") * np.float32(0.6)
         motion = FaceMotion(
-            rotation=rotation_from_degrees(10, -5, 5), eye_closure=np.full(2, 0.5, np.float32)
+            rotation=rotation_from_degrees(10, -5, 5),
+            eye_closure=np.full(2, 0.5, np.float32),
+            gaze=np.array([[0.25, 0.1], [0.25, 0.1]], np.float32),
         )
         bent = bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=Gains())
+        drawn = to_host(portrait.on_gpu.draw(bent))
+        skin = self._skin_by_processor(portrait, bent, None)
+        expected = skin.copy()
+        _fill_openings(portrait, bent, expected)
         left, top, right, bottom = portrait.rig.box
-        drawn, expected = (
-            to_host(picture[top:bottom, left:right]).astype(np.int16)
-            for picture in (portrait.on_gpu.draw(bent), self._drawn_by_processor(portrait, bent, None))
-        )
-        return float(np.abs(drawn - expected).mean())
+        inside = np.s_[top:bottom, left:right]
+        shares = []
+        for feature in portrait.maps.features:
+            patch = feature.patch(bent)
+            if patch is None:
+                shares.append(0.0)
+                continue
+            # Eyes and mouth are small: over the whole face, even one that is missing is next to nothing.
+            share = _apart(patch.of(drawn), patch.of(expected))
+            shares.append(share / max(_apart(patch.of(skin), patch.of(expected)), _LEAST_CHANGE))
+        right_eye, left_eye, mouth = shares
+        return Difference(_apart(drawn[inside], expected[inside]), (right_eye, left_eye, mouth))
 
     def _drawn_by_processor(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
+        out = self._skin_by_processor(portrait, bent, out)
+        _fill_openings(portrait, bent, out)
+        return out
+
+    def _skin_by_processor(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
+        """The portrait bent, with what is seen between its lids and lips bent along."""
         rgb = portrait.rgb
         coarse = self._coarse_map(portrait, bent)
         if out is None:
@@ -236,9 +276,6 @@ class MeshAnimator:
         )
         for feature in portrait.maps.features:
             self._draw_feature(portrait, feature, bent, coarse, out)
-        for eye in portrait.eyes:
-            eye.draw(out, bent)
-        portrait.mouth.draw(out, bent)
         return out
 
     def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
@@ -292,6 +329,18 @@ class MeshAnimator:
         if self._portrait is None:
             raise UsageError("the animator has no portrait; call set_portrait first")
         return self._portrait
+
+
+def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:
+    """Lay eyeballs and the inside of the mouth into their openings, in place."""
+    for eye in portrait.eyes:
+        eye.draw(out, bent)
+    portrait.mouth.draw(out, bent)
+
+
+def _apart(one: RgbPicture, other: RgbPicture) -> float:
+    """Mean difference of two pictures, codes of 255."""
+    return float(np.abs(one.astype(np.int16) - other).mean())
 
 
 def _enlarged(places: FloatArray, times: int) -> FloatArray:

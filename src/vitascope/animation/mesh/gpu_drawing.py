@@ -87,12 +87,13 @@ class GpuDrawing:
         self._box = rig.box
         self._frame = np.zeros(1, frame_type(len(rig.sources)))
         self._frame_address = self._frame.ctypes.data
+        triangles, offsets = _triangles_of(maps, rig), _normal_offsets()
         with _OurErrors(cupy, device), cupy.cuda.Device(device):
             self._rgb = cupy.asarray(rgb)
             self._frame_on_gpu = cupy.empty(self._frame.nbytes, np.uint8)
-            self._keys = self._samples = cupy.empty(0, np.uint64)
+            self._keys, self._samples = cupy.empty(0, np.uint64), cupy.empty((0, 2), np.float32)
             self._kept: list[Any] = []
-            self._scene = self._describe(rgb, rig)
+            self._scene = self._describe(rgb, rig, triangles, offsets)
             self._cover, self._resolve, self._paint = (
                 cuda_kernel(_SOURCE, name, POINTS=len(rig.sources)) for name in ("cover", "resolve", "paint")
             )
@@ -115,11 +116,14 @@ class GpuDrawing:
             MemoryLimitError: So many pictures are held that no page-locked memory is left.
             DeviceError: CUDA failed in some other way.
         """
+        # Not among the errors below: what NumPy cannot have is not the GPU's memory.
+        eyes = tuple(eye.placed(bent) for eye in self._eyes)
+        counts = fill_frame(self._frame, bent, self._maps, eyes, self._mouth.placed(bent))
         with _OurErrors(self._cupy, self._device):
             if self._pool is None:
-                return self._drawn_on_gpu(bent, out)
+                return self._drawn_on_gpu(counts, out)
             with self._cupy.cuda.Device(self._device):
-                picture = self._pool.download(self._drawn_on_gpu(bent, None)).wait()
+                picture = self._pool.download(self._drawn_on_gpu(counts, None)).wait()
         if out is None:
             return picture
         np.copyto(out, picture)
@@ -132,14 +136,15 @@ class GpuDrawing:
             DeviceError: CUDA failed meanwhile.
         """
         with _OurErrors(self._cupy, self._device):
-            self._drawn.synchronize()
-            if self._pool is not None:
-                self._pool.close()
+            try:
+                self._drawn.synchronize()
+            finally:
+                if self._pool is not None:
+                    self._pool.close()
 
-    def _drawn_on_gpu(self, bent: Bent, out: Any) -> Any:
+    def _drawn_on_gpu(self, counts: list[int], out: Any) -> Any:
+        """Draw what ``_frame`` describes, with so many samples in each map."""
         cupy = self._cupy
-        eyes = tuple(eye.placed(bent) for eye in self._eyes)
-        counts = fill_frame(self._frame, bent, self._maps, eyes, self._mouth.placed(bent))
         sample_count = sum(counts)
         with cupy.cuda.Device(self._device), nvtx_range("animate mesh"):
             stream = cupy.cuda.get_current_stream()
@@ -148,8 +153,10 @@ class GpuDrawing:
             if self._keys.size < sample_count:
                 # CuPy gives memory back in the order of the stream that it was made on: another one may still read it.
                 self._drawn.synchronize()
-                self._keys = cupy.empty(sample_count + sample_count // 4, np.uint64)
-                self._samples = cupy.empty((self._keys.size, 2), np.float32)
+                size = sample_count + sample_count // 4
+                # Both or none: kernels take the one to be as long as the other.
+                keys, samples = cupy.empty(size, np.uint64), cupy.empty((size, 2), np.float32)
+                self._keys, self._samples = keys, samples
             if out is None:
                 out = cupy.empty(self._rgb.shape, np.uint8)
             # Plain copies: CuPy's own operators on arrays keep the processor three times as long.
@@ -189,13 +196,15 @@ class GpuDrawing:
                 (scene, frame, self._keys, self._samples, np.int32(first)),
             )
 
-    def _describe(self, rgb: RgbPicture, rig: PortraitRig) -> npt.NDArray[Any]:
+    def _describe(
+        self, rgb: RgbPicture, rig: PortraitRig, triangles: npt.NDArray[np.int32], offsets: FloatArray
+    ) -> npt.NDArray[Any]:
         scene = np.zeros(1, SCENE)
-        mouth, triangles = self._mouth, _triangles_of(self._maps, rig)
+        mouth = self._mouth
         self._triangle_count = len(triangles)
         scene["rgb"] = self._rgb.data.ptr
         scene["triangles"] = self._keep(triangles)
-        scene["offsets"] = self._keep(_normal_offsets())
+        scene["offsets"] = self._keep(offsets)
         scene["height"], scene["width"] = rgb.shape[:2]
         for name, edge in zip(("left", "top", "right", "bottom"), rig.box, strict=True):
             scene[name] = edge

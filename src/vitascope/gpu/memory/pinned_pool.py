@@ -160,9 +160,11 @@ class PinnedMemoryPool:
 
     def close(self) -> None:
         """Free the memory; what is lent is freed when it comes back. Nothing is lent any more."""
-        if self._copying is not None:
-            self._copying.synchronize()
-        self._store.close()
+        try:
+            if self._copying is not None:
+                self._copying.synchronize()
+        finally:
+            self._store.close()
 
     def lease(
         self,
