@@ -1,8 +1,8 @@
 """CV-CUDA's operator chains from NV12 to a normalised network input, for ``preprocess_cuda.py`` to time beside ours.
 
-Two chains, each into tensors made once: ``linear`` samples four pixels whatever the size, the fastest that CV-CUDA has
-(its fused resize, convert and reformat); ``antialias`` filters as ``preprocess`` does. CV-CUDA converts NV12 by
-BT.601, limited range, and the chains end in FP32, its resizing operators' only floating type.
+Two chains of single operators, each into tensors made once: ``linear`` samples four pixels whatever the size;
+``antialias`` filters as ``preprocess`` does. CV-CUDA converts NV12 by BT.601, limited range; the chains end in FP32.
+Its operator that resizes, converts and reorders in one takes no mean and deviation for each channel, and is not timed.
 """
 
 from __future__ import annotations

@@ -101,8 +101,9 @@ def gpu_table() -> str:
         f"| network alone, 16 frames of 512x288, FP16 | {sixteen['ms_p50']:.1f} ms, "
         f"{sixteen['pictures_per_s']} frames/s |",
         f"| preprocess kernel, 8K to 512x512 | {prepare['vitascope']['p50_us']:.0f} µs; PyTorch's operators "
-        f"{prepare['ratio_eager']:.0f} times that, compiled {prepare['ratio_compile']:.0f}; CV-CUDA's "
-        f"{prepare['ratio_cvcuda_antialias']:.0f}, or {prepare['ratio_cvcuda_linear']:.1f} without antialiasing |",
+        f"{prepare['ratio_eager']:.0f} times that, compiled {prepare['ratio_compile']:.0f}; CV-CUDA's, one "
+        f"by one, {prepare['ratio_cvcuda_antialias']:.0f}, or {prepare['ratio_cvcuda_linear']:.1f} without "
+        "antialiasing |",
         f"| composite kernel, 8K, alpha partial everywhere | {composite['vitascope']['p50_us']:.0f} µs, "
         f"{composite['share_of_copy_bandwidth']:.0%} of copy bandwidth |",
         f"| LivePortrait's networks for one picture, random weights, FP16 but for motion | {ours:.1f} ms; the authors' "

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vitascope.animation.live.report import LiveReport
+from live_reports import live_report
 from vitascope.config import load_settings
 from vitascope.errors import EngineError, UsageError, VitascopeError
-from vitascope.gpu.latency import LatencyHistogram
-from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.tuning import live_tuner
 from vitascope.tuning.history import append_history, read_history
 from vitascope.tuning.live_tuner import LiveTuner
@@ -41,30 +39,12 @@ class Machine:
         work = side * side * 9 / 16 / 1e6 * self.seconds_a_megapixel
         work += self.refine_seconds * settings.tracking.refine_landmarks
         fps = min(1 / work, settings.performance.target_fps)
-        latency = LatencyHistogram()
-        latency.add(work)
-        return LiveReport(
-            seconds=10.0,
-            animator="mesh",
+        return live_report(
+            latency_ms=work * 1e3,
             size=(side, side * 9 // 16),
             captured=round(settings.performance.target_fps * 10),
             shown=0 if side > self.is_blank_above else round(fps * 10),
-            repeated=0,
-            lost=0,
             target_fps=settings.performance.target_fps,
-            latency=LatencyHistogram.summary([latency]),
-            sinks=(),
-            pipeline=PipelineReport(
-                stages=(),
-                queues=(),
-                latency=LatencyHistogram.summary([]),
-                wall_seconds=10.0,
-                cores_busy=1.0,
-                finished=True,
-                stopped=False,
-                bottleneck=None,
-            ),
-            utilisation=None,
         )
 
 

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from live_reports import live_report
 from vitascope.animation.live.report import LiveReport, summarise_live, verdict
-from vitascope.gpu.latency import LatencyHistogram
-from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.profiling.nvml import GpuLimits
 from vitascope.gpu.profiling.utilisation import Utilisation
 
 
 def a_report(*, latency_ms: float = 20.0, **changed) -> LiveReport:
-    latency = LatencyHistogram()
-    latency.add(latency_ms / 1e3)
-    report = LiveReport(
-        seconds=10.0,
-        animator="liveportrait",
-        size=(512, 512),
-        captured=600,
-        shown=600,
-        repeated=0,
-        lost=0,
-        target_fps=60.0,
-        latency=LatencyHistogram.summary([latency]),
-        sinks=(),
-        pipeline=PipelineReport(
-            stages=(),
-            queues=(),
-            latency=LatencyHistogram.summary([]),
-            wall_seconds=10.0,
-            cores_busy=1.0,
-            finished=True,
-            stopped=False,
-            bottleneck=None,
-        ),
-        utilisation=None,
-    )
-    return replace(report, **changed)
+    return live_report(latency_ms=latency_ms, **({"animator": "liveportrait"} | changed))
 
 
 def on_gpu(**figures) -> Utilisation:
