@@ -13,6 +13,7 @@ from typing import Any
 
 import av
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,6 +111,54 @@ def test_variable_frame_rate_keeps_every_time(
         patch.setattr(parallel_encoder, "_MAX_CHUNK_FRAMES", chunk)
         encode(path, info, encoding=encoding, pts=pts)
     assert [round(p.pts * p.time_base / tick) for p in decode(path)] == pts
+    if chunk < min(3, len(pts)):
+        return  # pictures of so short a chunk are not reordered, and need no decoding ahead
+    alone = path.with_name("alone.mp4")
+    encode(alone, info, encoding=replace(encoding, parallel_encoders=1), pts=pts)
+    assert [dts for _, dts, _ in packets_of(path)] == [dts for _, dts, _ in packets_of(alone)]
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("preset", ["ultrafast", "medium"])
+def test_an_encoder_is_opened_once_and_looks_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str
+) -> None:
+    """Also where it goes from one chunk to another that lies five chunks later."""
+    info = make_info()
+    made = []
+    create = av.CodecContext.create
+
+    def counting(*arguments: Any) -> Any:
+        made.append(arguments)
+        return create(*arguments)
+
+    fake = SimpleNamespace(CodecContext=SimpleNamespace(create=counting))
+    monkeypatch.setattr(encoder_setup, "av", fake)
+    sizes, errors = [], []
+    for encoders in (1, 3):
+        path = tmp_path / f"{encoders}.mp4"
+        encoding = choose_encoding(
+            path, source_format=info.format, preset=preset, crf=18, parallel_encoders=encoders
+        )
+        if encoders == 1:  # keyframes as near together as chunks have them
+            encoding = replace(encoding, parameters=dict(encoding.parameters) | {"keyint": "7"})
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+        sizes.append(path.stat().st_size)
+        errors.append(mean_luma_errors(path))
+    assert 1 <= len(made) <= 3
+    assert sizes[1] < 1.6 * sizes[0]  # of a few kilobytes
+    assert errors[1].mean() < 1.1 * errors[0].mean() + 0.1
+    assert errors[1].max() < 1.5 * errors[0].max() + 0.5
+
+
+def mean_luma_errors(path: Path) -> npt.NDArray[np.float64]:
+    """Of each picture of a film of ``make_frame``."""
+    errors = []
+    for index, picture in enumerate(decode(path)):
+        luma = picture.to_ndarray()[: picture.height]
+        expected = make_frame(make_info(), index).planes[0]
+        errors.append(np.abs(luma.astype(np.int16) - expected).mean())
+    return np.array(errors)
 
 
 @pytest.mark.parametrize("pending_bytes", [1, 40_000])
@@ -145,21 +194,44 @@ def test_colour_and_parameter_sets_are_those_of_one_encoder(tmp_path: Path) -> N
     assert found[0] == found[1]
 
 
+NO_MEMORY = av.error.MemoryError(12, "Cannot allocate memory", "encoder")
+
+
 @pytest.mark.usefixtures("small_chunks")
-def test_an_encoder_that_fails_ends_the_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_that_cannot_be_opened_ends_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise NO_MEMORY
+
     info = make_info()
     path = tmp_path / "a.mp4"
-    create = av.CodecContext.create
-    made = iter(range(100))
-
-    def failing(*arguments: Any) -> Any:
-        if next(made) == 2:
-            raise av.error.MemoryError(12, "Cannot allocate memory", "encoder")
-        return create(*arguments)
-
     encoding = choose_encoding(path, source_format=info.format, preset="ultrafast", parallel_encoders=2)
-    fake = SimpleNamespace(CodecContext=SimpleNamespace(create=failing))
-    monkeypatch.setattr(encoder_setup, "av", fake)
+    monkeypatch.setattr(encoder_setup, "av", SimpleNamespace(CodecContext=SimpleNamespace(create=failing)))
+    with pytest.raises(OutputError, match=r"a\.mp4: cannot .*Cannot allocate memory"):
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("preset", ["ultrafast", "medium"])
+@pytest.mark.parametrize("calls", [1, 20, FRAMES])
+def test_an_encoder_that_fails_ends_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, calls: int
+) -> None:
+    """Also while the last pictures are fetched."""
+    hand_out = parallel_encoder.ParallelEncoder._hand_out
+    counted = iter(range(1, 1000))
+
+    def failing(self: Any, packets: Any, inside: Any) -> None:
+        if next(counted) >= calls:
+            raise NO_MEMORY
+        hand_out(self, packets, inside)
+
+    monkeypatch.setattr(parallel_encoder.ParallelEncoder, "_hand_out", failing)
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset=preset, parallel_encoders=2)
     with pytest.raises(OutputError, match=r"a\.mp4: cannot .*Cannot allocate memory"):
         encode(path, info, encoding=encoding, pts=range(FRAMES))
     assert list(tmp_path.iterdir()) == []

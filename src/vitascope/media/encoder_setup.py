@@ -40,6 +40,8 @@ _DEFAULT_FRAME_RATE = Fraction(25)
 _GLOBAL_HEADER = (
     1 << 22
 )  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
+_KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
+"""Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
 _MP4_TAGS = frozenset(
     """
@@ -152,7 +154,7 @@ class PictureSetup:
             context = cast("VideoCodecContext", av.CodecContext.create(self.encoding.encoder, "w"))
             self._configure(context, threads=threads)
             context.framerate = self.frame_rate
-            context.options = dict(options)
+            context.options = options | _KEYFRAMES_ON_DEMAND
             context.flags |= flags
             context.open()
             return context

@@ -8,6 +8,10 @@ as much (257 and 451). x265 loses (407 and 309 frames/s), so it is left alone.
 A chunk begins with a keyframe and refers to nothing outside itself, so the joined stream is what one encoder with that
 distance of keyframes writes. Constant quality makes the chunks look alike; rates that span chunks (a target bit rate)
 are not for this.
+
+An encoder is opened once and goes from chunk to chunk. Opening one takes libx264 4 ms for small pictures, 7 to 30 for
+large ones, and meanwhile PyAV lets no other thread run Python. What it holds back at a chunk's end comes out during its
+next chunk, or when it is flushed at the end; it cannot be flushed before, because libx264 takes no picture after that.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from itertools import takewhile
+from typing import NamedTuple, Protocol
 
 import av
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
+from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 __all__ = ["ParallelEncoder", "PictureEncoder", "StreamEncoder"]
@@ -76,7 +82,8 @@ class ParallelEncoder:
 
     Args:
         stream: What the packets are for; its own encoder only writes the headers.
-        open_encoder: Makes one encoder, set up as the stream's; called once for each chunk.
+        open_encoder: Makes one encoder, set up as the stream's, which starts a closed group of pictures at each picture
+            of type I; called at most once for each of ``encoders``, on that one's thread.
         encoders: How many work at once.
         pending_bytes: Pictures that may wait, all together. A chunk has as many pictures as leave each encoder one to
             work on, between 15 and 60.
@@ -99,6 +106,9 @@ class ParallelEncoder:
         self._waiting: deque[_Chunk] = deque()  # nobody works on these yet
         self._unjoined: deque[_Chunk] = deque()  # their packets are not all given out
         self._current: _Chunk | None = None
+        self._decoding = _DecodingTimes()
+        self._error: BaseException | None = None
+        self._is_finished = False
         self._is_stopped = False
         # One lock, and a condition for each thing that is waited for: every thread that wakes wants the interpreter,
         # and most would only find that what changed is another's affair.
@@ -114,18 +124,18 @@ class ParallelEncoder:
             thread.start()
 
     def encode(self, picture: av.VideoFrame) -> Iterator[Packet[VideoStream]]:
-        """See ``PictureEncoder``."""
+        """See ``PictureEncoder``. Presentation times must grow."""
         nbytes = sum(plane.buffer_size for plane in picture.planes)
         with self._lock:
             self._has_progress.wait_for(
                 lambda: (
                     self._pending_bytes == 0
                     or self._pending_bytes + nbytes <= self._pending_limit
-                    or self._failure() is not None
+                    or self._error is not None
                 )
             )
-            if (failure := self._failure()) is not None:
-                raise failure
+            if self._error is not None:
+                raise self._error
             if self._chunk_frames is None:
                 fair = self._pending_limit // (self._encoders * max(nbytes, 1))
                 self._chunk_frames = min(max(fair, _MIN_CHUNK_FRAMES), _MAX_CHUNK_FRAMES)
@@ -134,7 +144,9 @@ class ParallelEncoder:
                 self._waiting.append(self._current)
                 self._unjoined.append(self._current)
                 self._has_chunk.notify()
-            self._current.pictures.append((picture, nbytes))
+            assert picture.pts is not None  # the writer gave it
+            step = self._decoding.present(picture.pts)
+            self._current.pictures.append(_Pending(picture, nbytes, picture.pts, step))
             self._current.frame_count += 1
             self._pending_bytes += nbytes
             self._current.has_picture.notify()
@@ -146,13 +158,15 @@ class ParallelEncoder:
     def flush(self) -> Iterator[Packet[VideoStream]]:
         """See ``PictureEncoder``."""
         with self._lock:
+            self._is_finished = True
+            self._has_chunk.notify_all()
             if self._current is not None:
                 self._current.is_complete = True
                 self._current.has_picture.notify()
                 self._current = None
         while self._unjoined:
             with self._lock:
-                self._has_progress.wait_for(self._unjoined[0].has_news)
+                self._has_progress.wait_for(lambda: self._unjoined[0].has_news() or self._error is not None)
             yield from self._joined()
         self.close()
 
@@ -167,67 +181,98 @@ class ParallelEncoder:
         for thread in self._threads:
             thread.join()
 
-    def _failure(self) -> BaseException | None:
-        return next((chunk.error for chunk in self._unjoined if chunk.error is not None), None)
-
     def _joined(self) -> Iterator[Packet[VideoStream]]:
         """The packets that are ready, up to the first chunk that is not done."""
         while True:
             with self._lock:
+                if self._error is not None:
+                    raise self._error
                 if not self._unjoined:
                     return
                 head = self._unjoined[0]
                 packets, head.packets = head.packets, []
-                is_encoded, error = head.is_encoded, head.error
+                is_encoded = head.is_encoded()
                 if is_encoded:
                     self._unjoined.popleft()
+                for packet in packets:
+                    self._decoding.settle(packet)
             for packet in packets:
                 packet.stream = self._stream
                 yield packet
-            if error is not None:
-                raise error
             if not is_encoded:
                 return
 
     def _work(self) -> None:
-        while True:
+        try:
+            self._encode_chunks()
+        except BaseException as problem:  # it must reach the writer, whatever it is
             with self._lock:
-                self._has_chunk.wait_for(lambda: self._is_stopped or bool(self._waiting))
-                if self._is_stopped:
-                    return
-                chunk = self._waiting.popleft()
-            error: BaseException | None = None
-            try:
-                self._encode_chunk(chunk)
-            except BaseException as problem:  # it must reach the writer, whatever it is
-                error = problem
-            with self._lock:
-                chunk.error = error
-                chunk.is_encoded = True
+                self._error = self._error or problem
                 self._has_progress.notify_all()
 
-    def _encode_chunk(self, chunk: _Chunk) -> None:
-        encoder = self._open_encoder()
-        while (picture := self._next_picture(chunk)) is not None:
-            self._add(chunk, encoder.encode(picture))
-        if not self._is_stopped:
-            self._add(chunk, encoder.encode(None))
+    def _encode_chunks(self) -> None:
+        """Open an encoder for the first chunk, and give it this one and all further ones that this thread gets."""
+        encoder: VideoCodecContext | None = None
+        inside: dict[int, tuple[_Chunk, int]] = {}
+        """The encoder's time of a picture -> whose it is, and its time in the film."""
+        ticks = 0
+        while (chunk := self._next_chunk()) is not None:
+            if encoder is None:
+                encoder = self._open_encoder()
+            is_first = True
+            while (pending := self._next_picture(chunk)) is not None:
+                # The chunks in between are another's: to rate control, time must not seem to stand still meanwhile.
+                ticks += pending.step
+                inside[ticks] = chunk, pending.pts
+                pending.picture.pts = ticks
+                if is_first:
+                    pending.picture.pict_type = PictureType.I
+                    is_first = False
+                self._hand_out(encoder.encode(pending.picture), inside)
+        if encoder is not None and not self._is_stopped:
+            self._hand_out(encoder.encode(None), inside)
 
-    def _next_picture(self, chunk: _Chunk) -> av.VideoFrame | None:
+    def _next_chunk(self) -> _Chunk | None:
+        """The next chunk that is nobody's, waited for; None after the last."""
+        with self._lock:
+            self._has_chunk.wait_for(lambda: self._is_stopped or self._is_finished or bool(self._waiting))
+            return self._waiting.popleft() if self._waiting and not self._is_stopped else None
+
+    def _next_picture(self, chunk: _Chunk) -> _Pending | None:
         """The chunk's next picture, waited for; None at its end."""
         with self._lock:
             chunk.has_picture.wait_for(lambda: bool(chunk.pictures) or chunk.is_complete or self._is_stopped)
             if self._is_stopped or not chunk.pictures:
                 return None
-            picture, nbytes = chunk.pictures.popleft()
-            self._pending_bytes -= nbytes
+            pending = chunk.pictures.popleft()
+            self._pending_bytes -= pending.nbytes
             self._has_progress.notify_all()
-            return picture
+            return pending
 
-    def _add(self, chunk: _Chunk, packets: list[Packet[VideoStream]]) -> None:
+    def _hand_out(self, packets: list[Packet[VideoStream]], inside: dict[int, tuple[_Chunk, int]]) -> None:
+        """Give packets to the chunks they are of, with their time in the film."""
+        if not packets:
+            return
         with self._lock:
-            chunk.packets += packets
+            for packet in packets:
+                assert packet.pts is not None  # we gave it
+                chunk, pts = inside.pop(packet.pts)
+                if packet.dts is not None:
+                    packet.dts += pts - packet.pts
+                packet.pts = pts
+                chunk.packets.append(packet)
+                chunk.packet_count += 1
             self._has_progress.notify_all()
+
+
+class _Pending(NamedTuple):
+    """A picture that waits for its encoder."""
+
+    picture: av.VideoFrame
+    nbytes: int
+    pts: int
+    step: int
+    """Ticks since the picture before it in the film."""
 
 
 class _Chunk:
@@ -240,13 +285,50 @@ class _Chunk:
     def __init__(self, lock: threading.Lock) -> None:
         self.has_picture = threading.Condition(lock)
         """For its encoder: a picture came, or none comes any more."""
-        self.pictures: deque[tuple[av.VideoFrame, int]] = deque()
+        self.pictures: deque[_Pending] = deque()
         self.frame_count = 0
         self.is_complete = False
         self.packets: list[Packet[VideoStream]] = []
-        self.is_encoded = False
-        self.error: BaseException | None = None
+        self.packet_count = 0
+        """Of all that were ever in ``packets``."""
+
+    def is_encoded(self) -> bool:
+        """True when nothing more will come."""
+        return self.is_complete and self.packet_count == self.frame_count
 
     def has_news(self) -> bool:
         """True when there is something to join, or nothing more will come."""
-        return self.is_encoded or bool(self.packets)
+        return self.is_encoded() or bool(self.packets)
+
+
+class _DecodingTimes:
+    """Decoding times of a joined stream, as one encoder gives them: presentation times in order, as late as it needs.
+
+    An encoder that reorders lets decoding begin early. How early is what the film's first packet says.
+    """
+
+    def __init__(self) -> None:
+        self._times: deque[int] = deque()  # of presentation, not yet used
+        self._early: deque[int] | None = None  # of decoding, before the first presentation
+        self._last: int | None = None
+
+    def present(self, pts: int) -> int:
+        """Take the presentation time of the next picture of the film.
+
+        Returns:
+            Ticks since the one before; 0 for the first.
+        """
+        step = 0 if self._last is None else pts - self._last
+        self._last = pts
+        self._times.append(pts)
+        return step
+
+    def settle(self, packet: Packet[VideoStream]) -> None:
+        """Give the film's next packet its decoding time."""
+        if self._early is None:
+            first = packet.pts or 0
+            lead = first - (first if packet.dts is None else packet.dts)
+            self._early = deque(
+                time - lead for time in takewhile(lambda time: time < first + lead, self._times)
+            )
+        packet.dts = self._early.popleft() if self._early else self._times.popleft()
