@@ -11,6 +11,7 @@ from readme_figures import ROOT, between
 
 RESULTS = ROOT / "benchmarks" / "results"
 NETWORKS = {"rvm": "RVM", "selfie": "selfie"}
+WAYS = {"operators": "PyTorch's operators", "fused": "fused kernels"}
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
@@ -25,14 +26,17 @@ def deeplab_table() -> str:
     if not rows:
         return "Not measured yet."
     lines = [
-        "| precision | how | batch | p50 | p95 | pictures/s | error of the logits | the order's RTX 3090 |",
-        "|-|-|-|-|-|-|-|-|",
+        "| precision | how | batch | p50 | p95 | pictures/s | error of the logits | pixels of the same class "
+        "| the order's RTX 3090 |",
+        "|-|-|-|-|-|-|-|-|-|",
     ]
-    for row in rows:
+    precisions = list(dict.fromkeys(row["precision"] for row in rows))
+    for row in sorted(rows, key=lambda row: precisions.index(row["precision"])):
         theirs = f"{row['rtx_3090_ms']} ms" if row["rtx_3090_ms"] else ""
         lines.append(
             f"| {row['precision'].upper()} | {row['mode']} | {row['batch']} | {row['p50_ms']:.2f} ms "
-            f"| {row['p95_ms']:.2f} ms | {row['throughput_fps']:.0f} | {row['relative_error']:.1%} | {theirs} |"
+            f"| {row['p95_ms']:.2f} ms | {row['throughput_fps']:.0f} | {row['relative_error']:.1%} "
+            f"| {row['argmax_agreement']:.2%} | {theirs} |"
         )
     batch_8 = {(row["precision"], row["mode"]): row["p50_ms"] for row in rows if row["batch"] == 8}
     fp16 = batch_8.get(("fp16", "compile"))
@@ -85,22 +89,58 @@ def gpu_table() -> str:
     rows = rows_of("quantization_cuda")
     if not rows:
         return "Not measured yet."
-    lines = ["| | alpha error | 1 frame | 16 frames |", "|-|-|-|-|"]
+    lines = [
+        "| how | precision | alpha error | a call of 1 frame | of 16 frames | speed against FP32, 16 frames |",
+        "|-|-|-|-|-|-|",
+    ]
     by_claim: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
         by_claim.setdefault(row["claim"].removeprefix("quantization rvm "), {})[row["frames"]] = row
+    fp32 = by_claim["operators fp32"][16]["ms_p50"]
     for claim, calls in by_claim.items():
         one = calls[1]
+        how, precision = claim.split(" ", 1)
         many = f"{calls[16]['ms_p50']:.2f} ms" if 16 in calls else ""
+        speed = f"{fp32 / calls[16]['ms_p50']:.2f}x" if 16 in calls else ""
+        shown = precision if precision.startswith("mixed") else precision[:4].upper() + precision[4:]
         lines.append(
-            f"| {claim} | {one['alpha_error_255']:.2f} ({one['worst_frame_255']:.2f}) "
-            f"| {one['ms_p50']:.2f} ms | {many} |"
+            f"| {WAYS[how]} | {shown} | {one['alpha_error_255']:.3f} ({one['worst_frame_255']:.3f}) "
+            f"| {one['ms_p50']:.2f} ms | {many} | {speed} |"
         )
     first = rows[0]
     lines += [
         "",
-        f"One {first['gpu']}, PyTorch {first['torch']}, {first['date']}, commit {first['commit']}; {first['clip']}.",
+        f"One {first['gpu']}, PyTorch {first['torch']}, {first['date']}, commit {first['commit']}; {first['clip']}, "
+        "medians.",
     ]
+    return "\n".join(lines)
+
+
+def glance_table() -> str:
+    """Both networks on both devices, on the first clip: size, error and time."""
+    cpu = {row["claim"]: row for row in reversed(rows_of("quantization"))}
+    gpu = {row["claim"]: row for row in rows_of("quantization_cuda") if row["frames"] == 1}
+    if not cpu or not gpu:
+        return "Not measured yet."
+    lines = [
+        "| network | | weights | processor: alpha error, speed against FP32 | GPU: alpha error, speed against FP32 |",
+        "|-|-|-|-|-|",
+    ]
+    exact = gpu["quantization rvm operators fp32"]
+    for network, name in NETWORKS.items():
+        for variant, shown in (("fp32", "FP32"), ("fp16", "FP16"), ("int8 percentile", "INT8")):
+            row = cpu[f"quantization {network} {variant}"]
+            there = "computes on the processor"
+            if network == "rvm":
+                found = gpu[f"quantization rvm operators {variant}"]
+                there = f"{found['alpha_error_255']:.2f}, {exact['ms_p50'] / found['ms_p50']:.2f}x"
+            weights = f"{row['weights_mb']:.2f} MB"
+            if row["int8_weights_ratio"] is not None:
+                weights += f"; those in 8 bits {row['int8_weights_ratio']:.1f}x smaller"
+            speed = 1.0 if variant == "fp32" else row["speedup"]
+            lines.append(
+                f"| {name} | {shown} | {weights} | {row['alpha_error_255']:.2f}, {speed:.2f}x | {there} |"
+            )
     return "\n".join(lines)
 
 
@@ -109,7 +149,11 @@ def main() -> int:
     stale = []
     for name, tables in {
         "engines.md": {"deeplab": deeplab_table},
-        "quantization.md": {"quantization": cpu_table, "quantization-gpu": gpu_table},
+        "quantization.md": {
+            "quantization-glance": glance_table,
+            "quantization": cpu_table,
+            "quantization-gpu": gpu_table,
+        },
     }.items():
         path: Path = ROOT / "docs" / name
         page = wanted = path.read_text(encoding="utf-8")

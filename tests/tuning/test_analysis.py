@@ -121,9 +121,19 @@ def test_recommendations_are_in_the_figures():
     assert batch.gain == pytest.approx(200 / 150, rel=0.01)
     memory = by_change["model.batch_size=4 or less at 8K in fp16"]
     assert memory.gain == 1.0
-    assert "no faster, but safer" in memory.line()
+    assert "no faster, but safer" in memory.lines()
     assert by_change[VERDICT.advice].certainty == "high"
     assert sum(one.change == VERDICT.advice for one in found) == 1  # not once for each cell
+
+
+def test_a_recommendation_is_a_heading_with_its_reasons_below():
+    analysis = analyse([suite_of()])
+    why = "why: 1080p, fp16: 200.0 fps instead of 150.0 with batch 1"
+    assert f"\nmodel.batch_size=4\n  expected: 1.33x as fast (measured)\n  {why}" in text_report(analysis)
+    marked = "- **model.batch_size=4**  \n  expected: 1.33x as fast (measured)  \n  why: "
+    assert marked in markdown_report(analysis, pictures={})
+    page = html_report(analysis)
+    assert "<li><strong>model.batch_size=4</strong><br/>expected: 1.33x as fast (measured)<br/>why: " in page
 
 
 def test_noise_is_no_recommendation():
@@ -144,6 +154,7 @@ def test_single_rows_and_runs_that_failed_are_analysed():
     assert "100.0" in text_report(analyse([lonely]))
     failed = results_of(Cell(key=key_of(), status="failed", reason="out of memory"), finished=False)
     told = text_report(analyse([failed]))
+    assert "the run was broken off" in told
     assert "it did not finish" in told
     assert "failed: out of memory" in told
     assert "nothing could be measured; why stands below, cell by cell" in told
@@ -204,7 +215,7 @@ def test_drawings_say_when_cells_are_left_out():
     cells = [cell_of(key_of(batch=batch), around(100)) for batch in range(1, 51)]
     sections = {section.title: section for section in analyse([results_of(*cells)]).sections}
     assert sections["Work for a frame, by stage"].sentences == ("the first 48 of 50 cells",)
-    assert sections["Time for a frame"].sentences == ("the first 48 of 50 cells",)
+    assert sections["Time for a frame"].sentences[1:] == ("the first 48 of 50 cells",)
 
 
 def test_markdown_tables_have_as_many_cells_as_heads():
@@ -212,6 +223,13 @@ def test_markdown_tables_have_as_many_cells_as_heads():
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) > 20
     assert {line.count("|") for line in rows} == {7, 11, 16}
+
+
+def test_figures_stand_to_the_right_and_words_to_the_left():
+    page = html_report(analyse([suite_of()]))
+    assert '<td class="word">1080p, batch 4, fp16</td>' in page
+    for figure in ("200 frames/s", ">= 60 frames/s", "&lt; 20 ms", "-", "0.0010", "72"):
+        assert f"<td>{figure.replace('>', '&gt;')}</td>" in page
 
 
 def test_files(tmp_path):

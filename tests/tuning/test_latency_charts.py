@@ -78,10 +78,18 @@ def test_what_speed_costs_is_said():
         "1080p, batch 8, fp16: 200.0 fps, 95% of frames within 120.0 ms; "
         "1080p, batch 1, fp16 answers soonest: 100.0 fps, within 50.0 ms",
     )
+    worse = cell_of(key_of(batch=8), (50.0,) * 3, frame_times=[160.0] * 9)
     (section,) = [
-        one for one in analyse([results_of(cells[0])]).sections if one.title == "Speed against latency"
+        one for one in analyse([results_of(cells[0], worse)]).sections if one.title == "Speed against latency"
     ]
     assert section.sentences[0].endswith("nothing measured at 1080p is faster or answers sooner")
+
+
+def test_one_cell_of_each_size_trades_nothing():
+    cells = [cell_of(key_of(size), (100.0,) * 3) for size in ("1080p", "4K")]
+    titles = [one.title for one in analyse([results_of(*cells)]).sections]
+    assert "Latency of each frame" in titles
+    assert "Speed against latency" not in titles
 
 
 def test_one_cell_is_drawn():

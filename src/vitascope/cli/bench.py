@@ -271,10 +271,13 @@ def _told(cell: Cell) -> str:
 
 
 def _pipeline_lines(results: BenchResults) -> list[str]:
+    from vitascope.tuning.encoder_end import limit_of
+
     (cell,) = results.cells
     if cell.status != "measured":
         return [_told(cell)]
     stages = [row for row in cell.rows if row.name.startswith("stage/")]
+    limit = limit_of(cell)
     lines = [
         f"{cell.key.clip}, {cell.key.width}x{cell.key.height}, {cell.frames} frames, {cell.key.output}: "
         f"{cell.model} on {cell.device} ({cell.engine}); {cell.decoder}",
@@ -284,6 +287,6 @@ def _pipeline_lines(results: BenchResults) -> list[str]:
     ]
     return [
         *lines,
-        *(cell.verdict.lines() if cell.verdict is not None else ()),
+        *(limit.lines() if limit is not None else ()),
         *(f"note: {n}" for n in cell.notes),
     ]

@@ -50,8 +50,7 @@ class OutputClock:
         self.time_base = time_base
         self.offset = 0
         """Ticks that are taken off every time stamp of the source."""
-        self.end = Fraction(0)
-        """Source time in seconds at which the last frame so far ends."""
+        self._end_ticks = 0
         self._usual_duration = max(round(1 / (frame_rate * time_base)), 1)
         self._first_pts: int | None = None
         self._last_pts: int | None = None
@@ -63,9 +62,19 @@ class OutputClock:
         """``offset`` in seconds."""
         return self.offset * self.time_base
 
+    @property
+    def end(self) -> Fraction:
+        """Source time in seconds at which the last frame so far ends."""
+        return self._end_ticks * self.time_base
+
     def ticks_of(self, frame: Moment) -> int:
         """A frame's presentation time in ticks of this clock, before ``offset``."""
-        return round(frame.pts * frame.time_base / self.time_base)
+        return self._ticks(frame.pts, frame.time_base)
+
+    def _ticks(self, ticks: int, time_base: Fraction) -> int:
+        # Fractions are slow, and this is asked for every frame.
+        same = time_base is self.time_base or time_base == self.time_base
+        return ticks if same else round(ticks * time_base / self.time_base)
 
     def stamp(self, frame: Moment) -> int:
         """The presentation time that a frame gets; strictly later than that of the one before."""
@@ -76,16 +85,16 @@ class OutputClock:
         if self._first_pts is None:
             self._first_pts = pts
         self._last_pts = pts
-        duration = round(frame.duration * frame.time_base / self.time_base) or self._usual_duration
+        duration = self._ticks(frame.duration, frame.time_base) or self._usual_duration
         self._durations[pts] = duration
-        self.end = max(self.end, (pts + self.offset + duration) * self.time_base)
+        self._end_ticks = max(self._end_ticks, pts + self.offset + duration)
         return pts
 
-    def complete(self, packet: Packet[VideoStream]) -> Fraction:
+    def complete(self, packet: Packet[VideoStream]) -> int:
         """Give an encoder's packet the duration of its frame and a sound decoding time.
 
         Returns:
-            Its decoding time on the source's clock, in seconds.
+            Its decoding time on the source's clock, in ticks.
         """
         first = self._first_pts or 0
         pts = packet.pts if packet.pts is not None else first
@@ -98,4 +107,4 @@ class OutputClock:
             # libx265 hands out uninitialised memory for films of one or two frames. Nothing is reordered in these.
             dts = pts if self._last_dts is None else max(earliest, first)
         packet.dts = self._last_dts = dts
-        return (dts + self.offset) * self.time_base
+        return dts + self.offset

@@ -301,9 +301,9 @@ class VideoWriter:
         return Fraction(self._end_seconds) + begin
 
     def _mux(self, packet: Packet[VideoStream]) -> None:
-        moment = self._clock.complete(packet)
+        ticks = self._clock.complete(packet)
         if self._copier is not None:
-            self._copier.advance_to(moment)
+            self._copier.advance_to(ticks * self._clock.time_base)
         self._opened()[0].mux(packet)
 
     def _finalise(self, *, until: Fraction | None) -> None:

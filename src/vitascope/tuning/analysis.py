@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from vitascope.errors import InputError
 from vitascope.tuning.analysis_work import operation_sections, roofline_sections
 from vitascope.tuning.bench_charts import frame_time_chart, scaling_chart, stage_chart, waterfall_chart
+from vitascope.tuning.encoder_end import limit_of
+from vitascope.tuning.in_short import fastest_cells, in_short
 from vitascope.tuning.latency_charts import latency_chart, trade_off_chart
 from vitascope.tuning.machine import Machine
 from vitascope.tuning.recommendations import recommend
@@ -22,15 +24,25 @@ _MOST_DRAWN = 48
 
 
 _SPEED_HEADS = (
-    "cell", "fps", "p5", "p95", "n", "ms a frame", "p95", "p99", "latency p50", "RAM MB", "VRAM MB", "GPU %",
-    "CPU cores", "alpha error", "limited by",
+    "cell", "fps", "fps p5", "fps p95", "rounds", "ms a frame", "ms p95", "ms p99", "latency p50", "RAM MB", "VRAM MB",
+    "GPU %", "CPU cores", "alpha error", "limited by",
 )  # fmt: skip
-
-
 _SPEED_WORDS = (
-    "fps: frames over time in each of n rounds, what the encoder still does at the end included, so short films have "
-    "fewer; ms a frame: from one batch that comes out to the next, over its frames, the end not included"
+    "a cell is one size of film, one batch (frames for each call of the network) and one precision of its arithmetic; "
+    "these two change how fast it goes, and next to nothing of what comes out",
+    "fps: frames over time in each round, what the encoder still does at the end included, so short films have fewer; "
+    "ms a frame: from one batch that comes out to the next, over its frames, the end not included; latency: from the "
+    "decoder to the encoder, in ms",
+    "p5, p50, p95, p99: so many of a hundred values lie below; alpha error: mean difference of the mattes, 0 to 1, "
+    "from those of the same network in fp32, one frame a call",
 )
+_STAGE_WORDS = (
+    "stages work at the same time on different frames, and of a stage with several threads their work is added up: the "
+    "longest bar is not always what limits; finish is what the encoder still does after the last picture, shared out "
+    "to all frames"
+)
+_SPREAD_WORDS = "from the 5th to the 95th percentile, and paler to the 99th; the mark is the median"
+_LATENCY_WORDS = "how many of the frames are through within which time; to the left is sooner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +76,15 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
 
 
 def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float]) -> list[Section]:
-    sections = [_about(run, prefix=prefix)]
+    sections = [Section(title=f"{prefix}{run.machine.label()}", sentences=(*in_short(run), *_throttled(run)))]
     recommendations = recommend(run)
     sections.append(
         Section(
             title=f"{prefix}Do this",
-            sentences=tuple(one.line() for one in recommendations) or (_nothing_to_do(run),),
+            sentences=tuple(one.lines() for one in recommendations) or (_nothing_to_do(run),),
         )
     )
-    targets = check_targets(run, performance=performance)
-    told = [one for one in targets if one.passed is not None]
-    unmeasured = [one.target.name for one in targets if one.passed is None]
-    sections.append(
-        Section(
-            title=f"{prefix}Targets",
-            heads=("target", "asked by", "wanted", "measured", "where", "result"),
-            rows=tuple(
-                (
-                    one.target.name,
-                    one.target.source,
-                    one.target.wish(),
-                    f"{one.value:.4g} {one.target.unit}",
-                    "" if one.cell is None else one.cell.key.label(),
-                    one.status(),
-                )
-                for one in told
-            ),
-            sentences=(
-                *_out_of_reach(told),
-                *([f"not measured by this run: {'; '.join(unmeasured)}"] if unmeasured else []),
-            ),
-        )
-    )
+    sections.append(_targets(run, prefix=prefix, performance=performance))
     sections.append(_speeds(run, prefix=prefix))
     if any(cell.load is not None and cell.load.gpu_percent is not None for cell in run.measured):
         sections.append(_gpu_load(run.measured, prefix=prefix))
@@ -104,7 +93,38 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
     if run.measured:
         sections += roofline_sections(run, prefix=prefix)
     sections += operation_sections(run.measured, prefix=prefix)
+    sections.append(_about(run, prefix=prefix))
     return sections
+
+
+def _targets(run: BenchResults, *, prefix: str, performance: Mapping[str, float]) -> Section:
+    targets = check_targets(run, performance=performance)
+    told = [one for one in targets if one.passed is not None]
+    unmeasured = [one.target.name for one in targets if one.passed is None]
+    return Section(
+        title=f"{prefix}Targets",
+        heads=("target", "result", "measured", "wanted", "where", "asked by"),
+        rows=tuple(
+            (
+                one.target.name,
+                one.status(),
+                f"{one.value:.4g} {one.target.unit}",
+                one.target.wish(),
+                "" if one.cell is None else one.cell.key.label(),
+                one.target.source,
+            )
+            for one in told
+        ),
+        sentences=(
+            *_out_of_reach(told),
+            *(
+                ["asked by the documents that Vitascope was ordered with, and by your settings"]
+                if told
+                else []
+            ),
+            *([f"not measured by this run: {'; '.join(unmeasured)}"] if unmeasured else []),
+        ),
+    )
 
 
 def _about(run: BenchResults, *, prefix: str) -> Section:
@@ -120,9 +140,8 @@ def _about(run: BenchResults, *, prefix: str) -> Section:
         ", ".join(f"{name} {number}" for name, number in machine.versions.items())
         + ("" if machine.commit is None else f", commit {machine.commit}"),
         "; ".join(f"{name}: {value}" for name, value in run.workload.items()),
-        *_throttled(run),
     ]
-    return Section(title=f"{prefix}{machine.label()}", sentences=tuple(sentences))
+    return Section(title=f"{prefix}About this run", sentences=tuple(sentences))
 
 
 def _throttled(run: BenchResults) -> list[str]:
@@ -140,7 +159,7 @@ def _speeds(run: BenchResults, *, prefix: str) -> Section:
         heads=_SPEED_HEADS,
         rows=tuple(_speed_row(cell) for cell in run.measured),
         sentences=(
-            *([_SPEED_WORDS] if run.measured else []),
+            *(_SPEED_WORDS if run.measured else ()),
             *(f"{cell.key.label()}: {cell.status}: {cell.reason}" for cell in gaps),
         ),
     )
@@ -157,7 +176,7 @@ def _speed_row(cell: Cell) -> tuple[str, ...]:
     assert rate is not None  # every measured cell has these three
     assert times is not None
     assert latency is not None
-    load = cell.load
+    load, limit = cell.load, limit_of(cell)
     return (
         cell.key.label(),
         f"{rate.p50:.1f}",
@@ -172,8 +191,8 @@ def _speed_row(cell: Cell) -> tuple[str, ...]:
         _number(cell.median("peak_vram")),
         _number(None if load is None else load.gpu_percent),
         "-" if load is None else f"{load.process_cores:.1f}",
-        "-" if cell.alpha_error is None else f"{cell.alpha_error:.4f}",
-        "-" if cell.verdict is None else cell.verdict.kind.replace("_", "-"),
+        "-" if cell.alpha_error is None else _small(cell.alpha_error),
+        "-" if limit is None else limit.kind.replace("_", "-"),
     )
 
 
@@ -231,15 +250,17 @@ def _drawings(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
     way, stages, times = "A frame's way", "Work for a frame, by stage", "Time for a frame"
     shown = cells[:_MOST_DRAWN]
     cut = () if len(shown) == len(cells) else (f"the first {len(shown)} of {len(cells)} cells",)
-    fastest = _fastest(cells)
+    fastest = fastest_cells(cells)
     sections = [
         Section(
-            title=f"{prefix}{way}", chart=waterfall_chart(f"{way}, the fastest cell of each size", fastest)
+            title=f"{prefix}{way}",
+            sentences=(_STAGE_WORDS,),
+            chart=waterfall_chart(f"{way}, the fastest cell of each size", fastest),
         ),
         Section(title=f"{prefix}{stages}", sentences=cut, chart=stage_chart(stages, shown)),
         Section(
             title=f"{prefix}{times}",
-            sentences=cut,
+            sentences=(_SPREAD_WORDS, *cut),
             chart=frame_time_chart(f"{times}, 5th to 95th and 99th percentile", shown),
         ),
     ]
@@ -252,32 +273,27 @@ def _drawings(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
 
 def _latency(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
     """Its spread in the fastest cell of each resolution, and what batch and precision trade for it."""
-    fastest = _fastest(cells)
+    fastest = fastest_cells(cells)
     curves: dict[str, list[Cell]] = {}
     for cell in cells:
         curves.setdefault(f"{cell.key.resolution} {cell.key.precision}", []).append(cell)
     spread, trade = "Latency of each frame", "Speed against latency"
-    return [
+    sections = [
         Section(
             title=f"{prefix}{spread}",
+            sentences=(_LATENCY_WORDS,),
             chart=latency_chart(f"{spread}, the fastest cell of each size", fastest),
-        ),
-        Section(
-            title=f"{prefix}{trade}",
-            chart=trade_off_chart(f"{trade}, by batch and precision", curves),
-            sentences=tuple(_traded(cell, cells) for cell in fastest),
-        ),
+        )
     ]
-
-
-def _fastest(cells: Sequence[Cell]) -> list[Cell]:
-    """Of each size."""
-    found: dict[tuple[str, str], Cell] = {}
-    for cell in cells:
-        key = (cell.key.resolution, cell.key.stereo)
-        if key not in found or _rate(cell) > _rate(found[key]):
-            found[key] = cell
-    return list(found.values())
+    if len(cells) > len(fastest):  # one cell of each size trades nothing
+        sections.append(
+            Section(
+                title=f"{prefix}{trade}",
+                chart=trade_off_chart(f"{trade}, by batch and precision", curves),
+                sentences=tuple(_traded(cell, cells) for cell in fastest),
+            )
+        )
+    return sections
 
 
 def _traded(best: Cell, cells: Sequence[Cell]) -> str:
@@ -317,6 +333,11 @@ def _side_by_side(runs: Sequence[BenchResults]) -> Section:
 
 def _short(machine: Machine) -> str:
     return machine.gpus[0].name if machine.gpus else machine.processor
+
+
+def _small(error: float) -> str:
+    """What is there must not look like nothing."""
+    return f"{error:.4f}" if error == 0 or error >= 0.0001 else "< 0.0001"
 
 
 def _number(value: float | None) -> str:

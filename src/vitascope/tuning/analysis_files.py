@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -19,7 +20,7 @@ th, td { padding: .15rem .5rem; }
 th { white-space: normal; vertical-align: bottom; }
 td.pass { color: #2c6e1f; } td.fail { color: #a8202f; font-weight: 600; }
 td.word, th.word { text-align: left; }
-li { overflow-wrap: anywhere; }
+li { overflow-wrap: anywhere; } li:has(strong) { margin-bottom: .6rem; }
 svg { display: block; mix-blend-mode: multiply; }
 .wide { background:
   linear-gradient(to right, #fff 2rem, #fff0) local, linear-gradient(to left, #fff 2rem, #fff0) local,
@@ -35,6 +36,9 @@ svg { display: block; mix-blend-mode: multiply; }
 """
 """A shadow at the edge of what can be scrolled, also through white drawings; on a phone a first column stays."""
 
+_FIGURE = re.compile(r"-|(< |>= )?[\d.]+( ?[^\s\d,]+)?")
+"""With its unit or without: ``41.3``, ``-``, ``>= 60 frames/s``; ``1080p, batch 4`` is none."""
+
 
 def text_report(analysis: Analysis) -> str:
     """For a terminal; without drawings."""
@@ -45,7 +49,7 @@ def text_report(analysis: Analysis) -> str:
         lines = [section.title, "=" * len(section.title)]
         if section.rows:
             lines.append(text_table(section.heads, section.rows))
-        parts.append("\n".join([*lines, *section.sentences]))
+        parts.append("\n".join([*lines, *(text.replace("\n", "\n  ") for text in section.sentences)]))
     return "\n\n".join(parts)
 
 
@@ -63,7 +67,7 @@ def markdown_report(analysis: Analysis, *, pictures: dict[str, str]) -> str:
             table = [section.heads, tuple("-" for _ in section.heads), *section.rows]
             parts.append("\n".join(f"| {' | '.join(_cell(text) for text in row)} |" for row in table))
         if section.sentences:
-            parts.append("\n".join(f"- {sentence}" for sentence in section.sentences))
+            parts.append("\n".join(map(_markdown_item, section.sentences)))
         if section.title in pictures:
             parts.append(f"![{section.title}]({pictures[section.title]})")
     return "\n\n".join(parts) + "\n"
@@ -116,6 +120,16 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|") or " "
 
 
+def _markdown_item(sentence: str) -> str:
+    heading, *rest = sentence.split("\n")
+    return "  \n  ".join([f"- **{heading}**", *rest]) if rest else f"- {heading}"
+
+
+def _html_item(sentence: str) -> str:
+    heading, *rest = escape(sentence).split("\n")
+    return "<br/>".join([f"<strong>{heading}</strong>", *rest]) if rest else heading
+
+
 def _html(section: Section) -> str:
     parts = [f"<h2>{escape(section.title)}</h2>"]
     if section.rows:
@@ -127,7 +141,7 @@ def _html(section: Section) -> str:
         table = f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
         parts.append(f'<div class="wide">\n{table}\n</div>')
     if section.sentences:
-        items = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in section.sentences)
+        items = "\n".join(f"<li>{_html_item(sentence)}</li>" for sentence in section.sentences)
         parts.append(f"<ul>\n{items}\n</ul>")
     if section.chart is not None:
         parts.append(f'<div class="wide">\n{section.chart.to_svg()}\n</div>')
@@ -141,4 +155,4 @@ def _html_cell(text: str) -> str:
 
 def _word_class(text: str) -> str:
     """Words to the left, figures and the dashes for missing ones to the right."""
-    return "" if text[:1].isdigit() or text == "-" else ' class="word"'
+    return "" if _FIGURE.fullmatch(text) else ' class="word"'

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vitascope.tuning.checklist_items import ChecklistItem, Measurements, answered
 from vitascope.tuning.comparison import FEWEST_ROUNDS, gain_of
+from vitascope.tuning.encoder_end import limit_of
 from vitascope.tuning.results import Cell
 
 __all__ = ["trouble_items"]
@@ -70,7 +71,7 @@ def _rate_count(cell: Cell) -> int:
 
 
 def _bottleneck_is_known(found: Measurements) -> ChecklistItem:
-    verdict = found.free_running.verdict
+    verdict = limit_of(found.free_running)
     if verdict is None:
         return answered(_SPEED, "the bottleneck is known", None, "too little ran for a verdict")
     figure = f"{verdict.kind.replace('_', '-')}: {verdict.title}; {verdict.advice}"

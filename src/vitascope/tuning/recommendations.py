@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from vitascope.gpu.profiling.findings import Finding
 from vitascope.tuning.comparison import gain_of
+from vitascope.tuning.encoder_end import FASTER_ENCODER, encoder_end, limit_of
 from vitascope.tuning.results import BenchResults, Cell
 
 __all__ = ["Recommendation", "recommend"]
@@ -14,6 +16,15 @@ __all__ = ["Recommendation", "recommend"]
 _WORTH_A_WORD = 1.03
 _UNSTEADY = 1.5
 """A frame's P99 over its median from which a run stumbles."""
+_LONG_END = 0.25
+"""Share of the time that the encoder takes after the last picture from which it is worth a word of its own."""
+_THREADS_OF = {
+    "decode": "pipeline.stages.decode.threads",
+    "preprocess": "model.num_workers",
+    "postprocess": "pipeline.stages.postprocess.threads",
+}
+_CHEAPER_NETWORK = "a smaller model.input_size or --model selfie, for a coarser matte"
+_MORE_SESSIONS = "gpu.decoder_sessions=4: several decoders of the GPU share the film; one reads it now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +40,11 @@ class Recommendation:
     certainty: str
     """``measured``, or what the bottleneck's model thinks of itself: ``high``, ``medium``, ``low``."""
 
-    def line(self) -> str:
-        """For people."""
+    def lines(self) -> str:
+        """For people: the change, and below it what it brings and why."""
         gain = f"{self.gain:.2f}x as fast" if self.gain > 1 else "no faster, but safer"
         sure = "measured" if self.certainty == "measured" else f"how sure: {self.certainty}"
-        return f"{self.change}. Expected: {gain} ({sure}). Why: {self.why}"
+        return f"{self.change}\nexpected: {gain} ({sure})\nwhy: {self.why}"
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:
@@ -49,7 +60,9 @@ def recommend(results: BenchResults) -> list[Recommendation]:
         found += [*_batch(measured), *_precision(measured), *_memory(cells)]
         found += _steadiness(measured)
     found += _bottlenecks(results.measured)
-    return sorted(found, key=lambda one: -one.gain)
+    found += _encoders_end(results.measured)
+    ordered = sorted(found, key=lambda one: -one.gain)
+    return list({one.change: one for one in reversed(ordered)}.values())[::-1]  # the best of the same advice
 
 
 def _rounds(cell: Cell) -> int:
@@ -139,13 +152,43 @@ def _bottlenecks(cells: Sequence[Cell]) -> list[Recommendation]:
     """What limits the fastest cell of each resolution; the same advice once."""
     found: dict[tuple[str, str | None], Recommendation] = {}
     for cell in sorted(cells, key=_speed, reverse=True):
-        verdict = cell.verdict
-        if verdict is None or (verdict.kind, verdict.stage) in found:
+        limit = limit_of(cell)
+        if limit is None or (limit.kind, limit.stage) in found:
             continue
-        found[verdict.kind, verdict.stage] = Recommendation(
-            change=verdict.advice,
-            why=f"{cell.key.label()}: {verdict.title}; {'; '.join(verdict.evidence)}",
-            gain=max(verdict.expected_gain, 1.0),
-            certainty=verdict.confidence,
+        found[limit.kind, limit.stage] = Recommendation(
+            change=_in_settings(limit, cell),
+            why=f"{cell.key.label()}: {limit.title}; {'; '.join(limit.evidence)}",
+            gain=max(limit.expected_gain, 1.0),
+            certainty=limit.confidence,
         )
     return list(found.values())
+
+
+def _in_settings(limit: Finding, cell: Cell) -> str:
+    """The advice, with the setting that follows it where there is one."""
+    if limit.kind == "decode_bound" and "nvdec" in cell.decoder and "sessions" not in cell.decoder:
+        return _MORE_SESSIONS
+    if limit.kind != "cpu_bound":
+        return limit.advice
+    if limit.stage == "infer" and cell.model == "rvm":
+        return f"{limit.advice}: {_CHEAPER_NETWORK}"
+    setting = _THREADS_OF.get(limit.stage or "")
+    return f"{limit.advice}: {setting}" if setting and limit.advice.startswith("give ") else limit.advice
+
+
+def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:
+    """An encoder that does not limit a film as short as this one, and takes much of its time at the end."""
+    for cell in sorted(cells, key=_speed, reverse=True):
+        end, limit = encoder_end(cell), limit_of(cell)
+        if end is None or (limit is not None and limit.kind == "encode_bound"):
+            continue
+        before, after = end
+        if after < _LONG_END * (before + after):
+            continue
+        why = (
+            f"{cell.key.label()}: the encoder takes {after / (before + after):.0%} of the time after the last picture "
+            "has reached it, and half of that is gone with one twice as fast; in a longer film the end counts less"
+        )
+        gain = (before + after) / (before + after / 2)
+        return [Recommendation(change=FASTER_ENCODER, why=why, gain=gain, certainty="medium")]
+    return []

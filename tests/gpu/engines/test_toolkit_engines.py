@@ -101,6 +101,16 @@ def test_benchmark_says_what_it_measured(engine):
         engine.benchmark(0)
 
 
+def test_weights_that_lie_channels_last_are_kept_without_a_warning(tmp_path, network):
+    path = tmp_path / "network.pt2"
+    with InductorEngine(device="cpu") as engine:
+        engine.build_engine_from_pytorch(tiny_network().to(memory_format=torch.channels_last), SHAPES, path)
+        engine.load_engine(path)
+        np.testing.assert_allclose(
+            engine.infer(pictures(3)), expected(network, pictures(3)), rtol=1e-4, atol=1e-5
+        )
+
+
 def test_the_module_stays_as_it_was(kept, network):
     cls, _ = kept
     network.train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -149,7 +150,12 @@ class InductorEngine(ToolkitEngine):
         }
         content = io.BytesIO()
         assert self._program is not None  # set by both ways of opening
-        torch.export.save(self._program, content, extra_files={_NOTE: json.dumps(note)})
+        with warnings.catch_warnings():
+            # Said of each weight that lies channels-last; they are written whole all the same, and come back so.
+            warnings.filterwarnings(
+                "ignore", message="No complete tensor found in the group", category=UserWarning
+            )
+            torch.export.save(self._program, content, extra_files={_NOTE: json.dumps(note)})
         return content.getvalue()
 
     @property
