@@ -41,7 +41,7 @@ LIVE_BITS_PER_SECOND = 60_000_000
 """Of the 4K stream whose latency is measured; its keyframes may be four frames' worth of it (VBV)."""
 SIZES = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
 WANTED = list(SIZES)
-FRAMES = {"1080p": 6000, "4K": 2400, "8K": 840}
+FRAMES = {"1080p": 12_000, "4K": 4800, "8K": 1200}
 GOP = 30
 RATE = 60
 
@@ -183,7 +183,7 @@ def masks(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """8K film to mask video with four decoder sessions, against the same sessions decoding alone."""
     del peer
-    film = make_film(folder, "8K long", SIZES["8K"], 4 * FRAMES["8K"])
+    film = make_film(folder, "8K long", SIZES["8K"], 3360)
     alone = decoder_alone(film, 4)
     settings = {
         "output.kinds": ["mask"],
@@ -200,7 +200,7 @@ def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """File to key-colour H.264 on the CPU's encoder, and the authors' converter."""
     for name in WANTED:
-        frames = {"1080p": 4800, "4K": 1500, "8K": 240}[name]
+        frames = {"1080p": 12_000, "4K": 4800, "8K": 240}[name]
         film = make_film(folder, name, SIZES[name], FRAMES[name])
         short = folder / f"short_{name}.mp4"
         if not short.exists():
