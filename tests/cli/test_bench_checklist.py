@@ -63,7 +63,9 @@ def test_a_tuned_file_that_is_in_use_is_told_from_one_that_is_not(tmp_path, caps
         "file": "/tmp/tuned.yaml",
     }
     vitascope_home().mkdir(parents=True, exist_ok=True)
-    (vitascope_home() / "optimization_history.jsonl").write_text(json.dumps(line) + "\n")
+    missed = line | {"change": {"processing.max_queue_size": 5}, "unreachable": "1000 fps cannot be reached"}
+    lines = "".join(json.dumps(one) + "\n" for one in (line, missed))  # the second wrote no settings
+    (vitascope_home() / "optimization_history.jsonl").write_text(lines)
 
     def tuned(*more):
         run(*words, *more)

@@ -130,10 +130,17 @@ def test_a_recommendation_is_a_heading_with_its_reasons_below():
     analysis = analyse([suite_of()])
     why = "why: 1080p, fp16: 200.0 fps instead of 150.0 with batch 1"
     assert f"\nmodel.batch_size=4\n  expected: 1.33x as fast (measured)\n  {why}" in text_report(analysis)
+    assert "\nto try one: vitascope segment in.mp4 -o out.mp4 --set gpu.precision=fp16; " in text_report(
+        analysis
+    )
     marked = "- **model.batch_size=4**  \n  expected: 1.33x as fast (measured)  \n  why: "
     assert marked in markdown_report(analysis, pictures={})
     page = html_report(analysis)
     assert "<li><strong>model.batch_size=4</strong><br/>expected: 1.33x as fast (measured)<br/>why: " in page
+
+
+def test_no_setting_no_example():
+    assert "to try one" not in text_report(analyse([results_of(cell_of(key_of(), [100.0]))]))
 
 
 def test_noise_is_no_recommendation():
@@ -162,6 +169,21 @@ def test_single_rows_and_runs_that_failed_are_analysed():
         analyse([results_of()])
 
 
+def test_cells_that_lack_figures_for_the_same_reason_share_a_sentence():
+    skipped = [
+        Cell(key=key_of(size, precision="fp16"), status="skipped", reason="no GPU") for size in ("4K", "8K")
+    ]
+    told = text_report(analyse([results_of(cell_of(key_of(), around(100)), *skipped)]))
+    assert "\n4K, batch 4, fp16; 8K, batch 4, fp16: skipped: no GPU\n" in told
+
+
+def test_a_cell_without_times_is_not_analysed():
+    cell = cell_of(key_of(), around(100))
+    cell = replace(cell, rows=tuple(row for row in cell.rows if row.name != "latency"))
+    with pytest.raises(InputError, match=r"cells\.1\.rows: it was measured, and has no 'latency'"):
+        analyse([results_of(cell_of(key_of("4K"), around(30)), cell)])
+
+
 def test_machines_stand_side_by_side_and_are_not_averaged():
     told = text_report(analyse([suite_of(), results_of(cell_of(key_of("4K", 1), around(9)), machine=LAPTOP)]))
     table = told.split("\n\n")[0].splitlines()
@@ -169,6 +191,17 @@ def test_machines_stand_side_by_side_and_are_not_averaged():
     assert re.split(r"\s{2,}", row) == ["4K, batch 1, fp16", "28.0 fps", "9.0 fps"]
     row = next(line for line in table if line.startswith("1080p, batch 4, fp32"))
     assert row.endswith(" -")
+
+
+def test_runs_of_other_settings_are_said_to_be_others():
+    cells = (cell_of(key_of(), around(100)), Cell(key=key_of("8K"), status="skipped", reason="no memory"))
+    one = results_of(*cells, settings={"model.name": "rvm", "gpu.device": "cuda"})
+    other = results_of(*cells, machine=LAPTOP, settings={"model.name": "selfie", "gpu.device": "cpu"})
+    told = text_report(analyse([one, other])).split("\n\n")[0]
+    assert "say little about the machines: model.name (1. NVIDIA H200 rvm, 2. Ryzen selfie)" in told
+    assert "gpu.device" not in told
+    assert "8K" not in told  # a row of dashes
+    assert "not the same" not in text_report(analyse([one, one]))
 
 
 def test_heat_is_said():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from measured_cells import H200, LAPTOP, cell_of, key_of, results_of
+from measured_cells import H200, LAPTOP, VERDICT, cell_of, key_of, results_of
 from scripted_soaks import MB, soak_of
 
 from vitascope.gpu.profiling.nvml import GpuLimits
@@ -189,6 +189,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
             "96 frames in batches of 4 are too few",
         ),
         ("bottleneck", {"free_running": replace(FAST, load=LOAD, verdict=None)}, "too little ran"),
+        ("preprocessing", {"free_running": replace(FAST, load=LOAD, verdict=None)}, "too little ran"),
         ("other program", with_load(machine_cpu_percent=None), "does not tell"),
     ],
 )
@@ -212,10 +213,14 @@ def test_an_unsteady_gain_calls_for_nothing():
 
 
 def test_preprocessing_that_sets_the_pace():
-    slow = cell_of(key_of(), [50.0, 51, 52], stages={"decode": 1.0, "preprocess": 15.0, "infer": 6.0})
-    item = answer("preprocessing", free_running=replace(slow, load=LOAD))
+    cell = cell_of(key_of(), [50.0, 51, 52], stages={"decode": 1.0, "preprocess": 15.0, "infer": 6.0})
+    slow = replace(VERDICT, kind="cpu_bound", stage="preprocess", title="preprocess sets the pace")
+    item = answer("preprocessing", free_running=replace(cell, load=LOAD, verdict=slow))
     assert item.answer == "no"
-    assert item.figure == "15.00 ms a frame; the longest stage is preprocess with 15.00 ms"
+    assert item.figure == "15.00 ms a frame, of all its threads together; preprocess sets the pace"
+    shared = answer("preprocessing", free_running=replace(cell, load=LOAD))  # by several threads
+    assert shared.answer == "yes"
+    assert VERDICT.title in shared.figure
 
 
 def test_a_short_soak_says_that_the_guide_asks_for_a_day():

@@ -127,6 +127,12 @@ def test_growing_memory_is_a_note_and_no_regression():
     assert "1.25 times as much of the GPU's memory" in " ".join(found.notes)
 
 
+def test_a_suite_and_a_run_over_one_film_are_not_compared():
+    run = results_of(cell_of(key_of(), [100.0, 101, 102]))
+    with pytest.raises(UsageError, match="one is a run of the suite, the other of bench pipeline"):
+        compare(run, replace(run, kind="pipeline"))
+
+
 def test_other_machines_are_refused_and_named():
     run = cell_of(key_of(), STEADY)
     with pytest.raises(

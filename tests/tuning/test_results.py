@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measured_cells import cell_of, key_of, results_of
+from measured_cells import ceilings_of, cell_of, key_of, results_of
 
 from vitascope.errors import InputError, OutputError
 from vitascope.tuning.results import Cell, ResultsFile, Row, load_results
@@ -102,6 +102,46 @@ def test_damage_is_named_by_its_place(tmp_path):
     plain["cells"][0]["rows"][1]["p50"] = "fast"
     path.write_text(json.dumps(plain))
     with pytest.raises(InputError, match=r"cells\.0\.rows\.1\.p50"):
+        load_results(path)
+
+
+def emptied(row):
+    row["samples"] = []
+
+
+def miscounted(row):
+    row["n"] += 1
+
+
+@pytest.mark.parametrize(
+    ("row", "change", "message"),
+    [
+        (0, emptied, "'throughput' has 0 samples, and says that it has 2"),
+        (2, miscounted, "'latency' has 2 samples, and says that it has 3"),
+        (0, lambda row: row.update(p50=0.0), "'throughput' holds a figure that cannot be measured"),
+        (1, lambda row: row.update(samples=[1.0, float("nan")]), "'frame_time' holds a figure that"),
+        (3, lambda row: row.update(p99=-1.0), "'stage/decode' holds a figure that"),
+        (0, lambda row: row.update(name="other"), "it was measured, and has no 'throughput'"),
+    ],
+)
+def test_figures_that_cannot_be_are_damage(tmp_path, row, change, message):
+    path = tmp_path / "r.json"
+    ResultsFile(path, results_of(cell_of(key_of(), (100.0, 101.0))))
+    plain = json.loads(path.read_text())
+    change(plain["cells"][0]["rows"][row])
+    path.write_text(json.dumps(plain))
+    with pytest.raises(InputError, match=r"holds damaged results: cells\.0\.rows") as error:
+        load_results(path)
+    assert message in str(error.value)
+
+
+def test_a_ceiling_of_nothing_is_damage(tmp_path):
+    path = tmp_path / "r.json"
+    ResultsFile(path, results_of(cell_of(key_of(), (100.0,)), ceilings=(ceilings_of(fp16=1e12),)))
+    plain = json.loads(path.read_text())
+    plain["ceilings"][0]["rows"][1]["p50"] = 0.0
+    path.write_text(json.dumps(plain))
+    with pytest.raises(InputError, match=r"ceilings\.0\.rows\.1: 'matmul/fp16'"):
         load_results(path)
 
 

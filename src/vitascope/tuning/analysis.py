@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,10 +12,11 @@ from vitascope.tuning.bench_charts import frame_time_chart, scaling_chart, stage
 from vitascope.tuning.encoder_end import limit_of
 from vitascope.tuning.in_short import fastest_cells, in_short
 from vitascope.tuning.latency_charts import latency_chart, trade_off_chart
-from vitascope.tuning.machine import Machine
-from vitascope.tuning.recommendations import recommend
+from vitascope.tuning.recommendations import Recommendation, recommend
 from vitascope.tuning.report_section import Section
 from vitascope.tuning.results import BenchResults, Cell
+from vitascope.tuning.side_by_side import side_by_side
+from vitascope.tuning.sound_results import what_is_lacking
 from vitascope.tuning.targets import USER, TargetResult, check_targets
 
 __all__ = ["Analysis", "Section", "analyse"]
@@ -61,14 +63,16 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
         performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
 
     Raises:
-        InputError: A run holds no cell.
+        InputError: A run holds no cell, or one that was measured lacks figures.
     """
     for run in runs:
         if not run.cells:
             raise InputError(f"the results of {run.began_at} hold no cell: there is nothing to analyse")
+        if lacking := what_is_lacking(run):
+            raise InputError(f"the results of {run.began_at} are damaged: {lacking}")
     sections = []
     if len(runs) > 1:
-        sections.append(_side_by_side(runs))
+        sections.append(side_by_side(runs))
     for number, run in enumerate(runs, start=1):
         prefix = f"{number}. " if len(runs) > 1 else ""
         sections += _sections(run, prefix=prefix, performance=performance or {})
@@ -81,7 +85,10 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
     sections.append(
         Section(
             title=f"{prefix}Do this",
-            sentences=tuple(one.lines() for one in recommendations) or (_nothing_to_do(run),),
+            sentences=(
+                *(tuple(one.lines() for one in recommendations) or (_nothing_to_do(run),)),
+                *_how_to_set(recommendations),
+            ),
         )
     )
     sections.append(_targets(run, prefix=prefix, performance=performance))
@@ -100,7 +107,7 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
 def _targets(run: BenchResults, *, prefix: str, performance: Mapping[str, float]) -> Section:
     targets = check_targets(run, performance=performance)
     told = [one for one in targets if one.passed is not None]
-    unmeasured = [one.target.name for one in targets if one.passed is None]
+    unmeasured = dict.fromkeys(one.target.name for one in targets if one.passed is None)
     return Section(
         title=f"{prefix}Targets",
         heads=("target", "result", "measured", "wanted", "where", "asked by"),
@@ -153,16 +160,36 @@ def _throttled(run: BenchResults) -> list[str]:
 
 
 def _speeds(run: BenchResults, *, prefix: str) -> Section:
-    gaps = [cell for cell in run.cells if cell.status != "measured"]
     return Section(
         title=f"{prefix}Speed",
         heads=_SPEED_HEADS,
         rows=tuple(_speed_row(cell) for cell in run.measured),
         sentences=(
             *(_SPEED_WORDS if run.measured else ()),
-            *(f"{cell.key.label()}: {cell.status}: {cell.reason}" for cell in gaps),
+            *_without_figures(run.cells),
         ),
     )
+
+
+def _without_figures(cells: Sequence[Cell]) -> list[str]:
+    """Why cells have none; those with the same reason in one sentence."""
+    same: dict[tuple[str, str | None], list[str]] = {}
+    for cell in cells:
+        if cell.status != "measured":
+            same.setdefault((cell.status, cell.reason), []).append(cell.key.label())
+    return [f"{'; '.join(labels)}: {status}: {reason}" for (status, reason), labels in same.items()]
+
+
+def _how_to_set(recommendations: Sequence[Recommendation]) -> list[str]:
+    """How the first setting that is named is tried; nothing where none is."""
+    named = (re.match(r"[a-z_.]+=[^\s,:]+", one.change) for one in recommendations)
+    setting = next((found.group() for found in named if found), None)
+    if setting is None:
+        return []
+    return [
+        f"to try one: vitascope segment in.mp4 -o out.mp4 --set {setting}; vitascope optimize in.mp4 tries many on "
+        "your own film, and says what they gain together"
+    ]
 
 
 def _nothing_to_do(run: BenchResults) -> str:
@@ -318,21 +345,6 @@ def _wait(cell: Cell) -> float:
     row = cell.row("latency")
     assert row is not None  # every measured cell has it
     return row.p95
-
-
-def _side_by_side(runs: Sequence[BenchResults]) -> Section:
-    """Each machine's median speed; cells that one of them lacks have a dash."""
-    keys = list(dict.fromkeys(cell.key for run in runs for cell in run.cells))
-    rows = []
-    for key in keys:
-        rates = [None if (cell := run.cell(key)) is None else cell.median("throughput") for run in runs]
-        rows.append((key.label(), *("-" if rate is None else f"{rate:.1f} fps" for rate in rates)))
-    heads = ("cell", *(f"{n}. {_short(run.machine)}" for n, run in enumerate(runs, start=1)))
-    return Section(title="Side by side", heads=heads, rows=tuple(rows))
-
-
-def _short(machine: Machine) -> str:
-    return machine.gpus[0].name if machine.gpus else machine.processor
 
 
 def _small(error: float) -> str:

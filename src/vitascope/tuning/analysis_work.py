@@ -23,6 +23,9 @@ _TOLD = {
     "compute": "compute-bound: fewer or cheaper products make it faster",
     "neither": "neither memory- nor compute-bound: launches, small operators or other stages take the time",
 }
+_ROOF_WORDS = (
+    "a mark at its line goes as fast as this machine can; far below it there is time to gain in that part"
+)
 _KIND_COUNT = 4
 """Kinds of operators that a sentence names."""
 
@@ -68,7 +71,9 @@ def roofline_sections(run: BenchResults, *, prefix: str) -> list[Section]:
         title = "Roofline"
         sections.append(
             Section(
-                title=f"{prefix}{title}", chart=roofline_chart(f"{title}: each part of each cell", points)
+                title=f"{prefix}{title}",
+                sentences=(_ROOF_WORDS,),
+                chart=roofline_chart(f"{title}: each part of each cell", points),
             )
         )
     return sections

@@ -177,11 +177,12 @@ def _layout(video: Path | None, loaded: LoadedSettings) -> str:
 
 
 def _newest_tuning(cell: Cell) -> Mapping[str, Any] | None:
-    """The newest line of the history for the same device and network."""
+    """The newest line of the history for the same device and network, of searches that reached their target."""
     lines = [
         line
         for line in read_history()
         if (line.get("device"), line.get("network")) == (cell.device, cell.model)
+        and not line.get("unreachable")
     ]
     return lines[-1] if lines else None
 

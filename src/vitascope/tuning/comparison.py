@@ -126,7 +126,8 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
         tolerance: Share of the time for a frame that may come and go.
 
     Raises:
-        UsageError: The machines differ, or the runs have no cell in common, or the tolerance is out of range.
+        UsageError: The machines or the kinds of run differ, or they have no cell in common, or the tolerance is out of
+            range.
         InputError: A run holds no figures.
     """
     if not 0 < tolerance < 1:
@@ -135,6 +136,11 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
     if unlike:
         raise UsageError(
             f"these machines cannot be compared ({'; '.join(unlike)}); measure both on one machine"
+        )
+    if baseline.kind != latest.kind:
+        raise UsageError(
+            "one is a run of the suite, the other of bench pipeline: only the suite counts what the encoder does at "
+            "the end; measure both in one way"
         )
     for name, results in (("baseline", baseline), ("latest run", latest)):
         if not results.measured:

@@ -9,6 +9,7 @@ from itertools import groupby
 from vitascope.gpu.profiling.findings import Finding
 from vitascope.tuning.comparison import gain_of
 from vitascope.tuning.encoder_end import FASTER_ENCODER, encoder_end, limit_of
+from vitascope.tuning.in_short import fastest_cells
 from vitascope.tuning.results import BenchResults, Cell
 
 __all__ = ["Recommendation", "recommend"]
@@ -61,8 +62,10 @@ def recommend(results: BenchResults) -> list[Recommendation]:
         found += _steadiness(measured)
     found += _bottlenecks(results.measured)
     found += _encoders_end(results.measured)
-    ordered = sorted(found, key=lambda one: -one.gain)
-    return list({one.change: one for one in reversed(ordered)}.values())[::-1]  # the best of the same advice
+    best: dict[str, Recommendation] = {}  # the same advice once, where it brings most
+    for one in sorted(found, key=lambda one: -one.gain):
+        best.setdefault(one.change, one)
+    return list(best.values())
 
 
 def _rounds(cell: Cell) -> int:
@@ -149,18 +152,21 @@ def _steadiness(cells: Sequence[Cell]) -> list[Recommendation]:
 
 
 def _bottlenecks(cells: Sequence[Cell]) -> list[Recommendation]:
-    """What limits the fastest cell of each resolution; the same advice once."""
+    """What limits the fastest cell of each size; of sizes with the same limit the one that gains most."""
     found: dict[tuple[str, str | None], Recommendation] = {}
-    for cell in sorted(cells, key=_speed, reverse=True):
+    for cell in fastest_cells(cells):
         limit = limit_of(cell)
-        if limit is None or (limit.kind, limit.stage) in found:
+        if limit is None:
             continue
-        found[limit.kind, limit.stage] = Recommendation(
+        one = Recommendation(
             change=_in_settings(limit, cell),
             why=f"{cell.key.label()}: {limit.title}; {'; '.join(limit.evidence)}",
             gain=max(limit.expected_gain, 1.0),
             certainty=limit.confidence,
         )
+        known = found.get((limit.kind, limit.stage))
+        if known is None or known.gain < one.gain:
+            found[limit.kind, limit.stage] = one
     return list(found.values())
 
 
@@ -168,6 +174,8 @@ def _in_settings(limit: Finding, cell: Cell) -> str:
     """The advice, with the setting that follows it where there is one."""
     if limit.kind == "decode_bound" and "nvdec" in cell.decoder and "sessions" not in cell.decoder:
         return _MORE_SESSIONS
+    if limit.kind == "latency_bound" and limit.advice.startswith("let the queue"):
+        return f"{limit.advice}: processing.max_queue_size, and processing.max_queue_mb for large frames"
     if limit.kind != "cpu_bound":
         return limit.advice
     if limit.stage == "infer" and cell.model == "rvm":
@@ -178,7 +186,7 @@ def _in_settings(limit: Finding, cell: Cell) -> str:
 
 def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:
     """An encoder that does not limit a film as short as this one, and takes much of its time at the end."""
-    for cell in sorted(cells, key=_speed, reverse=True):
+    for cell in sorted(fastest_cells(cells), key=_speed, reverse=True):
         end, limit = encoder_end(cell), limit_of(cell)
         if end is None or (limit is not None and limit.kind == "encode_bound"):
             continue

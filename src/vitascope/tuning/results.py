@@ -20,6 +20,7 @@ from vitascope.gpu.profiling.exports import write_file
 from vitascope.gpu.profiling.findings import Finding
 from vitascope.gpu.profiling.utilisation import Utilisation
 from vitascope.tuning.machine import Machine
+from vitascope.tuning.sound_results import what_is_wrong
 
 __all__ = [
     "RESULTS_NAME",
@@ -313,11 +314,14 @@ def results_from(document: Any, path: Path) -> BenchResults:
             f"{SCHEMA_VERSION}: measure again, or use the program that wrote them"
         )
     try:
-        return _ADAPTER.validate_python(_migrated(document))
+        results = _ADAPTER.validate_python(_migrated(document))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path} holds damaged results: {place}: {first['msg']}") from error
+    if fault := what_is_wrong(results):
+        raise InputError(f"{path} holds damaged results: {fault}")
+    return results
 
 
 def document_of(results: BenchResults) -> dict[str, Any]:
