@@ -9,9 +9,9 @@ shows), and does what ``examples/talk.motion`` says. Checked first: the GPU's pi
 - ``downloaded``: from the call until a picture is in page-locked memory of the host, as ``vitascope animate`` takes it.
 - ``processor``: the same motions drawn by the processor, in the same run.
 
-The processor binds: points, eyes and mouth take it 0.5 to 0.6 ms (one H200), their description and the launches as long,
-at either size; the kernels hide behind the next picture's points. Predicted for ``downloaded``: the latency, and 0.2 ms at
-1080 lines (6 MB), 0.6 ms at 2160 (25 MB). Measured: 0.2 and 1.2 ms.
+The processor binds: points, eyes and mouth take it 0.5 to 0.6 ms (one H200), their description and the launches as
+long, at either size; the kernels hide behind the next picture's points. Predicted for ``downloaded``: the latency, and
+0.2 ms at 1080 lines (6 MB), 0.6 ms at 2160 (25 MB). Measured: 0.2 and 1.2 ms.
 
 Usage: python benchmarks/animate_mesh_cuda.py [--frames 600] [--out ROWS.json]
 """

@@ -11,7 +11,8 @@ places and rounded FP16 elsewhere: PyTorch has no 8-bit convolution of larger ke
 Prediction: about 130 GFLOP a picture. FP16 at 400 TFLOP/s of the 990 that an H200 has on paper is 0.33 ms a picture at
 batch 8; batch 1 fills a tenth of the multiprocessors in the deep layers, and some 90 kernels of 5 us or more bind it to
 0.6 ms and above. A third of the operations lie in 1x1 convolutions: FP8 that doubled their speed would gain 15 %, less
-what rounding the activations costs.
+what rounding the activations costs. Measured on an H200, compiled: 1.06 ms for one picture and 0.48 ms a picture at
+batch 8 in FP16; rounding costs more than 8 bits gain (FP8 takes 1.07 times FP16's time, INT8 1.12).
 
 Usage: python benchmarks/deeplab_cuda.py [--quick] [OUT.json]
 """
