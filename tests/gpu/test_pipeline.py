@@ -19,7 +19,7 @@ from watched_runs import PATIENCE_SECONDS, BoomError, ClosingSource, batches, ev
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Batched, Group, Map, Sink, Source, Stage
+from vitascope.gpu.stages import Batched, Group, Map, Sink, Source, Stage, Together
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 
@@ -96,7 +96,7 @@ STAGES = st.lists(
 
 
 class Repeated:
-    """Every item ``times`` times, as a generator; the last of all once more at the end."""
+    """Every item ``times`` times, as a generator, the first two together; the last of all once more at the end."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -104,7 +104,8 @@ class Repeated:
 
     def accumulate(self, item: Any, /) -> Iterator[Any]:
         self.last = [item]
-        for _ in range(self.times):
+        yield Together([item] * min(self.times, 2))
+        for _ in range(self.times - 2):
             yield item
 
     def flush(self) -> Iterable[Any]:
@@ -136,11 +137,11 @@ def build(plan: Sequence[tuple[str, int, int]]) -> tuple[list[Stage], Callable[[
 
 
 @settings(deadline=None, max_examples=60)
-@given(plan=STAGES, count=st.integers(0, 40), room=st.integers(1, 4))
-def test_nothing_is_lost_or_reordered_under_wait(plan, count, room):
+@given(plan=STAGES, count=st.integers(0, 40), room=st.integers(1, 4), wake=st.integers(1, 6))
+def test_nothing_is_lost_or_reordered_under_wait(plan, count, room, wake):
     stages, expected = build(plan)
     seen: list[int] = []
-    source = Source("source", range(count), output=QueueLimits(items=room))
+    source = Source("source", range(count), output=QueueLimits(items=room, wake_items=wake))
     watched(Pipeline([source, *stages, Sink("sink", seen.append)]).run)
     assert seen == expected(list(range(count)))
 

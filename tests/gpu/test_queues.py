@@ -84,6 +84,74 @@ def test_empty_queue_makes_the_consumer_wait_until_an_item_is_put(pool):
     assert queue.report().get_wait_seconds == settled
 
 
+def waking(wake_items: int, **limits) -> BoundedQueue[int]:
+    return BoundedQueue("a > b", limits=QueueLimits(wake_items=wake_items, **{"nbytes": None} | limits))
+
+
+def asleep(pool, queue):
+    """A consumer that waits."""
+    waiting = pool.submit(queue.get)
+    eventually(lambda: queue.report().get_wait_seconds > 0)
+    return waiting
+
+
+def test_a_consumer_sleeps_until_as_many_items_wait_as_it_gathers(pool):
+    queue = waking(3)
+    waiting = asleep(pool, queue)
+    queue.put(0)
+    queue.put(1)
+    time.sleep(0.05)
+    assert not waiting.done()
+    queue.put(2)
+    assert waiting.result(PATIENCE_SECONDS) == (0, 0)
+    assert [queue.get(), queue.get()] == [(1, 1), (2, 2)]
+
+
+def test_a_consumer_sleeps_while_more_follow(pool):
+    queue = make_queue()
+    waiting = asleep(pool, queue)
+    queue.put(0, more_follow=True)
+    time.sleep(0.05)
+    assert not waiting.done()
+    queue.put(1)
+    assert waiting.result(PATIENCE_SECONDS) == (0, 0)
+
+
+@pytest.mark.parametrize("limits", [{"items": 2}, {"items": 8, "nbytes": 2}])
+@pytest.mark.parametrize("more_follow", [False, True])
+def test_a_producer_that_needs_room_wakes_the_consumer(pool, limits, more_follow):
+    queue = waking(5, **limits)
+    waiting = asleep(pool, queue)
+    for item in range(3):
+        assert queue.put(item, nbytes=1, more_follow=more_follow, timeout_seconds=PATIENCE_SECONDS)
+    assert waiting.result(PATIENCE_SECONDS) == (0, 0)
+
+
+@pytest.mark.parametrize(("close", "found"), [("end", (0, 0)), ("stop", Mark.STOP)])
+def test_a_consumer_is_woken_for_the_last_items(pool, close, found):
+    queue = waking(5)
+    waiting = asleep(pool, queue)
+    queue.put(0)
+    getattr(queue, close)()
+    assert waiting.result(PATIENCE_SECONDS) == found
+
+
+def test_whose_patience_ends_gets_what_is_there(pool):
+    queue = waking(5)
+    waiting = pool.submit(queue.get, timeout_seconds=0.2)
+    eventually(lambda: queue.report().get_wait_seconds > 0)
+    queue.put(0)
+    assert waiting.result(PATIENCE_SECONDS) == (0, 0)
+
+
+def test_a_queue_that_drops_wakes_when_it_is_full(pool):
+    queue = waking(5, items=2, overflow="drop_oldest")
+    waiting = asleep(pool, queue)
+    queue.put(0)
+    queue.put(1)
+    assert waiting.result(PATIENCE_SECONDS) == (0, 0)
+
+
 def test_bytes_bound_before_items_do(pool):
     queue = make_queue(items=100, nbytes=10)
     queue.put(0, nbytes=6)

@@ -92,7 +92,7 @@ class Running:
         batches += preparing.grouper.flush()
         matting.open()
         for batch in batches:
-            pending += matting.grouper.accumulate(batch)
+            pending += [one for some in matting.grouper.accumulate(batch) for one in some.items]
         download.open()
         return frames, batches, pending, [download.work(one) for one in pending]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 from vitascope.gpu.pipeline_report import Meter
 from vitascope.gpu.queues import BoundedQueue, Mark, Turnstile
-from vitascope.gpu.stages import Stage
+from vitascope.gpu.stages import Stage, Together
 
 if TYPE_CHECKING:
     from vitascope.gpu.pipeline import Pipeline
@@ -156,9 +156,7 @@ class Worker:
                     meter.items += 1
                     meter.cpu_seconds = thread_time()
                 birth = perf_counter() if self._oldest_birth is None else self._oldest_birth
-                if not node.outlet.put((birth, result), nbytes=node.outlet.limits.size_of(result)):
-                    raise Stopped
-                given += 1
+                given += _put(node.outlet, birth, result.items if isinstance(result, Together) else (result,))
                 del result
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
@@ -166,3 +164,16 @@ class Worker:
         if given and node.inlet is not None:
             meter.lap()
             self._oldest_birth = None
+
+
+def _put(outlet: BoundedQueue[tuple[float, Any]], birth: float, items: Sequence[Any]) -> int:
+    """Hand over what came together; gives how many.
+
+    Raises:
+        Stopped: The queue takes nothing any more.
+    """
+    for number, item in enumerate(items, start=1):
+        nbytes = outlet.limits.size_of(item)
+        if not outlet.put((birth, item), nbytes=nbytes, more_follow=number < len(items)):
+            raise Stopped
+    return len(items)

@@ -69,9 +69,14 @@ class QueueLimits:
     """``wait`` blocks the producer and loses nothing (files); ``drop_oldest`` makes room (live input)."""
     size_of: Callable[[Any], int] = nbytes_of
     """Bytes of one item."""
+    wake_items: int = 1
+    """A consumer that sleeps is woken when so many items wait, or no more can come before it takes some: for one
+    consumer that gathers as many anyway. Each time a thread wakes, the others wait for the interpreter."""
 
     def __post_init__(self) -> None:
         """Check the limits."""
+        if self.wake_items < 1:
+            raise ValueError(f"a consumer is woken by at least 1 item, not {self.wake_items}")
         if self.items < 1 or (self.nbytes is not None and self.nbytes < 1):
             raise ValueError(
                 f"a queue must hold at least 1 item and 1 byte, not {self.items} and {self.nbytes}"
@@ -126,12 +131,15 @@ class BoundedQueue(Generic[T]):
         self._occupancy_integral = 0.0  # item-seconds, up to _changed_at
         self._created_at = self._changed_at = perf_counter()
 
-    def put(self, item: T, *, nbytes: int = 0, timeout_seconds: float | None = None) -> bool:
+    def put(
+        self, item: T, *, nbytes: int = 0, timeout_seconds: float | None = None, more_follow: bool = False
+    ) -> bool:
         """Append an item, waiting or dropping the oldest when there is no room.
 
         Args:
             item: What to append.
             nbytes: Its size, as the limits count it.
+            more_follow: The producer will put more at once: a consumer need not wake for this one.
             timeout_seconds: Longest wait for room; None has no end.
 
         Returns:
@@ -148,6 +156,7 @@ class BoundedQueue(Generic[T]):
                     self._dropped += 1
             elif self._is_full(nbytes) and self._mark is None:
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
+                self._has_item.notify()  # who was left asleep until more came
                 with self._put_wait:
                     while self._is_full(nbytes) and self._mark is None:
                         if not _wait(self._has_room, give_up_at):
@@ -162,7 +171,8 @@ class BoundedQueue(Generic[T]):
             self._count += 1
             self._occupancy_max = max(self._occupancy_max, len(self._entries))
             self._nbytes_max = max(self._nbytes_max, self._nbytes)
-            self._has_item.notify()
+            if not more_follow and len(self._entries) >= min(self.limits.wake_items, self.limits.items):
+                self._has_item.notify()
             return True
 
     def get(self, *, timeout_seconds: float | None = None) -> tuple[int, T] | Mark:
@@ -197,6 +207,7 @@ class BoundedQueue(Generic[T]):
         with self._lock:
             self.limits = limits
             self._has_room.notify_all()
+            self._has_item.notify_all()
 
     def end(self) -> None:
         """Say that nothing more comes; consumers take what is left and then get ``Mark.END``."""

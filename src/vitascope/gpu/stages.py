@@ -20,6 +20,7 @@ __all__ = [
     "Source",
     "Stage",
     "TimedGrouper",
+    "Together",
     "check_stages",
 ]
 
@@ -105,8 +106,21 @@ class Map(Stage, Generic[T, U]):
         return (self.work(item),)
 
 
+@dataclass(frozen=True, slots=True)
+class Together(Generic[T]):
+    """Several results of a stage that are there at the same time: the next stage's thread is woken once for all.
+
+    To that stage they are single items, as if they had been given one by one.
+    """
+
+    items: Sequence[T]
+
+
 class Grouper(Protocol[T_contra, U_co]):
-    """What a ``Group`` stage does with consecutive items: hold some back, let out any number. Used by one thread."""
+    """What a ``Group`` stage does with consecutive items: hold some back, let out any number. Used by one thread.
+
+    Results may come as ``Together``.
+    """
 
     def accumulate(self, item: T_contra, /) -> Iterable[U_co]:
         """Take one item; return what is complete, often nothing. May be a generator."""

@@ -58,6 +58,11 @@ class CpuJob:
         """Pts of the frames that began a new shot, so far."""
         return self._matting.cut_pts
 
+    @property
+    def frames_gathered(self) -> int:
+        """Each frame is prepared by itself."""
+        return 1
+
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """The stages between decoder and encoder; they give ``Rendered``, always with alpha and source.
 

@@ -31,7 +31,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.semi_planar import upload
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Group, Map, Stage
+from vitascope.gpu.stages import Group, Map, Stage, Together
 from vitascope.gpu.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams, memory_errors
 from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
@@ -136,6 +136,11 @@ class GpuJob:
         self._looks_for_cuts = options.scene_cut_threshold > 0
         self._looks_for_motion = options.inference.wants_tiles
         self._memory_checked_at = 0.0
+
+    @property
+    def frames_gathered(self) -> int:
+        """Frames of a batch."""
+        return self._sizer.batch_size
 
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """The stages between decoder and encoder; they give ``Rendered`` in the host's memory.
@@ -327,13 +332,13 @@ class _Matting:
         self._renderer = renderer
         self._wants_alpha = wants_alpha
 
-    def accumulate(self, batch: PreparedBatch, /) -> Iterable[PendingPictures]:
+    def accumulate(self, batch: PreparedBatch, /) -> Iterable[Together[PendingPictures]]:
         """Run the network over a batch, and draw every frame."""
         matted = self._matte(batch)
         for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
-            yield from self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batch)
+            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batch))
 
-    def flush(self) -> Iterable[PendingPictures]:
+    def flush(self) -> Iterable[Together[PendingPictures]]:
         """Nothing is held back."""
         return ()
 

@@ -48,6 +48,11 @@ class Job(Protocol):
         ...
 
     @property
+    def frames_gathered(self) -> int:
+        """Frames that its first stage gathers before it begins with them."""
+        ...
+
+    @property
     def cut_count(self) -> int:
         """Scene cuts so far."""
         ...

@@ -273,7 +273,7 @@ class _Stretch:
         frames = self._frames
         pipeline = Pipeline(
             [
-                Source("decode", frames, output=limits),
+                Source("decode", frames, output=replace(limits, wake_items=work.frames_gathered)),
                 *work.stages(wants_alpha=lambda index: index in frames.still_indices),
                 Sink("encode", self._encode, open=bind, finish=self._flush),
             ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -172,7 +173,7 @@ class Segmenter:
             source = FramesUntilDamage(reader)
             layout = self._layout(reader)
             job = self._job(stack, reader, layout, [], cache=self._cache(reader, layout))
-            pipeline = Pipeline([self._source(source), *job.stages(wants_alpha=lambda _: True)])
+            pipeline = Pipeline([self._source(source, job), *job.stages(wants_alpha=lambda _: True)])
             with closing(pipeline.stream()) as rendered:
                 for step in rendered:
                     assert step.source is not None  # wants_alpha says yes to every frame
@@ -242,7 +243,7 @@ class Segmenter:
                     sheet.add(rendered)
 
             stages = [
-                self._source(source),
+                self._source(source, job),
                 *job.stages(wants_alpha=lambda index: sheet is not None and sheet.wants(index)),
                 Sink("encode", encode, open=self._bind_encoder),
             ]
@@ -375,8 +376,9 @@ class Segmenter:
         if self._streams is not None:
             self._streams.bind(self._streams.copying)
 
-    def _source(self, frames: FramesUntilDamage) -> Source[Frame]:
-        return Source("decode", frames, output=queue_limits(self.settings))
+    def _source(self, frames: FramesUntilDamage, job: Job) -> Source[Frame]:
+        limits = replace(queue_limits(self.settings), wake_items=job.frames_gathered)
+        return Source("decode", frames, output=limits)
 
     def _encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
         threads = self.settings.pipeline.stages.encode.threads or 0
