@@ -119,16 +119,18 @@ def decoder_alone(film: Path, sessions: int) -> float:
     return count / elapsed
 
 
-def run_segment(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def run_segment(
+    film: Path, out: Path, settings: dict[str, Any], *, warm_frames: int = 2 * GOP
+) -> dict[str, Any]:
     """One job of ``Segmenter.write`` on a warm network; the row says what bound it."""
     loaded = load_settings(
         flags={"model.name": "rvm", "gpu.device": "cuda", "model.batch_size": 8, **settings}
     )
     kind = loaded.settings.output.kinds[0]
     with Segmenter(loaded=loaded) as segmenter:
-        warm = film.with_name(f"warm_{film.name}")
+        warm = film.with_name(f"warm_{warm_frames}_{film.name}")
         if not warm.exists():
-            trim(film, warm, 2 * GOP)
+            trim(film, warm, warm_frames)
         segmenter.write(warm, [(kind, out)])
         report = segmenter.write(film, [(kind, out)])
     written, expected = count_frames(out), count_frames(film)

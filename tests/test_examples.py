@@ -84,6 +84,8 @@ def test_the_demo_runs_the_whole_toolkit(example, capsys):
 
 
 @pytest.mark.cuda
+# torch's own code on its way into the compiler and out of a file
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -37,7 +37,7 @@ def run_command(arguments):
 @pytest.mark.parametrize(
     ("arguments", "code", "what"),
     [
-        (["--gpu-ids", "0,0"], 2, "each once"),
+        (["--gpu-ids", "0,0"], 5, "GPU 0 is not for this test"),
         (["--gpu-ids", "0;1"], 2, "numbers of GPUs"),
         (["--gpu-ids", "0,1", "--gpu-id", "1"], 2, "leave one of them out"),
         (["--gpu-ids", "0,1", "--device", "cpu"], 2, "gpu.device is cpu"),

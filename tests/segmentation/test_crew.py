@@ -385,3 +385,13 @@ def test_cores_are_shared_out(monkeypatch):
         ("the process of GPU 3", 3),
         ("the process of GPU 1", 1),
     ]
+
+
+def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserved():
+    plans = plan_crew(load_settings(flags={"gpu.device_ids": "0,1,0", "gpu.memory_fraction": 0.5}))
+    assert [(plan.label, plan.loaded.settings.gpu.device_id) for plan in plans] == [
+        ("process 1 of GPU 0", 0),
+        ("the process of GPU 1", 1),
+        ("process 2 of GPU 0", 0),
+    ]
+    assert [plan.loaded.settings.gpu.memory_fraction for plan in plans] == [0.25, 0.5, 0.25]

@@ -1,4 +1,4 @@
-"""Several GPUs that share a film, and two processes on one GPU, which no user can ask for but one machine can test."""
+"""Several GPUs that share a film, and several processes on one GPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ import pytest
 from skimage import data
 
 from clips import write_clip
-from vitascope.config import load_settings
 from vitascope.errors import DeviceError
-from vitascope.segmentation import crew as crew_module
-from vitascope.segmentation.crew_plan import plan_crew
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.segmentation.worker_pool import WorkerPlan
 
 pytestmark = pytest.mark.cuda
 
@@ -78,17 +74,10 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(clip, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_processes_on_one_gpu(clip, alone, tmp_path, monkeypatch, count):
-    def plan(_):
-        loaded = load_settings(flags=FLAGS | {"gpu.device_ids": "0,1"})
-        only = plan_crew(loaded)[0].loaded
-        return [WorkerPlan(f"process {n} of GPU 0", only) for n in range(count)]
-
-    monkeypatch.setattr(crew_module, "plan_crew", plan)
-    monkeypatch.setattr("vitascope.segmentation.segmenter.works_in_processes", lambda _: True)
-    report = write(clip, tmp_path / "mask.mkv", processing__overlap_frames=48)
-    assert f"{count} of {count} processes" in report.device
+def test_two_processes_on_one_gpu(clip, alone, tmp_path):
+    report = write(clip, tmp_path / "mask.mkv", gpu__device_ids="0,0", processing__overlap_frames=48)
+    assert "2 of 2 processes" in report.device
+    assert report.device.count("GPU 0") == 1
     assert report.frame_count == FRAMES
     assert report.gpu.span_seconds["network"] > 0
     assert "nvdec" in report.decoder

@@ -101,7 +101,7 @@ def segment(
         end: Where to stop.
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
         gpu_id: Number of the GPU, from 0.
-        gpu_ids: Several GPUs that share each video, such as 0,1.
+        gpu_ids: Several GPUs that share each video, such as 0,1; 0,0 is two processes on one.
         mode: Many frames at a time (throughput), or each frame at once with short queues (latency).
         backend: Engine that runs the network; auto takes the fastest that works here.
         precision: Arithmetic of the network on a GPU.
@@ -313,7 +313,7 @@ def _gpus(segmenter: Segmenter) -> list[int]:
     """Numbers of the GPUs that compute."""
     if segmenter.device.kind == "cpu":
         return []
-    return list(segmenter.settings.gpu.device_ids or [segmenter.device.index])
+    return list(dict.fromkeys(segmenter.settings.gpu.device_ids or [segmenter.device.index]))
 
 
 def _print_json(items: list[dict[str, Any]]) -> None:

@@ -27,7 +27,8 @@ class GpuSettings(Section):
     )
     device_ids: GpuNumbers | None = setting(
         None,
-        "GPUs that share each video, one process for each; null is one GPU, device_id.",
+        "GPUs that share each video, a process for each; named several times, a GPU gets several. null is one GPU, "
+        "device_id.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",

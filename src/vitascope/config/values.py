@@ -250,8 +250,6 @@ def _parse_gpu_numbers(value: object) -> object:
         parts = (value,)
     if not parts or any(type(part) is not int or not 0 <= part <= 255 for part in parts):
         raise ValueError("not numbers of GPUs")
-    if len(set(parts)) < len(parts):
-        raise ValueError("a GPU twice")
     return tuple(parts)
 
 
@@ -347,7 +345,7 @@ PresetName = Annotated[str, *_typed(_parse_preset, "the name or number of a pres
 
 GpuNumbers = Annotated[
     tuple[int, ...],
-    *_typed(_parse_gpu_numbers, "numbers of GPUs such as 0,1, each from 0 to 255 and each once"),
+    *_typed(_parse_gpu_numbers, "numbers of GPUs such as 0,1, each from 0 to 255"),
 ]
 """Numbers of GPUs, each once: a GPU that two processes share serves neither faster."""
 

@@ -24,9 +24,10 @@ _MOST_SMOOTHING_FRAMES = 240
 
 
 def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
-    """The workers of a run: one for each GPU of the list, or as many as the processor's cores feed well.
+    """The workers of a run: one for each entry of the list of GPUs, or as many as the processor's cores feed well.
 
-    Cores and the memory of queues are shared out, wherever a setting does not say how many each process gets.
+    Cores, the memory of queues, and what is reserved on a GPU are shared out, wherever a setting does not say how much
+    each process gets.
     """
     settings = loaded.settings
     ids = settings.gpu.device_ids
@@ -49,13 +50,19 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
     if ids is None:
         on_processor = loaded.with_values(values | {"gpu.device": "cpu"})
         return [WorkerPlan(f"worker process {n} of {count}", on_processor) for n in range(1, count + 1)]
-    return [
-        WorkerPlan(
-            f"the process of GPU {number}",
-            loaded.with_values(values | {"gpu.device": "cuda", "gpu.device_id": number}),
+    plans = []
+    for place, number in enumerate(ids):
+        processes = ids.count(number)
+        own: dict[str, Any] = {"gpu.device": "cuda", "gpu.device_id": number}
+        if settings.gpu.memory_fraction is not None:
+            own["gpu.memory_fraction"] = settings.gpu.memory_fraction / processes
+        label = (
+            f"the process of GPU {number}"
+            if processes == 1
+            else f"process {ids[: place + 1].count(number)} of GPU {number}"
         )
-        for number in ids
-    ]
+        plans.append(WorkerPlan(label, loaded.with_values(values | own)))
+    return plans
 
 
 def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
