@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import inspect
+import traceback
+import weakref
 
 import pytest
 
@@ -49,3 +51,36 @@ def test_a_pipeline_error_has_the_code_of_its_first_cause_and_splits_into_its_ki
     assert isinstance(rest, errors.PipelineError)
     with pytest.raises(errors.VitascopeError):
         raise group
+
+
+class Surface:
+    """Stands for what is large and was on its way."""
+
+
+def test_what_was_on_its_way_is_let_go_and_the_traceback_still_prints():
+    seen = []
+
+    def hold():
+        surface = Surface()
+        seen.append(weakref.ref(surface))
+        raise ValueError("too large")
+
+    def stage():
+        surface = Surface()
+        seen.append(weakref.ref(surface))
+        try:
+            hold()
+        except ValueError as cause:
+            raise errors.DeviceMemoryError("it does not fit") from cause
+
+    try:
+        try:
+            stage()
+        except errors.DeviceMemoryError as cause:
+            raise errors.PipelineError("stage 'matte' failed", [cause]) from None
+    except errors.PipelineError as error:
+        kept = error
+    assert [surface() is None for surface in seen] == [False, False]
+    errors.let_go(kept)
+    assert [surface() is None for surface in seen] == [True, True]
+    assert "in hold" in "".join(traceback.format_exception(kept))

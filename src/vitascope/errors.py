@@ -31,6 +31,7 @@ enter (media, engines, store) and are kept as ``__cause__``; ``--debug`` shows t
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "UsageError",
     "VitascopeError",
     "WorkerError",
+    "let_go",
     "one_line",
 ]
 
@@ -180,3 +182,21 @@ def one_line(error: VitascopeError) -> str:
     if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
         return one_line(error.exceptions[0])
     return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())
+
+
+def let_go(error: BaseException) -> None:
+    """Empty the frames in the traceback of an error that is kept, and of its causes'; the traceback still prints.
+
+    What was on its way when a run failed (frames, memory of a GPU, surfaces of its decoder) lives as long as the error
+    otherwise.
+    """
+    waiting, seen = [error], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitascope.config import OutputKind, Settings, load_settings
-from vitascope.errors import VitascopeError, one_line
+from vitascope.errors import VitascopeError, let_go, one_line
 from vitascope.media.discovery import FoundVideo, find_videos
 from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
@@ -148,4 +148,5 @@ def segment_all(
                 plan, segmenter.write(plan.video, plan.outputs, preview=plan.preview, on_start=started)
             )
         except VitascopeError as error:
+            let_go(error)  # the next video needs the memory
             yield Outcome(plan, error=error)

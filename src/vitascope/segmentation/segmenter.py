@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -376,7 +376,7 @@ class Segmenter:
         if self._streams is not None:
             self._streams.bind(self._streams.copying)
 
-    def _source(self, frames: FramesUntilDamage, job: Job) -> Source[Frame]:
+    def _source(self, frames: Iterable[Frame], job: Job) -> Source[Frame]:
         limits = replace(queue_limits(self.settings), wake_items=job.frames_gathered)
         return Source("decode", frames, output=limits)
 

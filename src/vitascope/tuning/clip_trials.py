@@ -139,12 +139,10 @@ class ClipTrials:
         except (InputError, OutputError):
             raise
         except VitascopeError as error:
-            causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
-            short = any(is_out_of_memory(cause) for cause in causes)
-            if any(isinstance(cause, InputError | OutputError) for cause in causes):
+            failure = _failure(error)
+            if failure is None:
                 raise
-            failure = "out of memory" if short else one_line(error)
-        release_idle_memory()  # here the error, whose frames hold arrays, is gone
+        release_idle_memory()  # here the error, whose frames hold arrays, is nobody's any more
         return Measured(failure=failure)
 
     def _run(self, values: Mapping[str, Any]) -> tuple[MeasuredRun, Shown]:
@@ -224,6 +222,14 @@ class ClipTrials:
         )  # every so manieth sample: 8K mattes would fill memory
         with closing(segmenter.stream(self.clip)) as steps:
             return [_shares(one.alpha[::step, ::step]) for one in islice(steps, _COMPARED_FRAMES)]
+
+
+def _failure(error: VitascopeError) -> str | None:
+    """Why settings do not run, in words; None where it is not their fault."""
+    causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+    if any(isinstance(cause, InputError | OutputError) for cause in causes):
+        return None
+    return "out of memory" if any(map(is_out_of_memory, causes)) else one_line(error)
 
 
 def _whole_batches(batch: int) -> int:

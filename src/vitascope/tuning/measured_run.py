@@ -17,11 +17,11 @@ from vitascope.config import OutputKind
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import PipelineReport
-from vitascope.gpu.stages import Sink, Source
+from vitascope.gpu.stages import Sink
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.endings import FramesUntilDamage, finish_files
 from vitascope.segmentation.gpu_report import GpuReport
-from vitascope.segmentation.jobs import mask_size, queue_limits
+from vitascope.segmentation.jobs import mask_size
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.rendering import Rendered
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -152,7 +152,7 @@ class MeasuredSegmenter(Segmenter):
             )
             pipeline = Pipeline(
                 [
-                    Source("decode", clock.leaving(source), output=queue_limits(self.settings)),
+                    self._source(clock.leaving(source), job),
                     *job.stages(wants_alpha=lambda _: False),
                     end,
                 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from vitascope.errors import DeviceMemoryError
@@ -24,7 +25,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_idle_memory() -> None:
-    """Give back what CuPy's and torch's allocators keep on the GPU for later, where they are in use."""
+    """Give back what CuPy's and torch's allocators keep on the GPU for later, where they are in use.
+
+    What only cycles of references still hold is freed first: an error and the frames in its traceback hold each other,
+    with the arrays and the decoder's surfaces that were on their way. Nothing of that is seen in the host's memory, and
+    Python would look for it much later.
+    """
+    gc.collect()
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None:
         cupy.get_default_memory_pool().free_all_blocks()
