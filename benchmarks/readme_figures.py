@@ -71,6 +71,15 @@ def gpu_table() -> str:
         films["packet in to composited frame, 4K, batch 1"],
     )
     sixteen = network["rvm fused fp16", 16, "512x288"]
+    shared = {
+        (kind, count): row
+        for row in read_rows("gpu_processes_cuda")
+        for kind in ("mask", "key")
+        for count in (1, 2, 3)
+        if row["claim"] == f"file to {kind} 1080p, processes on one GPU: {count}"
+    }
+    suite = {row["claim"]: row for row in read_rows("suite_h200")}
+    usual = [suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K")]
     lines = [
         "| | measured |",
         "|---|---|",
@@ -89,10 +98,19 @@ def gpu_table() -> str:
             for name in ("1080p", "4K")
             for row in [films[f"file to key {name}"]]
         ),
+        *(
+            f"| HEVC 1080p, two processes on the GPU (`--gpu-ids 0,0`), to {name} | {row['fps']:.0f} fps, "
+            f"{row['share_of_slowest_stage']:.0%} of the encoders alone; one process in the same run {one['fps']:.0f} |"
+            for name, kind in (("mask", "mask"), ("key colour", "key"))
+            for one, row in [[shared[kind, 1], shared[kind, 2]]]
+        ),
         "| decoder alone, 1080p / 4K, and 8K with 4 sessions | "
         f"{films['file to mask 1080p']['decoder_alone_fps']:.0f} / "
         f"{films['file to mask 4K']['decoder_alone_fps']:.0f} / "
         f"{films['file to mask 8K, 4 decoder sessions']['decoder_alone_fps']:.0f} fps |",
+        f"| `vitascope bench run`, balanced (x264 `veryfast`, network at {usual[0]['network_size'][1]}x"
+        f"{usual[0]['network_size'][0]}), H.264 films of {usual[0]['frames']} and {usual[1]['frames']} frames to key "
+        f"colour | 1080p {usual[0]['fps']:.0f} fps, 4K {usual[1]['fps']:.0f}; the encoders set the pace |",
         "| 1080p frame through both kernels and the network at 512x288, one at a time "
         f"| {step['p50_ms']:.2f} ms p50, {step['p99_ms']:.2f} p99; RobustVideoMatting's own FP16 network alone, "
         f"scripted: {step['peer_p50_ms']:.2f} ms ({step['ratio_to_peer']:.1f} times) |",
