@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -149,6 +150,36 @@ def test_an_encoder_is_opened_once_and_looks_as_good(
     assert sizes[1] < 1.6 * sizes[0]  # of a few kilobytes
     assert errors[1].mean() < 1.1 * errors[0].mean() + 0.1
     assert errors[1].max() < 1.5 * errors[0].max() + 0.5
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_go_round_so_that_a_film_is_encoded_the_same_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rate control is carried on inside an encoder."""
+    hand_out = parallel_encoder.ParallelEncoder._hand_out
+    seen: dict[int, str] = {}
+
+    def noting(self: Any, packets: Any, inside: Any) -> None:
+        seen.update({pts: threading.current_thread().name for _, pts in inside.values()})
+        hand_out(self, packets, inside)
+
+    monkeypatch.setattr(parallel_encoder.ParallelEncoder, "_hand_out", noting)
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="veryfast", parallel_encoders=3)
+    encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert seen == {pts: f"encode-{pts // 7 % 3}" for pts in range(FRAMES)}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_no_encoder_looks_further_than_a_chunk(tmp_path: Path) -> None:
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="medium", parallel_encoders=2)
+    encode(path, info, encoding=encoding, pts=range(20))
+    # x264 writes its options into the stream, once for each encoder.
+    assert re.findall(rb"rc_lookahead=\d+", path.read_bytes()) == [b"rc_lookahead=7"] * 2
 
 
 def mean_luma_errors(path: Path) -> npt.NDArray[np.float64]:

@@ -139,6 +139,24 @@ def test_a_full_disk_is_an_output_error_and_leaves_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_whose_header_could_not_be_written_is_not_finished(tmp_path: Path) -> None:
+    # As a live run does, which closes a sink after it failed.
+    info = make_info(64, 64)
+    path = tmp_path / "a.mp4"
+    writer = VideoWriter(path, info=info, encoding=choose_encoding(path, source_format=info.format))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        with pytest.raises(OutputError, match=r"a\.mp4: cannot write frame"):
+            for index in range(200):
+                writer.write(make_frame(info, index))
+        with pytest.raises(OutputError, match="writing has failed"):
+            writer.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="a part of the path is a file"):

@@ -395,3 +395,4 @@ def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserve
         ("process 2 of GPU 0", 0),
     ]
     assert [plan.loaded.settings.gpu.memory_fraction for plan in plans] == [0.25, 0.5, 0.25]
+    assert [plan.loaded.settings.gpu.decoder_sessions for plan in plans] == [1, "auto", 1]

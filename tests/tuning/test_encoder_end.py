@@ -35,13 +35,19 @@ def cell_with(
 
 
 def test_most_of_the_time_at_the_end_is_the_encoders():
-    cell = cell_with(8.8, 14.9)
+    cell = cell_with(8.8, 14.9, frames=600)
     assert encoder_end(cell) == pytest.approx((8.8, 14.9))
     limit = limit_of(cell)
     assert (limit.kind, limit.stage, limit.confidence) == ("encode_bound", "encode", "high")
     assert limit.expected_gain == pytest.approx(23.7 / (8.8 + 14.9 / 2))
     assert "14.9 ms a frame, 63% of the time" in limit.evidence[0]
     assert DECODE.title in limit.evidence[1]
+
+
+def test_a_film_of_few_frames_is_judged_with_care():
+    limit = limit_of(cell_with(8.8, 14.9, frames=96))
+    assert (limit.kind, limit.confidence) == ("encode_bound", "medium")
+    assert "a film of 96 frames may be too short" in limit.evidence[0]
 
 
 def test_a_shorter_end_stays_as_long_as_it_is_when_something_else_gets_faster():

@@ -240,6 +240,9 @@ def _parse_stereo(value: object) -> object:
     return _STEREO_SPELLINGS.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
+_MOST_GPU_PROCESSES = 16
+
+
 def _parse_gpu_numbers(value: object) -> object:
     parts: Sequence[object] = ()
     if isinstance(value, str):
@@ -248,6 +251,8 @@ def _parse_gpu_numbers(value: object) -> object:
         parts = value
     elif type(value) is int:
         parts = (value,)
+    if len(parts) > _MOST_GPU_PROCESSES:
+        raise ValueError("too many")
     if not parts or any(type(part) is not int or not 0 <= part <= 255 for part in parts):
         raise ValueError("not numbers of GPUs")
     return tuple(parts)
@@ -345,9 +350,11 @@ PresetName = Annotated[str, *_typed(_parse_preset, "the name or number of a pres
 
 GpuNumbers = Annotated[
     tuple[int, ...],
-    *_typed(_parse_gpu_numbers, "numbers of GPUs such as 0,1, each from 0 to 255"),
+    *_typed(
+        _parse_gpu_numbers, f"at most {_MOST_GPU_PROCESSES} numbers of GPUs such as 0,1, each from 0 to 255"
+    ),
 ]
-"""Numbers of GPUs, each once: a GPU that two processes share serves neither faster."""
+"""Numbers of GPUs, at most 16; one that is there several times gets as many processes."""
 
 ThreadCount = Annotated[int, *_typed(_parse_thread_count, "a whole number from 0 to 4096 or null")]
 """Threads; 0 and null leave the number to the machine."""

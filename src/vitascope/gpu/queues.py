@@ -70,13 +70,16 @@ class QueueLimits:
     size_of: Callable[[Any], int] = nbytes_of
     """Bytes of one item."""
     wake_items: int = 1
-    """A consumer that sleeps is woken when so many items wait, or no more can come before it takes some: for one
-    consumer that gathers as many anyway. Each time a thread wakes, the others wait for the interpreter."""
+    """A consumer that sleeps is woken when so many items wait, or the queue has no room for more: for one consumer that
+    gathers as many anyway, behind a producer that waits for nothing but room. Each time a thread wakes, the others
+    wait for the interpreter."""
 
     def __post_init__(self) -> None:
         """Check the limits."""
         if self.wake_items < 1:
             raise ValueError(f"a consumer is woken by at least 1 item, not {self.wake_items}")
+        if self.wake_items > 1 and self.overflow == "drop_oldest":
+            raise ValueError("a queue that drops items must wake its consumer for each")
         if self.items < 1 or (self.nbytes is not None and self.nbytes < 1):
             raise ValueError(
                 f"a queue must hold at least 1 item and 1 byte, not {self.items} and {self.nbytes}"
@@ -156,9 +159,9 @@ class BoundedQueue(Generic[T]):
                     self._dropped += 1
             elif self._is_full(nbytes) and self._mark is None:
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
-                self._has_item.notify()  # who was left asleep until more came
                 with self._put_wait:
                     while self._is_full(nbytes) and self._mark is None:
+                        self._has_item.notify()  # who was left asleep until more came
                         if not _wait(self._has_room, give_up_at):
                             raise TimeoutError(f"queue {self.name!r} had no room for {timeout_seconds:g} s")
             if self._mark is Mark.STOP:
@@ -172,7 +175,7 @@ class BoundedQueue(Generic[T]):
             self._occupancy_max = max(self._occupancy_max, len(self._entries))
             self._nbytes_max = max(self._nbytes_max, self._nbytes)
             if not more_follow and len(self._entries) >= min(self.limits.wake_items, self.limits.items):
-                self._has_item.notify()
+                self._has_item.notify(len(self._entries))
             return True
 
     def get(self, *, timeout_seconds: float | None = None) -> tuple[int, T] | Mark:

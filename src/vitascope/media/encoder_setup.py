@@ -42,6 +42,16 @@ _GLOBAL_HEADER = (
 )  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
 _KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
 """Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
+_X264_LOOKAHEAD_FRAMES = {
+    "faster": 20,
+    "fast": 30,
+    "medium": 40,
+    "slow": 50,
+    "slower": 60,
+    "veryslow": 60,
+    "placebo": 60,
+}
+"""Where it is more than the shortest chunk has (``x264 --fullhelp``, presets)."""
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
 _MP4_TAGS = frozenset(
     """
@@ -150,11 +160,14 @@ class PictureSetup:
         threads = max((self.encoding.threads or available_cores()) // count, 1)
         flags = stream.codec_context.flags & _GLOBAL_HEADER
 
-        def open_one() -> VideoCodecContext:
+        def open_one(chunk_frames: int) -> VideoCodecContext:
             context = cast("VideoCodecContext", av.CodecContext.create(self.encoding.encoder, "w"))
             self._configure(context, threads=threads)
             context.framerate = self.frame_rate
             context.options = options | _KEYFRAMES_ON_DEMAND
+            if _X264_LOOKAHEAD_FRAMES.get(options.get("preset", "medium"), 0) > chunk_frames:
+                # Nothing refers beyond a chunk, and each picture that is looked at ahead takes several times its size.
+                context.options |= {"rc-lookahead": str(chunk_frames)}
             context.flags |= flags
             context.open()
             return context

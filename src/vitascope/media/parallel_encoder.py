@@ -1,17 +1,18 @@
 """Several encoders on one film: each gets closed chunks of it, and their packets are joined in order.
 
-One encoder of a small or simple picture cannot keep many cores busy. On 16 cores x264 ``ultrafast`` writes a mask of
-1920x1080 at 837 frames/s, four encoders of four threads each at 1988, eight of two at 1611 and sixteen of one at 1260:
-the more there are, the more pictures wait, and fresh memory for them costs more than the encoding. 3840x2160 gains
-as much (257 and 451). x265 loses (407 and 309 frames/s), so it is left alone.
+One encoder of a small or simple picture cannot keep many cores busy. On 16 cores x264 ``ultrafast`` wrote a mask of
+1920x1080 at 837 frames/s, four encoders of four threads each at 1988, eight of two at 1611 and sixteen of one at 1260;
+3840x2160 gained as much (257 and 451). x265 lost (407 and 309 frames/s), so it is left alone. That was when an encoder
+was opened for each chunk (``benchmarks/results/mask_writing.json``).
 
 A chunk begins with a keyframe and refers to nothing outside itself, so the joined stream is what one encoder with that
 distance of keyframes writes. Constant quality makes the chunks look alike; rates that span chunks (a target bit rate)
 are not for this.
 
-An encoder is opened once and goes from chunk to chunk. Opening one takes libx264 4 ms for small pictures, 7 to 30 for
-large ones, and meanwhile PyAV lets no other thread run Python. What it holds back at a chunk's end comes out during its
+An encoder is opened once and goes from chunk to chunk: opening one takes libx264 milliseconds, tens of them for large
+pictures, and meanwhile PyAV lets no other thread run Python. What it holds back at a chunk's end comes out during its
 next chunk, or when it is flushed at the end; it cannot be flushed before, because libx264 takes no picture after that.
+Encoders take chunks in turn, whoever is done first, so that a film is encoded the same every time.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class ParallelEncoder:
     Args:
         stream: What the packets are for; its own encoder only writes the headers.
         open_encoder: Makes one encoder, set up as the stream's, which starts a closed group of pictures at each picture
-            of type I; called at most once for each of ``encoders``, on that one's thread.
+            of type I, at most so many pictures apart as it is told; called at most once for each of ``encoders``, on
+            that one's thread.
         encoders: How many work at once.
         pending_bytes: Pictures that may wait, all together. A chunk has as many pictures as leave each encoder one to
             work on, between 15 and 60.
@@ -92,7 +94,7 @@ class ParallelEncoder:
     def __init__(
         self,
         stream: VideoStream,
-        open_encoder: Callable[[], VideoCodecContext],
+        open_encoder: Callable[[int], VideoCodecContext],
         *,
         encoders: int,
         pending_bytes: int = _PENDING_BYTES,
@@ -103,7 +105,10 @@ class ParallelEncoder:
         self._pending_limit = pending_bytes
         self._pending_bytes = 0
         self._chunk_frames: int | None = None
-        self._waiting: deque[_Chunk] = deque()  # nobody works on these yet
+        self._chunk_count = 0
+        self._waiting: list[deque[_Chunk]] = [
+            deque() for _ in range(encoders)
+        ]  # each encoder's, not begun yet
         self._unjoined: deque[_Chunk] = deque()  # their packets are not all given out
         self._current: _Chunk | None = None
         self._decoding = _DecodingTimes()
@@ -113,12 +118,13 @@ class ParallelEncoder:
         # One lock, and a condition for each thing that is waited for: every thread that wakes wants the interpreter,
         # and most would only find that what changed is another's affair.
         self._lock = threading.Lock()
-        self._has_chunk = threading.Condition(self._lock)
-        """For encoders without work."""
+        self._has_chunk = [threading.Condition(self._lock) for _ in range(encoders)]
+        """For each encoder, when it has no work."""
         self._has_progress = threading.Condition(self._lock)
         """For the writer: there is room, there are packets, or an encoder failed."""
         self._threads = [
-            threading.Thread(target=self._work, name=f"encode-{k}", daemon=True) for k in range(encoders)
+            threading.Thread(target=self._work, args=(k,), name=f"encode-{k}", daemon=True)
+            for k in range(encoders)
         ]
         for thread in self._threads:
             thread.start()
@@ -141,9 +147,11 @@ class ParallelEncoder:
                 self._chunk_frames = min(max(fair, _MIN_CHUNK_FRAMES), _MAX_CHUNK_FRAMES)
             if self._current is None:
                 self._current = _Chunk(self._lock)
-                self._waiting.append(self._current)
+                turn = self._chunk_count % self._encoders
+                self._chunk_count += 1
+                self._waiting[turn].append(self._current)
                 self._unjoined.append(self._current)
-                self._has_chunk.notify()
+                self._has_chunk[turn].notify()
             assert picture.pts is not None  # the writer gave it
             step = self._decoding.present(picture.pts)
             self._current.pictures.append(_Pending(picture, nbytes, picture.pts, step))
@@ -159,7 +167,8 @@ class ParallelEncoder:
         """See ``PictureEncoder``."""
         with self._lock:
             self._is_finished = True
-            self._has_chunk.notify_all()
+            for condition in self._has_chunk:
+                condition.notify()
             if self._current is not None:
                 self._current.is_complete = True
                 self._current.has_picture.notify()
@@ -174,7 +183,8 @@ class ParallelEncoder:
         """See ``PictureEncoder``."""
         with self._lock:
             self._is_stopped = True
-            self._has_chunk.notify_all()
+            for condition in self._has_chunk:
+                condition.notify()
             self._has_progress.notify_all()
             for chunk in self._unjoined:
                 chunk.has_picture.notify_all()
@@ -202,23 +212,24 @@ class ParallelEncoder:
             if not is_encoded:
                 return
 
-    def _work(self) -> None:
+    def _work(self, turn: int) -> None:
         try:
-            self._encode_chunks()
+            self._encode_chunks(turn)
         except BaseException as problem:  # it must reach the writer, whatever it is
             with self._lock:
                 self._error = self._error or problem
                 self._has_progress.notify_all()
 
-    def _encode_chunks(self) -> None:
-        """Open an encoder for the first chunk, and give it this one and all further ones that this thread gets."""
+    def _encode_chunks(self, turn: int) -> None:
+        """Open an encoder for the first chunk of this thread, and give it this one and all further ones."""
         encoder: VideoCodecContext | None = None
         inside: dict[int, tuple[_Chunk, int]] = {}
         """The encoder's time of a picture -> whose it is, and its time in the film."""
         ticks = 0
-        while (chunk := self._next_chunk()) is not None:
+        while (chunk := self._next_chunk(turn)) is not None:
             if encoder is None:
-                encoder = self._open_encoder()
+                assert self._chunk_frames is not None  # there is a chunk
+                encoder = self._open_encoder(self._chunk_frames)
             is_first = True
             while (pending := self._next_picture(chunk)) is not None:
                 # The chunks in between are another's: to rate control, time must not seem to stand still meanwhile.
@@ -232,11 +243,12 @@ class ParallelEncoder:
         if encoder is not None and not self._is_stopped:
             self._hand_out(encoder.encode(None), inside)
 
-    def _next_chunk(self) -> _Chunk | None:
-        """The next chunk that is nobody's, waited for; None after the last."""
+    def _next_chunk(self, turn: int) -> _Chunk | None:
+        """The thread's next chunk, waited for; None after the last."""
+        waiting = self._waiting[turn]
         with self._lock:
-            self._has_chunk.wait_for(lambda: self._is_stopped or self._is_finished or bool(self._waiting))
-            return self._waiting.popleft() if self._waiting and not self._is_stopped else None
+            self._has_chunk[turn].wait_for(lambda: self._is_stopped or self._is_finished or bool(waiting))
+            return waiting.popleft() if waiting and not self._is_stopped else None
 
     def _next_picture(self, chunk: _Chunk) -> _Pending | None:
         """The chunk's next picture, waited for; None at its end."""
@@ -316,9 +328,9 @@ class _DecodingTimes:
         """Take the presentation time of the next picture of the film.
 
         Returns:
-            Ticks since the one before; 0 for the first.
+            Ticks since the one before, at least 1; 0 for the first.
         """
-        step = 0 if self._last is None else pts - self._last
+        step = 0 if self._last is None else max(pts - self._last, 1)
         self._last = pts
         self._times.append(pts)
         return step

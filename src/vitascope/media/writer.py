@@ -119,6 +119,7 @@ class VideoWriter:
         self._frame_count = 0
         self._byte_count = 0
         self._is_open = True
+        self._has_failed = False
         self._copier: StreamCopier | None = None
         self._container: av.container.OutputContainer | None = None
         self._encoder: PictureEncoder | None = None
@@ -304,12 +305,19 @@ class VideoWriter:
         ticks = self._clock.complete(packet)
         if self._copier is not None:
             self._copier.advance_to(ticks * self._clock.time_base)
-        self._opened()[0].mux(packet)
+        container, _ = self._opened()
+        try:
+            container.mux(packet)
+        except OSError:
+            self._has_failed = True
+            raise
 
     def _finalise(self, *, until: Fraction | None) -> None:
         """Flush, close and patch the temporary file; it is complete after this."""
         if self._frame_count == 0:
             raise OutputError(f"{self._path}: nothing to write; no frame came")
+        if self._has_failed:  # begun again after a header that the disk refused, libav's MP4 muxer crashes
+            raise OutputError(f"{self._path}: cannot finish it: writing has failed")
         container, encoder = self._opened()
         with wrap_output_error(self._path, "finish it"):
             for packet in encoder.flush():

@@ -17,6 +17,8 @@ from vitascope.tuning.results import Cell
 __all__ = ["FASTER_ENCODER", "encoder_end", "limit_of"]
 
 FASTER_ENCODER = "output.speed=fast, or the GPU's encoder where it has one (gpu.encoder=nvenc)"
+_FEW_FRAMES = 300
+"""Fewer may leave some of several encoders without work: each takes chunks of 15 to 60."""
 _WORTH_A_WORD = 0.1
 """Share of the time from which on the end is counted."""
 
@@ -37,8 +39,9 @@ def limit_of(cell: Cell) -> Finding | None:
     """The verdict on the whole run; None where there is none.
 
     After the last picture an encoder cannot have more left than the whole film. If it takes longer for that than
-    everything took before, it is slower than all the rest, and limits the run. If it takes less long, the pipeline's
-    verdict stands, with a gain that leaves the encoder's end as long as it is.
+    everything took before, it is slower than all the rest, and limits the run; of several encoders, where the film is
+    long enough for all of them. If it takes less long, the pipeline's verdict stands, with a gain that leaves the
+    encoder's end as long as it is.
 
     Args:
         cell: Measured or not.
@@ -54,6 +57,9 @@ def limit_of(cell: Cell) -> Finding | None:
     if after <= before:
         gain = (before + after) / (after + before / verdict.expected_gain)
         return replace(verdict, evidence=(*verdict.evidence, told), expected_gain=gain)
+    is_short = cell.frames < _FEW_FRAMES
+    if is_short:
+        told += f"; a film of {cell.frames} frames may be too short to give all encoders work"
     return Finding(
         kind="encode_bound",
         stage="encode",
@@ -61,5 +67,5 @@ def limit_of(cell: Cell) -> Finding | None:
         evidence=(told, f"until then {verdict.title}"),
         advice=FASTER_ENCODER,
         expected_gain=(before + after) / (before + after / 2),
-        confidence="high",
+        confidence="medium" if is_short else "high",
     )

@@ -68,6 +68,22 @@ def test_a_window_shows_pictures_and_hands_on_keys(no_screen: Any) -> None:
     sink.close()
 
 
+def test_a_window_answers_while_no_picture_comes(no_screen: Any) -> None:
+    pygame = no_screen
+    pressed: list[str] = []
+    sink = WindowSink(on_key=pressed.append)
+    sink.open(MADE)
+    sink.attend()
+    sink.send(make_picture())
+    pygame.display.get_surface().fill((0, 0, 0))
+    pygame.event.post(pygame.event.Event(pygame.VIDEOEXPOSE))
+    pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_p, unicode="p"))
+    sink.attend()
+    assert pressed == ["p"]
+    assert pygame.surfarray.array3d(pygame.display.get_surface())[10, 10].tolist() == [200, 60, 30]
+    sink.close()
+
+
 def test_a_window_of_another_shape_keeps_the_pictures_proportions(no_screen: Any) -> None:
     pygame = no_screen
     sink = WindowSink()

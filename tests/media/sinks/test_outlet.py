@@ -48,6 +48,26 @@ def test_a_slow_sink_gets_the_newest_picture() -> None:
     assert report.age.p50_seconds >= report.send.p50_seconds >= 0
 
 
+def test_a_sink_that_has_more_to_do_does_it_between_pictures() -> None:
+    class Window(ScriptedSink):
+        attended = 0
+
+        def attend(self) -> None:
+            self.attended += 1
+            self._pass("attend")
+
+    sink = Window()
+    with SinkOutlet(sink, MADE) as outlet:
+        wait_until(lambda: sink.attended >= 2)
+        outlet.offer(make_picture(3))
+        wait_until(lambda: sink.taken == [3])
+        before = sink.attended
+        wait_until(lambda: sink.attended > before)
+    assert sink.closed == 1
+    with SinkOutlet(Window(fails_in="attend"), MADE) as outlet:
+        wait_until(lambda: outlet.has_failed)
+
+
 def test_what_waits_is_sent_before_closing() -> None:
     sink = ScriptedSink()
     with SinkOutlet(sink, MADE) as outlet:

@@ -10,13 +10,15 @@ from typing import Literal
 from vitascope.errors import OutputError, VitascopeError
 from vitascope.gpu.latency import LatencyHistogram
 from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
-from vitascope.media.sinks.sink import LivePicture, Sink, SinkFormat
+from vitascope.media.sinks.sink import Attentive, LivePicture, Sink, SinkFormat
 
 __all__ = ["Opening", "State"]
 
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
 _LET_GO_SECONDS = 5.0
 """For the time before to give its device back."""
+_ATTEND_SECONDS = 0.05
+"""Between two looks at what a sink has to do while no picture comes."""
 
 State = Literal["starting", "running", "failed", "closed"]
 
@@ -135,8 +137,16 @@ class Opening:
         return True
 
     def _take_all(self) -> None:
-        while not isinstance(taken := self._queue.get(), Mark):
-            self._take(taken[1])
+        attend = self._sink.attend if isinstance(self._sink, Attentive) else None
+        longest_wait = None if attend is None else _ATTEND_SECONDS
+        while True:
+            taken = self._queue.get(timeout_seconds=longest_wait)
+            if not isinstance(taken, Mark):
+                self._take(taken[1])
+            elif taken is Mark.NOTHING_YET and attend is not None:
+                attend()
+            else:
+                return
 
     def _take(self, picture: LivePicture) -> None:
         began = perf_counter()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import av
 import cv2
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
-__all__ = ["LivePicture", "PixelFormat", "Sink", "SinkFormat"]
+__all__ = ["Attentive", "LivePicture", "PixelFormat", "Sink", "SinkFormat"]
 
 PixelFormat = Literal["rgb24", "rgba", "bgra", "yuv420p"]
 """``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, alpha 255. ``yuv420p``: an ``av.VideoFrame``,
@@ -96,6 +96,15 @@ class Sink(Protocol):
         Raises:
             OutputError: What was sent could not be completed.
         """
+        ...
+
+
+@runtime_checkable
+class Attentive(Protocol):
+    """A sink that also has work while no picture comes: the keys of a window, which are pressed in a pause, too."""
+
+    def attend(self) -> None:
+        """Do what cannot wait for the next picture. Called between pictures, by the sink's own thread."""
         ...
 
 

@@ -35,6 +35,7 @@ class WindowSink:
         """May be set until the sink is opened."""
         self._pygame: Any = None
         self._screen: Any = None
+        self._shown: LivePicture | None = None
 
     @property
     def name(self) -> str:
@@ -77,6 +78,24 @@ class WindowSink:
 
     def send(self, picture: LivePicture) -> None:
         """Show a picture, as large as fits, and hand on what was pressed."""
+        self._draw(picture)
+        self._shown = picture
+        self.attend()
+
+    def attend(self) -> None:
+        """Hand on what was pressed, and draw again what another window, or another size, has wiped out."""
+        pygame, is_wiped = self._pygame, False
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT:
+                self._press("q")
+            elif event.type == pygame.KEYDOWN and event.unicode:
+                self._press(event.unicode.lower())
+            elif event.type in (pygame.VIDEOEXPOSE, pygame.VIDEORESIZE):
+                is_wiped = True
+        if is_wiped and self._shown is not None:
+            self._draw(self._shown)
+
+    def _draw(self, picture: LivePicture) -> None:
         pygame = self._pygame
         rgb = picture.as_format("rgb24")
         surface = pygame.image.frombuffer(rgb, picture.size, "RGB")
@@ -88,11 +107,6 @@ class WindowSink:
             self._screen.fill((0, 0, 0))
         self._screen.blit(surface, ((width - size[0]) // 2, (height - size[1]) // 2))
         pygame.display.flip()
-        for event in pygame.event.get():
-            if event.type == pygame.QUIT:
-                self._press("q")
-            elif event.type == pygame.KEYDOWN and event.unicode:
-                self._press(event.unicode.lower())
 
     def _press(self, key: str) -> None:
         if self.on_key is not None:
@@ -101,6 +115,6 @@ class WindowSink:
     def close(self) -> None:
         """Close the window."""
         pygame, self._pygame = self._pygame, None
-        self._screen = None
+        self._screen = self._shown = None
         if pygame is not None:
             pygame.display.quit()
