@@ -96,6 +96,21 @@ def test_advice_for_the_processor_names_settings():
     assert recommend(results_of(cell_with(9, 0, verdict=dear)))[0].change == dear.advice
 
 
+@pytest.mark.parametrize(
+    ("settings", "said", "left_out"),
+    [
+        ({"output.speed": "fast"}, "gpu.encoder=nvenc", "output.speed"),
+        ({"output.preset": "ultrafast"}, "gpu.encoder=nvenc", "output.speed"),
+        ({"gpu.encoder": "nvenc"}, "output.speed=fast", "nvenc"),
+        ({"gpu.encoder": "nvenc", "output.speed": "fast"}, "narrower", "output.speed"),
+    ],
+)
+def test_advice_leaves_out_what_the_run_was_told(settings, said, left_out):
+    (one,) = recommend(results_of(cell_with(8.8, 14.9), settings=settings))
+    assert said in one.change
+    assert left_out not in one.change
+
+
 def test_the_same_advice_stands_once_with_its_largest_gain():
     cells = [
         replace(cell_with(8.8, 14.9), key=key_of("4K")),

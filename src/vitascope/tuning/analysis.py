@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from vitascope.errors import InputError
 from vitascope.tuning.analysis_work import operation_sections, roofline_sections
 from vitascope.tuning.bench_charts import frame_time_chart, scaling_chart, stage_chart, waterfall_chart
+from vitascope.tuning.damaged_results import what_is_lacking
 from vitascope.tuning.encoder_end import limit_of
 from vitascope.tuning.in_short import fastest_cells, in_short
 from vitascope.tuning.latency_charts import latency_chart, trade_off_chart
+from vitascope.tuning.machines_table import machines_table
 from vitascope.tuning.recommendations import Recommendation, recommend
 from vitascope.tuning.report_section import Section
 from vitascope.tuning.results import BenchResults, Cell
-from vitascope.tuning.side_by_side import side_by_side
-from vitascope.tuning.sound_results import what_is_lacking
 from vitascope.tuning.targets import USER, TargetResult, check_targets
 
 __all__ = ["Analysis", "Section", "analyse"]
@@ -72,7 +72,7 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
             raise InputError(f"the results of {run.began_at} are damaged: {lacking}")
     sections = []
     if len(runs) > 1:
-        sections.append(side_by_side(runs))
+        sections.append(machines_table(runs))
     for number, run in enumerate(runs, start=1):
         prefix = f"{number}. " if len(runs) > 1 else ""
         sections += _sections(run, prefix=prefix, performance=performance or {})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from vitascope.gpu.profiling.findings import Finding
 from vitascope.tuning.comparison import gain_of
@@ -62,9 +63,11 @@ def recommend(results: BenchResults) -> list[Recommendation]:
         found += _steadiness(measured)
     found += _bottlenecks(results.measured)
     found += _encoders_end(results.measured)
+    faster = _faster_encoder(results.settings)
     best: dict[str, Recommendation] = {}  # the same advice once, where it brings most
     for one in sorted(found, key=lambda one: -one.gain):
-        best.setdefault(one.change, one)
+        told = replace(one, change=faster) if one.change == FASTER_ENCODER else one
+        best.setdefault(told.change, told)
     return list(best.values())
 
 
@@ -182,6 +185,17 @@ def _in_settings(limit: Finding, cell: Cell) -> str:
         return f"{limit.advice}: {_CHEAPER_NETWORK}"
     setting = _THREADS_OF.get(limit.stage or "")
     return f"{limit.advice}: {setting}" if setting and limit.advice.startswith("give ") else limit.advice
+
+
+def _faster_encoder(settings: Mapping[str, Any]) -> str:
+    """The advice, without what the run was told already."""
+    on_gpu = settings.get("gpu.encoder") in ("nvenc", "auto")
+    is_fast = settings.get("output.speed") == "fast" or "output.preset" in settings
+    if is_fast and not on_gpu:
+        return "the GPU's encoder where it has one (gpu.encoder=nvenc), or a narrower output"
+    if on_gpu and not is_fast:
+        return "output.speed=fast"
+    return FASTER_ENCODER if not is_fast else "a narrower output: less work for the encoder"
 
 
 def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:

@@ -19,8 +19,8 @@ from vitascope.errors import InputError
 from vitascope.gpu.profiling.exports import write_file
 from vitascope.gpu.profiling.findings import Finding
 from vitascope.gpu.profiling.utilisation import Utilisation
+from vitascope.tuning.damaged_results import what_is_wrong
 from vitascope.tuning.machine import Machine
-from vitascope.tuning.sound_results import what_is_wrong
 
 __all__ = [
     "RESULTS_NAME",

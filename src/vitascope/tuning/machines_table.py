@@ -8,13 +8,13 @@ from vitascope.tuning.machine import Machine
 from vitascope.tuning.report_section import Section
 from vitascope.tuning.results import BenchResults
 
-__all__ = ["side_by_side"]
+__all__ = ["machines_table"]
 
 _ALLOWED_TO_DIFFER = ("only", "gpu.device", "gpu.device_ids")
 """Of what was asked for: which cells, and where."""
 
 
-def side_by_side(runs: Sequence[BenchResults]) -> Section:
+def machines_table(runs: Sequence[BenchResults]) -> Section:
     """Each machine's median speed; cells that one of them lacks have a dash, and nothing is averaged.
 
     Args:
