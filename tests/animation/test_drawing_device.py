@@ -79,6 +79,14 @@ def test_the_gpu_draws_unless_the_processor_is_asked_for(opened, gpu, drawn_by, 
     assert made.notes == ()
 
 
+@pytest.mark.parametrize(("wanted", "says"), [("auto", 1), ("cpu", 0)])
+def test_the_number_of_a_gpu_that_is_not_there_is_said_to_do_nothing(opened, monkeypatch, wanted, says):
+    monkeypatch.setattr(opening, "select_device", lambda *_, **__: Device("cpu", "CPU"))
+    said = "animation.gpu_id has no effect: no GPU draws here"
+    assert opened(f"gpu.device={wanted}", "animation.gpu_id=1").notes == (said,) * says
+    assert opened(f"gpu.device={wanted}").notes == ()
+
+
 def refusing(error):
     class Refusing:
         def __init__(self, *_, **__):

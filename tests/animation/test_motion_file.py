@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -95,6 +96,29 @@ def test_another_version_says_so(recorded):
     recorded.write_bytes(recorded.read_bytes().replace(b"MOTION 1\n", b"MOTION 7\n", 1))
     with pytest.raises(InputError, match="version 7; this program reads version 1"):
         read_all(recorded)
+
+
+@pytest.mark.parametrize("rows", [1, 20])  # fewer than are written at once, and more
+def test_a_full_disk_is_an_output_error_and_leaves_nothing(tmp_path, rows):
+    path = tmp_path / "a.motion"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
+        with pytest.raises(OutputError, match=r"a\.motion: cannot be written"), MotionWriter(path) as writer:
+            for motion in some_motions(rows):
+                writer.write(motion)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("rows", "left"), [(0, []), (3, ["a.motion"])])
+def test_ctrl_c_keeps_the_rows_that_came(tmp_path, rows, left):
+    with pytest.raises(KeyboardInterrupt), MotionWriter(tmp_path / "a.motion") as writer:
+        for motion in some_motions(rows):
+            writer.write(motion)
+        raise KeyboardInterrupt
+    assert [entry.name for entry in tmp_path.iterdir()] == left
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80\x04K\x01.", b"VITASCOPE-MOTION", b"RIFF....AVI "])

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import pytest
 
@@ -137,6 +138,20 @@ def test_sound_and_times_of_the_driver_are_kept_and_lost_faces_are_counted(run, 
         assert np.abs(once.astype(int) - again).mean() < 1.5
 
 
+def test_damaged_pictures_of_the_driver_are_counted(run, tmp_path, astronaut):
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    for index in range(4):
+        assert cv2.imwrite(str(folder / f"{index:02}.jpg"), astronaut[:320, 60:380, ::-1])
+    (folder / "02.jpg").write_bytes((folder / "02.jpg").read_bytes()[:200])
+    code, printed, err = run(
+        "animate", EXAMPLES / "astronaut.jpg", "--driver", folder, "-o", tmp_path / "a.mp4"
+    )
+    assert (code, err) == (0, "")
+    assert "3 frames" in printed
+    assert "note: 1 damaged packets or pictures of the driver were skipped" in printed
+
+
 def test_settings_act(run, tmp_path, motion_file):
     still = tmp_path / "still.mp4"
     code, *_ = run(
@@ -191,13 +206,12 @@ def test_the_shipped_files_are_found_from_anywhere(run, tmp_path, monkeypatch):
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--record", "o.txt"), 2, ".motion"),
         (("{portrait}", "-d", "{motion}", "-o", "{motion}"), 2, "the output is the driver"),
         (("{portrait}", "-d", "{motion}", "-o", "o.xyz"), 4, "o.xyz"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--start", "30"), 3, "no picture between 30 s and its end"),
         (("{portrait}", "-d", "{portrait_twin}", "-o", "o.mp4"), 3, "no face in any of its 1 pictures"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_line(run, tmp_path, monkeypatch, motion_file, words, code, message):
     monkeypatch.chdir(tmp_path)
-    import cv2
-
     cv2.imwrite("blank.png", np.full((64, 64, 3), 99, np.uint8))
     names = {"motion": motion_file, "portrait": EXAMPLES / "astronaut.jpg", "portrait_twin": "blank.png"}
     ended, printed, err = run("animate", *(word.format(**names) for word in words))

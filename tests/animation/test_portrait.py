@@ -187,6 +187,17 @@ def test_a_tiny_picture_is_called_tiny(tmp_path, face_model, astronaut, side):
         load_portrait(save(tmp_path / "tiny.png", small), model=face_model)
 
 
+def test_a_face_that_is_too_small_is_named_with_what_helps(tmp_path, face_model, astronaut):
+    face = cv2.resize(astronaut[20:220, 130:330], (64, 64), interpolation=cv2.INTER_AREA)
+    path = save(tmp_path / "small.png", face)
+    with pytest.raises(InputError, match=r"small\.png: the face is \d+ pixels large.*a larger picture"):
+        load_portrait(path, model=face_model)
+    with pytest.raises(
+        InputError, match=r"small\.png: the face is \d+ pixels large.*crop it: .* shrunk to 64"
+    ):
+        load_portrait(save(path, cv2.resize(face, None, fx=4, fy=4)), model=face_model, max_side=64)
+
+
 def test_sunglasses_hide_no_face(tmp_path, face_model, astronaut, astronaut_face):
     masked = astronaut.copy()
     eyes = [astronaut_face.landmarks[[outer, inner], :2] for outer, inner in ((33, 133), (263, 362))]
@@ -230,6 +241,14 @@ def test_what_is_no_picture(tmp_path, data):
         read_picture(tmp_path / "x.png", max_side=MAX)
     with pytest.raises(InputError, match="cannot be read"):
         read_picture(tmp_path / "missing.png", max_side=MAX)
+
+
+def test_what_the_decoder_prints_is_not_shown(tmp_path, capfd):
+    picture = np.zeros((8, 8, 3), np.float32)
+    assert cv2.imwrite(str(tmp_path / "deep.tiff"), picture)
+    with pytest.raises(InputError, match="not a picture"):
+        read_picture(tmp_path / "deep.tiff", max_side=MAX)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_odd_sides_lose_a_row_and_a_column(tmp_path, astronaut, face_model):

@@ -15,13 +15,22 @@ from vitascope.animation.motion import AUTO_SECONDS, MotionEstimator, Neutral, n
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
 from vitascope.animation.tracking import FaceTracker, Follow
+from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.queues import QueueLimits
 from vitascope.gpu.stages import Group, Map, Source, Stage
 from vitascope.media.output_clock import FrameTime
 from vitascope.media.reader import VideoReader, open_video
 
-__all__ = ["Driven", "Driver", "RecordedDriver", "TrackingOptions", "VideoDriver", "open_driver"]
+__all__ = [
+    "Driven",
+    "Driver",
+    "RecordedDriver",
+    "TrackingOptions",
+    "VideoDriver",
+    "no_picture_between",
+    "open_driver",
+]
 
 _QUEUE = QueueLimits(items=8)
 _RECORDED_TIME_BASE = Fraction(1, 90_000)
@@ -71,6 +80,11 @@ class Driver(Protocol):
     @property
     def frame_count(self) -> int | None:
         """Pictures that are expected; None when the file does not say."""
+        ...
+
+    @property
+    def corrupt_count(self) -> int:
+        """Damaged pictures that were skipped."""
         ...
 
     def stages(self) -> list[Stage]:
@@ -136,6 +150,12 @@ def open_driver(
     )
 
 
+def no_picture_between(path: Path, start_seconds: float | None, end_seconds: float | None) -> InputError:
+    """The error for a start and an end that no picture of a driver lies between."""
+    end = "its end" if end_seconds is None else f"{end_seconds:g} s"
+    return InputError(f"{path}: no picture between {start_seconds or 0:g} s and {end}")
+
+
 class RecordedDriver:
     """A ``.motion`` file.
 
@@ -158,6 +178,7 @@ class RecordedDriver:
         self.frame_rate = Fraction(self._reader.header.frame_rate).limit_denominator(1001)
         self.time_base = _RECORDED_TIME_BASE
         self.frame_count: int | None = self._reader.row_count
+        self.corrupt_count = 0  # damage ends a recording
 
     def __enter__(self) -> Self:
         """Use as a context manager."""

@@ -22,6 +22,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -132,8 +133,8 @@ class MotionWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Complete the file; after an error other than Ctrl-C remove it."""
-        if error is None or isinstance(error, KeyboardInterrupt):
+        """Complete the file; remove it after an error, and after a Ctrl-C that came before the first row."""
+        if error is None or (isinstance(error, KeyboardInterrupt) and self.row_count):
             self.finish()
         else:
             self.discard()
@@ -177,14 +178,18 @@ class MotionWriter:
                 raise OutputError(f"{self._path}: nothing to record; no picture came")
             self._temporary.replace(self._path)
         except OSError as error:
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
             raise OutputError(f"{self._path}: cannot be written ({error.strerror or error})") from error
 
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
-            self._temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # rows that wait to be written, for which a full disk has no room
+                file.close()
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
 
 
 def write_motion(

@@ -9,7 +9,14 @@ from pathlib import Path
 from time import perf_counter
 
 from vitascope.animation.canonical_mesh import read_canonical_mesh
-from vitascope.animation.drivers import Driven, RecordedDriver, TrackingOptions, VideoDriver, open_driver
+from vitascope.animation.drivers import (
+    Driven,
+    RecordedDriver,
+    TrackingOptions,
+    VideoDriver,
+    no_picture_between,
+    open_driver,
+)
 from vitascope.animation.face import RgbPicture
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
@@ -87,7 +94,7 @@ def animate_file(
 
     Raises:
         UsageError: An output is something that is read.
-        InputError: Portrait or driver cannot be read or hold no face.
+        InputError: Portrait or driver cannot be read or hold no face, or no picture lies in the stretch asked for.
         OutputError: An output cannot be written.
         ModelError: The tracker's model cannot be had.
         MissingDependencyError: MediaPipe is not installed.
@@ -155,7 +162,9 @@ def animate_file(
             said = f"kept what was written: {kept}" if kept else "nothing had been written"
             raise KeyboardInterrupt(said) from error
         source.finish()
-        if job.frame_count and job.lost_count == job.frame_count:
+        if not job.frame_count:
+            raise no_picture_between(driver, settings.video.start_seconds, settings.video.end_seconds)
+        if job.lost_count == job.frame_count:
             raise InputError(
                 f"{driver}: no face in any of its {job.frame_count} pictures; nothing moves the portrait"
             )
@@ -178,6 +187,7 @@ def animate_file(
         wall_seconds=perf_counter() - began,
         pipeline=measured,
         device=opened.device_label,
+        corrupt_count=source.corrupt_count,
     )
 
 

@@ -142,6 +142,8 @@ def _open_mesh(
     wanted = settings.gpu.device
     device = select_device(wanted, index=settings.animation.gpu_id)
     notes = [] if device.note is None else [device.note]
+    if (wanted, device.kind) == ("auto", "cpu") and not notes and loaded.origin("animation.gpu_id").explicit:
+        notes.append("animation.gpu_id has no effect: no GPU draws here")
 
     def prepared(device: Device) -> MeshAnimator:
         animator = MeshAnimator(

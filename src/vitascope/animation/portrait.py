@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
+from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import InputError
 
@@ -60,7 +61,7 @@ def load_portrait(
         guess: Where to write a picture of the detector's best guess (PNG) when no face is found; None writes none.
 
     Raises:
-        InputError: The file cannot be read, holds no face, or not the one that was asked for.
+        InputError: The file cannot be read, holds no face, not the one that was asked for, or a very small one.
         MissingDependencyError: MediaPipe is not installed.
     """
     rgb, notes = read_picture(path, max_side=max_side)
@@ -68,6 +69,13 @@ def load_portrait(
     if not faces:
         raise InputError(_no_face(path, rgb, model, guess))
     chosen, more = _choose(path, faces, face)
+    if chosen.size_pixels < MIN_FACE_PIXELS:
+        hint = "use a larger picture of it"
+        if max(rgb.shape[:2]) == max_side:
+            hint = f"crop it: larger pictures are shrunk to {max_side} pixels (animation.max_side)"
+        raise InputError(
+            f"{path}: the face is {chosen.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; {hint}"
+        )
     yaw = chosen.angles_degrees[0]
     if abs(yaw) > _PROFILE_DEGREES:
         more.append(f"the face is turned by {abs(yaw):.0f} degrees; what the picture hides cannot be shown")
@@ -87,12 +95,16 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         data = np.frombuffer(path.read_bytes(), np.uint8)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    logging = cv2.utils.logging
+    before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
     try:
         # IMREAD_COLOR turns by EXIF and converts CMYK, grey and 16 bits; only IMREAD_UNCHANGED keeps alpha.
         bgr = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
         raw = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if bgr is not None else None
     except cv2.error as error:
         raise InputError(f"{path}: cannot be decoded ({' '.join(str(error).split())[:120]})") from error
+    finally:
+        logging.setLogLevel(before)
     if bgr is None:
         raise InputError(
             f"{path}: not a picture that can be read, or a damaged one (JPEG, PNG, WebP, TIFF, BMP …); a video "

@@ -41,6 +41,8 @@ class AnimateReport:
     pipeline: PipelineReport
     device: str | None = None
     """What drew the pictures, for example ``CPU (2 cores)``."""
+    corrupt_count: int = 0
+    """Damaged packets or pictures of the driver, which were skipped."""
 
     @property
     def frames_per_second(self) -> float:
@@ -74,5 +76,7 @@ def summarise(report: AnimateReport) -> list[str]:
         lines.append(
             f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
         )
+    if report.corrupt_count:
+        lines.append(f"note: {report.corrupt_count} damaged packets or pictures of the driver were skipped")
     lines += [f"note: {note}" for note in report.notes]
     return lines

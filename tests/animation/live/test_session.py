@@ -101,7 +101,12 @@ def test_requests_reach_the_estimator() -> None:
         live.session.controls.press("n")
         live.show(2)
     assert live.parts.calls == ["neutral", "best", (9, 6), "neutral"]
-    assert live.said[-1] == "no face is seen: the neutral stays"
+    neutrals = [said for said in live.said if "neutral" in said]
+    assert neutrals == [
+        "neutral: this face",
+        "neutral: the calmest frontal face so far",
+        "no face is seen: the neutral stays",
+    ]
     assert live.result is not None and live.result.lost == 1
 
 
@@ -116,6 +121,8 @@ def test_pausing_holds_the_picture() -> None:
         live.session.controls.press("p")
         live.show(3)
     assert live.sink.levels == [1, 3]
+    assert live.result is not None
+    assert (live.result.captured, live.result.shown) == (2, 2)  # a pause is no slowness
 
 
 def test_a_driver_who_barely_moves_is_not_animated() -> None:

@@ -96,6 +96,15 @@ def test_nothing_is_due_in_time(film: Path) -> None:
         assert not source.is_over
 
 
+@pytest.mark.parametrize("prefetch_frames", [0, 3])
+def test_a_stretch_without_pictures_is_an_error(film: Path, prefetch_frames: int) -> None:
+    with (
+        FilmSource(film, start_seconds=30, end_seconds=40, prefetch_frames=prefetch_frames) as source,
+        pytest.raises(InputError, match="no picture between 30 s and 40 s"),
+    ):
+        source.take(timeout_seconds=1)
+
+
 @pytest.mark.parametrize("prefetch_frames", [0, 1, 3, 100])
 def test_a_film_that_is_read_ahead_is_the_same(film: Path, prefetch_frames: int) -> None:
     clock = Clock()

@@ -133,10 +133,10 @@ class Controls:
                 return ""
             case "n":
                 self._requests.add("neutral")
-                return "neutral: this face"
+                return ""
             case "f":
                 self._requests.add("best-neutral")
-                return "neutral: the calmest frontal face so far"
+                return ""
             case "s":
                 self._requests.add("snapshot")
                 return ""

@@ -210,7 +210,7 @@ class LiveSession:
     def report(self) -> LiveReport:
         """The run so far."""
         return LiveReport(
-            seconds=self._figures.seconds,
+            seconds=self._figures.seconds_shown,
             animator=self._animator.name,
             size=self._size,
             captured=self._figures.captured,
@@ -243,7 +243,11 @@ class LiveSession:
             if picture is None and self._source.is_over:
                 return
             last, picture = picture or last, picture or self._absence(last)
-            if picture is None or self.controls.state.paused:
+            if self.controls.state.paused:
+                self._figures.pause()
+                continue
+            self._figures.go_on()
+            if picture is None:
                 continue
             self._figures.begin(picture.captured_seconds)
             yield picture
@@ -317,11 +321,16 @@ class LiveSession:
         """Do what was asked of the estimator."""
         controls = self.controls
         recorded = "a recording has its own neutral" if self._tracker is None else None
-        if controls.take("neutral") and not self._estimator.set_neutral():
-            self._say(recorded or "no face is seen: the neutral stays")
-        if controls.take("best-neutral") and not self._estimator.find_neutral():
-            self._say(recorded or "no face was seen yet: the neutral stays")
+        if controls.take("neutral"):
+            is_set = self._estimator.set_neutral()
+            self._say("neutral: this face" if is_set else recorded or "no face is seen: the neutral stays")
+        if controls.take("best-neutral"):
+            is_set = self._estimator.find_neutral()
+            calmest = "neutral: the calmest frontal face so far"
+            self._say(calmest if is_set else recorded or "no face was seen yet: the neutral stays")
         if controls.take("smoothing"):
+            if self._tracker is None:
+                self._say("a recording was smoothed when it was made: it stays as it is")
             window = controls.state.smoothing_window
             self._estimator.set_smoothing(
                 pose_window=self._options.pose_window or window, expression_window=window

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from vitascope.animation.drivers import no_picture_between
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.motion_file import MotionReader
 from vitascope.animation.pictures import driver_picture
@@ -53,6 +54,7 @@ class FilmSource:
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
+        self._nothing = no_picture_between(path, start_seconds, end_seconds)
         self._reader = open_video(
             path,
             start_seconds=start_seconds or None,
@@ -70,7 +72,11 @@ class FilmSource:
         """True after the last picture."""
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """The newest picture that is due, waited for; None when none comes due in time, or none is left."""
+        """The newest picture that is due, waited for; None when none comes due in time, or none is left.
+
+        Raises:
+            InputError: None lies between start and end.
+        """
         frame = self._due(timeout_seconds)
         if frame is None:
             return None
@@ -79,6 +85,8 @@ class FilmSource:
 
     def _due(self, timeout_seconds: float | None) -> Frame | None:
         following = self._next or self._read()
+        if following is None and self._began is None:
+            raise self._nothing
         if following is None:
             return None
         if self._began is None:

@@ -13,7 +13,7 @@ from vitascope.animation.landmarks import EYES, FACE_OVAL, NOSE_TIP
 from vitascope.animation.reading import FaceReading, read_face
 from vitascope.errors import InputError
 
-__all__ = ["GRAZING", "SPOKES", "PortraitRig", "Rings", "build_rig"]
+__all__ = ["GRAZING", "MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig"]
 
 SPOKES = len(FACE_OVAL)
 
@@ -37,6 +37,7 @@ _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
 GRAZING, _HIDDEN = 0.4, 0.08
 """Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
 MIN_FACE_PIXELS = 40
+"""A smaller face has too few pixels for lids and lips."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +104,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
     if face.size_pixels < MIN_FACE_PIXELS:
         raise InputError(
             f"the portrait's face is {face.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; "
-            "use a larger picture or crop it"
+            "use a larger picture of it"
         )
     lid_skin = _lid_skin(face.landmarks)
     face = _with_lashes(face)
