@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from vitascope.animation.canonical_mesh import TO_PICTURE
 from vitascope.animation.face import FloatArray, RgbPicture
@@ -146,7 +147,12 @@ class Eyeball:
         unknown = ((inner == 0) & ~use).astype(np.uint8)
         reach = max(2, round(self._width / 25))
         made = cv2.inpaint(filled, unknown, reach, cv2.INPAINT_TELEA)
-        soft = cv2.GaussianBlur(made, (0, 0), max(self._width / 60, 0.6))
+        soft = cv2.GaussianBlur(made, (0, 0), max(self._width / 60, 0.6)).astype(np.float32)
+        whites = (inner > 0) & (from_iris > 1.2 * self.radius)
+        if whites.sum() >= self._width:
+            # Beside an iris in the corner there is nothing to continue but the iris: it is the white that is there.
+            beyond = np.clip((from_iris / self.radius - 1.0) / 0.15, 0, 1)[..., None]
+            soft += (self._white(texture, whites, known) - soft) * beyond
         made = np.where(inner[..., None] > 0, made, soft)
         # Between the lids it is the portrait itself, so that a face at rest is shown as it is.
         cover = cv2.GaussianBlur(cv2.dilate(known, np.ones((3, 3), np.uint8)) * np.float32(1), (3, 3), 0)[
@@ -154,6 +160,25 @@ class Eyeball:
         ]
         made = made + (texture.astype(np.float32) - made) * cover
         return np.ascontiguousarray(np.rint(made), np.uint8)
+
+    def _white(
+        self, texture: RgbPicture, whites: NDArray[np.bool_], opening: NDArray[np.uint8]
+    ) -> FloatArray:
+        """The white of the eye everywhere, as dark as the skin around says: float32 [h, w, 3], 0..255."""
+        margin = np.ones((3, 3), np.uint8)
+        skin = cv2.dilate(opening, margin, iterations=max(1, round(self._width / 6))) == 0
+        colour = self._spread(texture, whites)
+        light = self._spread(texture, skin).mean(axis=-1, keepdims=True)
+        level = light / max(float(light[whites].mean()), 1.0)
+        return np.asarray(colour * np.clip(level, 0.4, 1.0), np.float32)
+
+    def _spread(self, texture: RgbPicture, known: NDArray[np.bool_]) -> FloatArray:
+        """The colours of some pixels continued smoothly over all: float32 [h, w, 3]."""
+        weights = known.astype(np.float32)
+        sigma = self._width / 4
+        spread = cv2.GaussianBlur(texture * weights[..., None], (0, 0), sigma)
+        share = cv2.GaussianBlur(weights, (0, 0), sigma)[..., None]
+        return np.asarray(spread / np.maximum(share, 1e-6), np.float32)
 
     def placed(self, bent: Bent) -> EyePlacement | None:
         """Where the eye lies in a motion; None when nothing of it is inside the picture."""
