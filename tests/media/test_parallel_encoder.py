@@ -269,6 +269,24 @@ def test_an_encoder_that_fails_ends_the_writing(
 
 
 @pytest.mark.usefixtures("small_chunks")
+def test_pictures_that_an_encoder_loses_end_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_out = parallel_encoder.ParallelEncoder._hand_out
+    monkeypatch.setattr(
+        parallel_encoder.ParallelEncoder,
+        "_hand_out",
+        lambda self, packets, inside: hand_out(self, packets[: -len(packets) // 2], inside),
+    )
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="medium", parallel_encoders=2)
+    with pytest.raises(OutputError, match=r"gave nothing for \d+ pictures"):
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("written", [0, 1, 40])
 def test_stopping_early_ends_the_threads_and_leaves_nothing(tmp_path: Path, written: int) -> None:
     info = make_info()

@@ -29,6 +29,8 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
+from vitascope.errors import OutputError
+
 __all__ = ["ParallelEncoder", "PictureEncoder", "StreamEncoder"]
 
 _MAX_CHUNK_FRAMES = 60
@@ -106,9 +108,8 @@ class ParallelEncoder:
         self._pending_bytes = 0
         self._chunk_frames: int | None = None
         self._chunk_count = 0
-        self._waiting: list[deque[_Chunk]] = [
-            deque() for _ in range(encoders)
-        ]  # each encoder's, not begun yet
+        # Of each encoder, those that it has not begun.
+        self._waiting: list[deque[_Chunk]] = [deque() for _ in range(encoders)]
         self._unjoined: deque[_Chunk] = deque()  # their packets are not all given out
         self._current: _Chunk | None = None
         self._decoding = _DecodingTimes()
@@ -242,6 +243,8 @@ class ParallelEncoder:
                 self._hand_out(encoder.encode(pending.picture), inside)
         if encoder is not None and not self._is_stopped:
             self._hand_out(encoder.encode(None), inside)
+            if inside:  # or the writer would wait for them for ever
+                raise OutputError(f"the encoder gave nothing for {len(inside)} pictures")
 
     def _next_chunk(self, turn: int) -> _Chunk | None:
         """The thread's next chunk, waited for; None after the last."""

@@ -308,7 +308,7 @@ class VideoWriter:
         container, _ = self._opened()
         try:
             container.mux(packet)
-        except OSError:
+        except av.FFmpegError:
             self._has_failed = True
             raise
 
