@@ -18,17 +18,18 @@ after 10^6 leases.
 
 Prediction for an H200 on PCIe 5 x16, at 50 GB/s each way: 8K NV12 (49.8 MB) 2.0 ms a trip alone, 1.0 ms in a row.
 
-Usage: python benchmarks/memory_cuda.py [OUT.json]
+Usage: python benchmarks/memory_cuda.py [OUT.json] [--size "NV12 8K"]
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,18 +293,23 @@ def leases() -> dict[str, Any]:
         }
 
 
-def main(target: Path | None) -> None:
+def main() -> None:
     """Check, time, print, and write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--size", action="append", choices=list(SIZES), help="round trips of these alone")
+    options = parser.parse_args()
     cupy.cuda.Stream(non_blocking=True).use()
     stamp = gpu_stamp()
     rows: list[dict[str, Any]] = []
-    jobs = [leases, downloads, overlap, *((lambda n=n, s=s: round_trips(n, s)) for n, s in SIZES.items())]
+    jobs: list[Callable[[], dict[str, Any]]] = [] if options.size else [leases, downloads, overlap]
+    jobs += [partial(round_trips, name, SIZES[name]) for name in options.size or SIZES]
     for job in jobs:
         rows.append({**job(), **stamp})
         print(json.dumps(rows[-1]), flush=True)
-        if target is not None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(json.dumps(rows, indent=1) + "\n")
+        if options.out is not None:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(rows, indent=1) + "\n")
     for row in rows:
         if row["claim"].startswith(("round trip NV12", "round trip P010")):
             ok = row["times_pageable"] >= 2 and row["times_torch_pinned"] >= 1
@@ -311,4 +317,4 @@ def main(target: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    main()

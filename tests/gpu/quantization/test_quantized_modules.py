@@ -115,6 +115,36 @@ def test_products_in_8_bits_are_those_of_the_rounded_values(number):
         assert relative(rounded.numpy(), layer(x).numpy()) < (0.02 if number == "int8" else 0.06)
 
 
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("count", [1, 2])
+def test_fp8_products_are_row_major_times_column_major(monkeypatch, count, memory):
+    """The only order that cuBLASLt takes FP8 in; the processor takes any."""
+    layer = EightBitConv2d(nn.Conv2d(32, 16, 1), number="fp8", input_scale=0.01)
+    orders, product = [], torch._scaled_mm
+
+    def noted(a, b, **options):
+        orders.append((a.stride(), b.stride()))
+        return product(a, b, **options)
+
+    monkeypatch.setattr(torch, "_scaled_mm", noted)
+    monkeypatch.setattr(EightBitConv2d, "multiplies_in_8_bits", lambda *_: True)
+    layer(torch.randn(count, 32, 6, 6).to(memory_format=memory))
+    assert orders == [((32, 1), (1, 32))]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("number", ["int8", "fp8"])
+def test_single_pictures_on_a_gpu(number, memory):
+    torch.manual_seed(0)
+    layer = EightBitConv2d(nn.Conv2d(32, 16, 1), number=number, input_scale=0.05)
+    x = torch.randn(1, 32, 6, 6)
+    with torch.inference_mode():
+        wanted = layer(x)
+        got = layer.cuda()(x.cuda().to(memory_format=memory)).cpu()
+    assert float((got - wanted).abs().max()) < 2e-2
+
+
 def test_half_precision_leaves_8_bit_weights_and_their_scales_alone():
     network = tiny_network()
     for number in ("int8", "fp8"):

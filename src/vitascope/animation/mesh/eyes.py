@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -24,8 +25,7 @@ from vitascope.animation.mesh.rig import PortraitRig
 
 __all__ = [
     "FRINGE_COVER",
-    "IRIS_MOVES_UNTIL",
-    "IRIS_MOVES_WHOLE",
+    "IRIS_EDGE",
     "LASH_LENGTHS",
     "LINE_COVER",
     "EyePlacement",
@@ -34,9 +34,14 @@ __all__ = [
     "make_eyeballs",
 ]
 
-IRIS_MOVES_WHOLE = 1.15
-IRIS_MOVES_UNTIL = 2.9
-"""In radii of the iris: nearer than the first the picture moves with the gaze, beyond the second not at all."""
+IRIS_EDGE = (1.05, 1.3)
+"""In radii of the iris: nearer than the first the picture moves with the gaze, beyond the second lies the white."""
+_SOCKET_EDGE = (1.3, 1.7)
+"""In radii of the iris at rest: nearer than the first a white is painted under it, beyond the second there is one."""
+_SEEN_WHITES = 12
+"""An eye shows its white when that is more than one of so many of the opening's pixels."""
+_APART_RADII = 0.15
+"""Of the iris's way: less than this is between the portrait as it is and the ball in layers."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
 """How much the lashes of a closed eye cover: the line at the lid's edge, and what hangs below."""
 LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
@@ -77,6 +82,8 @@ class EyePlacement:
     """float32 [64, 2]: the opening between the lids, pixels."""
     shown: float
     """How far the ball is seen, 0..1: closed lids hide it."""
+    apart: float
+    """How far the iris is drawn for itself, over the white: 0 as the portrait shows it, up to 1."""
     back: FloatArray
     """float32 [2, 3]: from a place in the result to the portrait's, before the gaze turns the iris; pixels."""
     gaze_shift: FloatArray
@@ -116,9 +123,8 @@ class Eyeball:
         if patch is None:  # an eye outside the picture is never drawn
             patch = Patch(0, 0, 1, 1)
         self.patch = patch
-        """Where ``texture`` lies in the portrait."""
-        self.texture: RgbPicture = self._fill(rgb, patch, outline)
-        """uint8 [h, w, 3]: the ball without lids."""
+        """Where the layers lie in the portrait."""
+        self.texture, self.ball, self.white = self._layers(rgb, patch, outline)
         self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
         seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
@@ -126,40 +132,58 @@ class Eyeball:
         self.lash_colour: FloatArray = np.percentile(dark.astype(np.float32), 8, axis=0).astype(np.float32)
         """float32 [3], 0..255."""
 
-    def _fill(self, rgb: RgbPicture, patch: Patch, outline: FloatArray) -> RgbPicture:
-        """The eyeball as if the lids were away: what they hide is made from what is seen."""
+    def _layers(
+        self, rgb: RgbPicture, patch: Patch, outline: FloatArray
+    ) -> tuple[RgbPicture, RgbPicture, RgbPicture]:
+        """The eye as it is seen, the ball without lids, and the white without iris; what is hidden is made up.
+
+        Each uint8 [h, w, 3].
+        """
         texture = patch.of(rgb).copy()
         seen = opening_mask(smooth_outline(outline), patch, feather=0)
         known = (seen > 0.5).astype(np.uint8)
         # What is continued is taken a little away from the lids, whose lashes and shadow are not the ball's own.
         inner = cv2.erode(known, np.ones((3, 3), np.uint8), iterations=max(1, round(self._width / 28)))
         if not inner.any():
-            return texture
+            return texture, texture, texture
         places = patch.places
-        from_iris = np.linalg.norm(places - self.iris, axis=-1)
+        from_iris = np.linalg.norm(places - self.iris, axis=-1) / self.radius
         # The iris is round: what a lid hides of it is shown on the other side.
         mirrored = (2 * self.iris - places - (patch.left, patch.top)).astype(np.float32)
         mirror_seen = read_at(inner, mirrored, nearest=True)
         opposite = read_at(texture, mirrored)
-        use = (inner == 0) & (from_iris < 1.05 * self.radius) & (mirror_seen > 0)
+        use = (inner == 0) & (from_iris < 1.05) & (mirror_seen > 0)
         filled = texture.copy()
         filled[use] = opposite[use]
         unknown = ((inner == 0) & ~use).astype(np.uint8)
         reach = max(2, round(self._width / 25))
         made = cv2.inpaint(filled, unknown, reach, cv2.INPAINT_TELEA)
         soft = cv2.GaussianBlur(made, (0, 0), max(self._width / 60, 0.6)).astype(np.float32)
-        whites = (inner > 0) & (from_iris > 1.2 * self.radius)
-        if whites.sum() >= self._width:
-            # Beside an iris in the corner there is nothing to continue but the iris: it is the white that is there.
-            beyond = np.clip((from_iris / self.radius - 1.0) / 0.15, 0, 1)[..., None]
-            soft += (self._white(texture, whites, known) - soft) * beyond
-        made = np.where(inner[..., None] > 0, made, soft)
+        # Beside an iris in the corner there is nothing to continue but the iris: it is the white that is there.
+        painted = self._white(texture, self._seen_white(texture, inner > 0, from_iris), known)
+        soft = soft + (painted - soft) * _rising(from_iris, 1.0, 1.25)
+        ball = np.where(inner[..., None] > 0, texture, soft)
         # Between the lids it is the portrait itself, so that a face at rest is shown as it is.
         cover = cv2.GaussianBlur(cv2.dilate(known, np.ones((3, 3), np.uint8)) * np.float32(1), (3, 3), 0)[
             ..., None
         ]
-        made = made + (texture.astype(np.float32) - made) * cover
-        return np.ascontiguousarray(np.rint(made), np.uint8)
+        at_rest = ball + (texture.astype(np.float32) - ball) * cover
+        white = painted + (at_rest - painted) * _rising(from_iris, *_SOCKET_EDGE)
+        at_rest, ball, white = (
+            np.ascontiguousarray(np.rint(one), np.uint8) for one in (at_rest, ball, white)
+        )
+        return at_rest, ball, white
+
+    def _seen_white(
+        self, texture: RgbPicture, inner: NDArray[np.bool_], from_iris: NDArray[np.floating[Any]]
+    ) -> NDArray[np.bool_]:
+        """What is seen of the white, bool [h, w]; of an eye that shows none the lightest tenth."""
+        whites: NDArray[np.bool_] = inner & (from_iris > 1.35)
+        if whites.sum() * _SEEN_WHITES >= inner.sum():
+            return whites
+        light = texture.mean(axis=-1)
+        lightest: NDArray[np.bool_] = inner & (light >= np.percentile(light[inner], 90))
+        return lightest
 
     def _white(
         self, texture: RgbPicture, whites: NDArray[np.bool_], opening: NDArray[np.uint8]
@@ -167,18 +191,13 @@ class Eyeball:
         """The white of the eye everywhere, as dark as the skin around says: float32 [h, w, 3], 0..255."""
         margin = np.ones((3, 3), np.uint8)
         skin = cv2.dilate(opening, margin, iterations=max(1, round(self._width / 6))) == 0
-        colour = self._spread(texture, whites)
-        light = self._spread(texture, skin).mean(axis=-1, keepdims=True)
-        level = light / max(float(light[whites].mean()), 1.0)
-        return np.asarray(colour * np.clip(level, 0.4, 1.0), np.float32)
-
-    def _spread(self, texture: RgbPicture, known: NDArray[np.bool_]) -> FloatArray:
-        """The colours of some pixels continued smoothly over all: float32 [h, w, 3]."""
-        weights = known.astype(np.float32)
-        sigma = self._width / 4
-        spread = cv2.GaussianBlur(texture * weights[..., None], (0, 0), sigma)
-        share = cv2.GaussianBlur(weights, (0, 0), sigma)[..., None]
-        return np.asarray(spread / np.maximum(share, 1e-6), np.float32)
+        light = np.maximum(_spread(texture, skin, self._width / 4).mean(axis=-1, keepdims=True), 1.0)
+        level = np.clip(light / float(light[whites].mean()), 0.4, 1.0)
+        # Near what is seen it goes on without a seam, far from that it is the mean.
+        colour = _spread(texture / level, whites, self._width / 4)
+        for sigma in (self._width / 10, self._width / 25):
+            colour = _spread(texture / level, whites, max(sigma, 0.5), beyond=colour)
+        return np.asarray(np.minimum(colour * level, 255), np.float32)
 
     def placed(self, bent: Bent) -> EyePlacement | None:
         """Where the eye lies in a motion; None when nothing of it is inside the picture."""
@@ -207,11 +226,13 @@ class Eyeball:
         shift = (along * gaze_x + down * gaze_y).astype(np.float32)
         length = float(np.linalg.norm(shift))
         shift *= min(1.0, 1.5 * self.radius / length) if length > 0.05 else 0.0
+        apart = min(length / (_APART_RADII * self.radius), 1.0) if length > 0.05 else 0.0
         return EyePlacement(
             patch=patch,
             outline=outline,
             # Polygons are filled up to their outline: of closed lids that would be a line.
             shown=min(max((gap - 0.5) / 2.0, 0.0), 1.0),
+            apart=apart,
             back=back,
             gaze_shift=shift,
             lashes=lashes,
@@ -271,13 +292,43 @@ class Eyeball:
         patch = placed.patch
         mask = opening_mask(placed.outline, patch, feather=self.feather) * np.float32(placed.shown)
         places = patch.places @ placed.back[:, :2].T + placed.back[:, 2]
-        if placed.gaze_shift.any():
-            distance = np.linalg.norm(places - (self.iris + placed.gaze_shift), axis=-1) / self.radius
-            share = np.clip((IRIS_MOVES_UNTIL - distance) / (IRIS_MOVES_UNTIL - IRIS_MOVES_WHOLE), 0, 1)
-            places -= (share * share * (3 - 2 * share))[..., None] * placed.gaze_shift
-        places -= np.array([self.patch.left, self.patch.top], np.float32)
-        colours = read_at(self.texture, places.astype(np.float32))
-        lay_under(out, patch, colours.astype(np.float32), mask)
+        corner = np.array([self.patch.left, self.patch.top], np.float32)
+        places = (places - corner).astype(np.float32)
+        colours = read_at(self.texture, places).astype(np.float32)
+        if placed.apart > 0:
+            moved = (places - placed.gaze_shift).astype(np.float32)
+            ball = read_at(self.ball, moved).astype(np.float32)
+            white = read_at(self.white, places).astype(np.float32)
+            from_iris = np.linalg.norm(moved + corner - self.iris, axis=-1) / self.radius
+            layered = ball + (white - ball) * _rising(from_iris, *IRIS_EDGE)
+            colours += (layered - colours) * np.float32(placed.apart)
+        lay_under(out, patch, colours, mask)
+
+
+def _spread(
+    colours: NDArray[Any], known: NDArray[np.bool_], sigma: float, *, beyond: FloatArray | None = None
+) -> FloatArray:
+    """The colours of some pixels continued smoothly over all: float32 [h, w, 3].
+
+    Args:
+        colours: [h, w, 3].
+        known: Which are known.
+        sigma: How far they reach, pixels.
+        beyond: float32 [h, w, 3]: what the rest comes near to; None lets the nearest go on.
+    """
+    weights = known.astype(np.float32)
+    spread = cv2.GaussianBlur(np.asarray(colours, np.float32) * weights[..., None], (0, 0), sigma)
+    share = cv2.GaussianBlur(weights, (0, 0), sigma)[..., None]
+    if beyond is not None:
+        # Half of the pixels of a blur at an edge are known.
+        sure = np.clip(2 * share, 0, 1)
+        return np.asarray(beyond + (spread / np.maximum(share, 1e-6) - beyond) * sure, np.float32)
+    return np.asarray(spread / np.maximum(share, 1e-6), np.float32)
+
+
+def _rising(values: NDArray[np.floating[Any]], start: float, end: float) -> FloatArray:
+    """0 up to the start, 1 from the end on, straight in between: float32 [h, w, 1], to mix colours with."""
+    return np.asarray(np.clip((values - start) / (end - start), 0, 1)[..., None], np.float32)
 
 
 def make_eyeballs(rgb: RgbPicture, rig: PortraitRig) -> tuple[Eyeball, Eyeball]:

@@ -14,8 +14,7 @@ from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
 from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.eyes import (
     FRINGE_COVER,
-    IRIS_MOVES_UNTIL,
-    IRIS_MOVES_WHOLE,
+    IRIS_EDGE,
     LASH_LENGTHS,
     LINE_COVER,
     Eyeball,
@@ -217,11 +216,12 @@ class GpuDrawing:
             scene["own_height"], scene["own_width"] = mouth.own.cover.shape
         scene["mouth_feather"] = mouth.feather
         scene["cavity"], scene["tongue"] = mouth.tones.cavity, mouth.tones.tongue
-        scene["iris_moves_whole"], scene["iris_moves_until"] = IRIS_MOVES_WHOLE, IRIS_MOVES_UNTIL
+        scene["iris_ends"], scene["white_begins"] = IRIS_EDGE
         scene["line_cover"], scene["fringe_cover"] = LINE_COVER, FRINGE_COVER
         scene["lash_lengths"] = LASH_LENGTHS
         for look, eye in zip(scene["eyes"][0], self._eyes, strict=True):
-            look["texture"] = self._keep(eye.texture)
+            for layer in ("texture", "ball", "white"):
+                look[layer] = self._keep(getattr(eye, layer))
             patch = eye.patch
             look["patch"] = (patch.left, patch.top, patch.width, patch.height)
             look["iris"], look["radius"], look["feather"] = eye.iris, eye.radius, eye.feather

@@ -50,8 +50,7 @@ _EYE = np.dtype(
     [
         ("patch", PATCH),
         ("shown", "f4"),
-        # float2 begins at whole 8 bytes in CUDA.
-        ("pad", "i4"),
+        ("apart", "f4"),
         ("back", _MATRIX),
         ("gaze_shift", "f4", 2),
         ("lashes", _LASHES),
@@ -77,6 +76,8 @@ _MOUTH = np.dtype(
 _EYE_LOOK = np.dtype(
     [
         ("texture", "u8"),
+        ("ball", "u8"),
+        ("white", "u8"),
         ("patch", PATCH),
         ("iris", "f4", 2),
         ("radius", "f4"),
@@ -106,8 +107,8 @@ SCENE = np.dtype(
         ("own_width", "i4"),
         ("own_height", "i4"),
         ("mouth_feather", "f4"),
-        ("iris_moves_whole", "f4"),
-        ("iris_moves_until", "f4"),
+        ("iris_ends", "f4"),
+        ("white_begins", "f4"),
         ("line_cover", "f4"),
         ("fringe_cover", "f4"),
         ("lash_lengths", "f4", 7),
@@ -186,7 +187,8 @@ def _fill_eye(told: Any, eye: EyePlacement | None) -> None:
     told["patch"] = _corners(None if eye is None else eye.patch)
     if eye is None:
         return
-    told["shown"], told["outline"], told["gaze_shift"] = eye.shown, eye.outline, eye.gaze_shift
+    told["shown"], told["outline"] = eye.shown, eye.outline
+    told["apart"], told["gaze_shift"] = eye.apart, eye.gaze_shift
     told["back"] = eye.back.reshape(-1)
     lashes = eye.lashes
     if lashes is None:

@@ -40,8 +40,7 @@ struct Lashes {
 
 struct Eye {
     Patch patch;
-    float shown;
-    int pad;
+    float shown, apart;
     Matrix back;
     float2 gaze_shift;
     Lashes lashes;
@@ -67,7 +66,7 @@ struct Frame {
 };
 
 struct EyeLook {
-    const unsigned char* texture;
+    const unsigned char *texture, *ball, *white;
     Patch patch;
     float2 iris;
     float radius, feather;
@@ -83,7 +82,7 @@ struct Scene {
     const unsigned char* own_rgb;
     const float* own_cover;
     int width, height, left, top, right, bottom, triangle_count, teeth_width, teeth_height, own_width, own_height;
-    float mouth_feather, iris_moves_whole, iris_moves_until, line_cover, fringe_cover, lash_lengths[LASHES];
+    float mouth_feather, iris_ends, white_begins, line_cover, fringe_cover, lash_lengths[LASHES];
     float cavity[3], tongue[3];
     EyeLook eyes[2];
 };
@@ -339,15 +338,20 @@ __device__ Colour with_eye(Colour under, const Eye& eye, const EyeLook& look, co
     if (eye.shown > 0.f) {
         const float mask = eye.shown * soft_mask(eye.outline, scene.offsets, look.feather > 0.3f ? look.feather : 0.f, x, y);
         if (mask > 0.f) {
-            float2 place = applied(eye.back, x, y);
-            const float dx = place.x - look.iris.x - eye.gaze_shift.x, dy = place.y - look.iris.y - eye.gaze_shift.y;
-            const float distance = sqrtf(dx * dx + dy * dy) / look.radius;
-            const float share =
-                fminf(fmaxf((scene.iris_moves_until - distance) / (scene.iris_moves_until - scene.iris_moves_whole), 0.f), 1.f);
-            const float smooth = share * share * (3.f - 2.f * share);
-            place.x -= smooth * eye.gaze_shift.x + look.patch.left;
-            place.y -= smooth * eye.gaze_shift.y + look.patch.top;
-            under = mixed(under, read_rgb(look.texture, look.patch.width, look.patch.height, place.x, place.y), mask);
+            const float2 place = applied(eye.back, x, y);
+            const int width = look.patch.width, height = look.patch.height;
+            const float left = place.x - look.patch.left, top = place.y - look.patch.top;
+            Colour seen = read_rgb(look.texture, width, height, left, top);
+            if (eye.apart > 0.f) {
+                const float2 shift = eye.gaze_shift;
+                const float dx = place.x - shift.x - look.iris.x, dy = place.y - shift.y - look.iris.y;
+                const float distance = sqrtf(dx * dx + dy * dy) / look.radius;
+                const float beyond =
+                    fminf(fmaxf((distance - scene.iris_ends) / (scene.white_begins - scene.iris_ends), 0.f), 1.f);
+                const Colour ball = read_rgb(look.ball, width, height, left - shift.x, top - shift.y);
+                seen = mixed(seen, mixed(ball, read_rgb(look.white, width, height, left, top), beyond), eye.apart);
+            }
+            under = mixed(under, seen, mask);
         }
     }
     if (eye.lashes.shown > 0.f) {

@@ -102,8 +102,10 @@ class _EightBitWeights(nn.Module):
             sums = torch._int_mm(integers, weights).float() * scale
         else:
             one = torch.ones((), device=x.device)
+            # Rows of a single picture that is not channels-last are columns in memory, which cuBLASLt takes as integers
+            # and not as FP8.
             sums = torch._scaled_mm(
-                integers, weights, scale_a=scale, scale_b=one, out_dtype=torch.bfloat16
+                integers.contiguous(), weights, scale_a=scale, scale_b=one, out_dtype=torch.bfloat16
             ).float()
         sums = sums * self.weight_scale.float()
         return (sums if self.bias is None else sums + self.bias.float()).to(x.dtype)

@@ -1,0 +1,95 @@
+"""Eyes that look aside: the iris moves over a white that stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+from faces import SIZE, made_face
+
+from vitascope.animation.face import FaceMotion
+from vitascope.animation.landmarks import EYES
+from vitascope.animation.mesh.animator import MeshAnimator
+
+SKIN, WHITE, IRIS, LINE = 150, 230, 20, 60
+
+
+def looking(across, down=0.0):
+    return FaceMotion(
+        vertices=np.zeros((468, 3), np.float32), gaze=np.array([[across, down]] * 2, np.float32)
+    )
+
+
+def with_face(mesh, *, white=WHITE, line=False):
+    """An animator, its portrait, and of each eye the iris's place and radius; ``line``: a dark inner corner."""
+    face = made_face(mesh, scale=22.0)
+    landmarks = face.landmarks.copy()
+    picture = np.full((SIZE[1], SIZE[0], 3), SKIN, np.uint8)
+    irises = []
+    for eye in EYES:
+        outline = np.rint(landmarks[list(eye.outline), :2]).astype(np.int32)
+        cv2.fillPoly(picture, [outline], (white,) * 3)
+        centre, corner = landmarks[eye.iris[0], :2].copy(), landmarks[eye.inner_corner, :2]
+        width = float(np.linalg.norm(landmarks[eye.outer_corner, :2] - corner))
+        radius = 0.15 * width
+        landmarks[list(eye.iris[1:]), :2] += radius * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
+        if line:
+            ends = [np.rint(corner + share * (centre - corner)).astype(int).tolist() for share in (0.05, 0.3)]
+            cv2.line(picture, *ends, (LINE,) * 3, 1)
+        cv2.circle(picture, np.rint(centre).astype(int).tolist(), round(radius), (IRIS,) * 3, -1)
+        irises.append((centre, radius, width))
+    animator = MeshAnimator(mesh)
+    animator.set_portrait(picture, face=replace(face, landmarks=landmarks))
+    return animator, picture, irises
+
+
+def distances(centre):
+    rows, columns = np.mgrid[: SIZE[1], : SIZE[0]]
+    return np.hypot(columns - centre[0], rows - centre[1])
+
+
+@pytest.mark.parametrize("gaze", [(0.25, 0.0), (-0.25, 0.0), (0.15, 0.05)])
+def test_the_iris_moves_and_leaves_white_behind(mesh, gaze):
+    animator, _, irises = with_face(mesh)
+    made = animator.animate(looking(*gaze))[..., 0].astype(int)
+    for centre, radius, width in irises:
+        moved = centre + width * np.array(gaze)
+        there = distances(moved) < 0.6 * radius
+        assert np.median(made[there]) < IRIS + 15
+        # Where it was, and is not any more.
+        left = (distances(centre) < 0.8 * radius) & (distances(moved) > 1.5 * radius)
+        if left.any():
+            assert np.median(made[left]) > WHITE - 15
+
+
+def test_what_lies_beside_the_iris_is_not_drawn_along(mesh):
+    """A dark corner stays a corner: nothing of it is stretched over the white."""
+    animator, portrait, irises = with_face(mesh, line=True)
+    made = animator.animate(looking(0.25))
+    drawn = animator.animate(looking(1e-4))
+    for centre, radius, width in irises:
+        aside = distances(centre + np.array([0.25 * width, 0])) > 1.5 * radius
+        away = (distances(centre) > 1.8 * radius) & (distances(centre) < 1.2 * width) & aside
+        assert np.abs(made[away].astype(int) - drawn[away]).max() <= 1
+        assert (portrait[away] == LINE).any()
+
+
+def test_a_small_glance_is_a_small_change(mesh):
+    animator, _, _ = with_face(mesh)
+    still = animator.animate(looking(0.0))
+    last = 0.0
+    for across in (0.002, 0.01, 0.05, 0.2):
+        change = np.abs(animator.animate(looking(across)).astype(int) - still).mean()
+        assert last < change
+        last = change
+    assert np.abs(animator.animate(looking(0.002)).astype(int) - still).max() < 60
+
+
+def test_an_eye_that_shows_no_white_gets_none(mesh):
+    """Of a statue or a cartoon with black eyes: what is left behind is its own lightest."""
+    animator, _, irises = with_face(mesh, white=IRIS + 10)
+    made = animator.animate(looking(0.3))[..., 0].astype(int)
+    for centre, radius, _ in irises:
+        assert made[distances(centre) < 0.8 * radius].max() < IRIS + 30
