@@ -118,7 +118,7 @@ def test_closing_wakes_whoever_waits() -> None:
 def test_opencv_refuses_what_is_not_there(source: int | str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="cannot be opened: it is not there"):
         open_capture(source)
-    assert capfd.readouterr().out == ""
+    assert capfd.readouterr() == ("", "")
 
 
 def test_opencv_opens_a_film_as_it_would_a_camera(tmp_path: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +95,8 @@ def open_capture(
     """
     logging = cv2.utils.logging
     before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
+    # FFmpeg's own level, which OpenCV sets when it first opens an address: AV_LOG_QUIET.
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     try:
         opened = cv2.VideoCapture(source) if isinstance(source, int) else cv2.VideoCapture(str(source))
     except cv2.error as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
@@ -13,7 +15,8 @@ from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 __all__ = ["WindowSink"]
 
 _TITLE = "Vitascope"
-_NO_SCREEN = "offscreen"
+_NO_WINDOW = "no window can be opened here: no screen; --sink mjpeg shows a page instead"
+_OFFSCREEN = "offscreen"
 """What SDL takes by itself where nobody would see a window; its ``dummy`` has to be asked for."""
 _LARGEST_SHARE = 0.9
 """Of the screen, for pictures that are larger."""
@@ -57,12 +60,12 @@ class WindowSink:
                 "a window needs pygame-ce: pip install 'vitascope[window]'"
             ) from error
         try:
+            if not _may_have_a_screen():
+                raise OutputError(_NO_WINDOW)
             pygame.display.init()
-            if pygame.display.get_driver() == _NO_SCREEN:
+            if pygame.display.get_driver() == _OFFSCREEN:
                 pygame.display.quit()
-                raise OutputError(
-                    "no window can be opened here: no screen; --sink mjpeg shows a page instead"
-                )
+                raise OutputError(_NO_WINDOW)
             screens = pygame.display.get_desktop_sizes() or [(made.width, made.height)]
             scale = min(
                 1.0, screens[0][0] * _LARGEST_SHARE / made.width, screens[0][1] * _LARGEST_SHARE / made.height
@@ -118,3 +121,9 @@ class WindowSink:
         self._screen = self._shown = None
         if pygame is not None:
             pygame.display.quit()
+
+
+def _may_have_a_screen() -> bool:
+    """False where SDL would find none, and Wayland's library would say so on stderr before we can."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names)
