@@ -1,5 +1,7 @@
 """A video through the asynchronous pipeline: frames as the decoder gives them, masks in their order.
 
+Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+
 Usage: python examples/async_video.py [VIDEO] [--device cpu] [--frames 120]
 """
 

@@ -1,5 +1,7 @@
 """Dynamic batching: threads hand in one frame each, and a network computes them together.
 
+Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+
 Usage: python examples/dynamic_batching.py [--device cpu] [--frames 32]
 """
 

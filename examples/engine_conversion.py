@@ -1,5 +1,7 @@
 """A PyTorch module becomes an engine in a file, and is timed.
 
+Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+
 Usage: python examples/engine_conversion.py [--device cpu] [--engine tensorrt|inductor|onnx] [--iterations 100]
 """
 

@@ -3,6 +3,8 @@
 TensorRT needs its package and an NVIDIA GPU; ``--engine inductor`` or ``onnx`` are the same methods on PyTorch and on
 ONNX Runtime.
 
+Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+
 Usage: python examples/gpu_basic_usage.py [--device cpu] [--engine tensorrt|inductor|onnx]
 """
 

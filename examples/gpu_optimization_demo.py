@@ -3,6 +3,8 @@
 Every part prints what it found; nothing needs a GPU with ``--device cpu``. The guide that goes with it is
 docs/gpu_optimization_guide.md.
 
+Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+
 Usage: python examples/gpu_optimization_demo.py [--device cpu] [--engine inductor|tensorrt|onnx] [--frames 48]
 """
 

@@ -1,5 +1,7 @@
 """How much memory is there, a network of half the size, and batches that fit.
 
+Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+
 Usage: python examples/memory_optimization.py [--device cpu] [--epochs 5]
 """
 

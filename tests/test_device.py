@@ -75,6 +75,7 @@ def test_a_gpu_is_named_with_memory_and_capability(monkeypatch):
     ("fake", "index", "said"),
     [
         (FakeCuda(count=1), 1, "there is no GPU 1: this machine has 1"),
+        (FakeCuda(count=1), -1, "there is no GPU -1: this machine has 1"),
         (FakeCuda(count=0), 0, "no NVIDIA GPU was found"),
         (FakeCuda(capability=(6, 1)), 0, "compute capability 6.1; the kernels need 7.5"),
         (FakeCuda(failure="cudaErrorInsufficientDriver: CUDA driver version"), 0, "driver is too old"),
@@ -89,6 +90,13 @@ def test_a_gpu_that_cannot_be_used_says_why(monkeypatch, fake, index, said):
     monkeypatch.setitem(sys.modules, "cupy", fake)
     with pytest.raises(DeviceError, match=said):
         select_device("cuda", index=index)
+
+
+@pytest.mark.parametrize("word", ["gpu", "cuda:1", "CPU", "", None])
+def test_a_word_that_is_no_device_is_not_taken_for_auto(monkeypatch, word):
+    monkeypatch.setitem(sys.modules, "cupy", FakeCuda())
+    with pytest.raises(DeviceError, match="is no device; expected auto, cpu or cuda"):
+        select_device(word)
 
 
 def test_auto_says_why_a_gpu_that_is_there_lies_idle(monkeypatch):

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _OLDEST_COMPUTE_CAPABILITY = (7, 5)
+_KINDS: tuple[str, ...] = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,10 @@ def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> De
         index: Number of the GPU, from 0.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had; the message says what would help.
+        DeviceError: ``cuda`` was asked for and cannot be had, with what would help; or ``kind`` is none of the three.
     """
+    if kind not in _KINDS:  # "gpu" or "cuda:1" must not become whatever is there
+        raise DeviceError(f"{kind!r} is no device; expected auto, cpu or cuda")
     if kind == "cpu":
         return _cpu()
     try:
@@ -90,7 +93,7 @@ def _gpu_device(index: int) -> Device:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
         raise DeviceError(f"no NVIDIA GPU can be used: {_reason(error)}") from error
-    if index >= count:
+    if not 0 <= index < count:
         raise DeviceError(
             f"there is no GPU {index}: this machine has {count}, numbered from 0"
             if count

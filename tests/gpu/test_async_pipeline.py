@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from watched_runs import watched
 
 from pictures import random_frame
+from vitascope.device import Device
 from vitascope.errors import ConfigError, DeviceError, EngineError, InputError, PipelineError
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.gpu import AsyncPipeline
+from vitascope.gpu import AsyncPipeline, async_model
 from vitascope.gpu.async_config import AsyncConfig
 from vitascope.gpu.engines.engine import EngineSpec, TensorSpec
 
@@ -224,6 +225,21 @@ def test_an_engine_says_what_it_takes():
         AsyncPipeline(SimpleNamespace())
 
 
+def test_an_engine_of_the_toolkit_says_on_which_gpu_it_is(monkeypatch):
+    asked = []
+
+    def chosen(kind, *, index):
+        asked.append((kind, index))
+        return Device("cpu", "in its place", index)
+
+    monkeypatch.setattr(async_model, "select_device", chosen)
+    engine = HalfEngine("cuda")
+    AsyncPipeline(engine, {"batch_size": 2}, device_id=1).stop()
+    engine.device = Device("cuda", "a GPU", 2)
+    AsyncPipeline(engine, {"batch_size": 2}).stop()
+    assert asked == [("cuda", 1), ("cuda", 2)]
+
+
 def test_half_precision_modules_get_half_precision():
     class Echo(torch.nn.Module):
         def __init__(self, dtype):
@@ -310,6 +326,22 @@ def test_queue_size_bounds_what_waits():
     # Before submit, decode, preprocess and gather, one in each hand; and one call that waits for the network.
     assert submitted_before_it_is_full(1) == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
     assert submitted_before_it_is_full(5) == 1 + 1 + 5 + 1 + 5 + 1 + 5 + 1 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"postprocess": "masks"}, "postprocess is 'masks', expected a function, 'mask' or None"),
+        ({"decode": "jpeg"}, "decode is 'jpeg', expected a function or None"),
+        ({"target_size": 512}, "target_size is 512"),
+        ({"target_size": (0, 4)}, "at least one pixel"),
+        ({"mean": (0, 0)}, "expected 3 numbers"),
+        ({"std": (1, 0, 1)}, "none to be 0"),
+    ],
+)
+def test_what_frames_are_to_become_is_looked_at_before_the_first(option, message):
+    with pytest.raises(ValueError, match=message):
+        AsyncPipeline(double, device="cpu", **option)
 
 
 def test_results_that_nobody_takes_hold_submissions_back_and_say_so():

@@ -135,6 +135,11 @@ def test_out_takes_the_result_and_names_its_dtype(processor, kind):
         processor.fused_preprocess(RGB, (32, 40), out=frozen)
 
 
+@pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype(np.float16), torch.float16])
+def test_a_dtype_may_be_named_in_any_librarys_way(processor, dtype):
+    assert processor.fused_preprocess(RGB, (4, 4), dtype=dtype).dtype == np.float16
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_normalisation_of_a_batch(processor, kind):
     batch = np.stack([RGB, RGB[::-1]])
@@ -216,6 +221,20 @@ def test_it_can_be_used_after_close(processor):
         (lambda p: p.fused_preprocess(RGB, (0, 3)), ValueError, "at least one pixel"),
         (lambda p: p.fused_preprocess(RGB, std=(1, 0, 1)), ValueError, "none to be 0"),
         (lambda p: p.fused_preprocess(np.zeros((0, 4, 3), np.uint8), (4, 4)), ValueError, "at least one pixel"),
+        (lambda p: p.fused_preprocess(RGB, 512), ValueError, "target_size is 512, expected \\(height, width\\)"),
+        (lambda p: p.fused_preprocess(RGB, (8, 8, 3)), ValueError, "\\(height, width\\) in whole pixels"),
+        (lambda p: p.fused_preprocess(RGB, (8.5, 8)), ValueError, "in whole pixels"),
+        (lambda p: p.fused_preprocess(RGB, layout="HWC"), ValueError, "layout is 'HWC', expected NCHW or NHWC"),
+        (lambda p: p.fused_preprocess(RGB, channel_order="BGR"), ValueError, "expected rgb or bgr"),
+        (lambda p: p.fused_preprocess(RGB, dtype="int8"), ValueError, "dtype is 'int8', expected float32 or float16"),
+        (lambda p: p.fused_preprocess(RGB, out=np.empty((1, 3, 8, 8))), ValueError, "dtype is 'float64'"),
+        (lambda p: p.fused_preprocess(NV12, mean=(0, 0)), ValueError, "mean is \\(0, 0\\), expected 3 numbers"),
+        (lambda p: p.fused_preprocess(RGB, mean=(0, np.nan, 0)), ValueError, "expected finite numbers"),
+        (lambda p: p.batch_normalize(RGB[None], mean=MEAN, std=STD, layout_in="CHW"), ValueError, "layout_in is 'CHW'"),
+        (lambda p: p.batch_normalize(RGB[None], mean=MEAN, std=STD, scale=np.inf), ValueError, "scale is"),
+        (lambda p: p.postprocess_mask(np.zeros((1, 2, 3, 3), np.float32), kind="max"), ValueError, "kind is 'max'"),
+        (lambda p: p.nv12_to_rgb(NV12, dtype="int8"), ValueError, "expected uint8 or float32 or float16"),
+        (lambda p: p.nv12_to_rgb(NV12, layout="HWC"), ValueError, "expected NCHW or NHWC"),
         (lambda p: p.nv12_to_rgb(RGB), ValueError, "expected NV12 or P010"),
         (lambda p: p.nv12_to_rgb(NV12[:80]), ValueError, "H \\* 3 / 2"),
         (lambda p: p.nv12_to_rgb((NV12, NV12, NV12)), ValueError, "a pair of planes"),

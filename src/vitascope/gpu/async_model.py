@@ -124,7 +124,7 @@ def open_model(
         model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine (``spec``, ``run``), or a
             callable.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
-        device_id: Number of the GPU.
+        device_id: Number of the GPU; an engine of the toolkit has its own.
         batch_size: Most pictures of a call.
         cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
 
@@ -174,9 +174,12 @@ def _engine(
         outputs = engine.run({tensor.name: np.ascontiguousarray(batch) if spec.device == "cpu" else batch})
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
+    # An engine of the toolkit knows on which GPU it is; its batches must be made there.
+    own = getattr(engine, "device", None)
+    index = own.index if isinstance(own, Device) else device_id
     return BatchModel(
         call,
-        select_device(spec.device, index=device_id),
+        select_device(spec.device, index=index),
         dtype="float16" if tensor.dtype == np.float16 else "float32",
         size=None if height is None or width is None else (height, width),
         rows_for=int if rows is None else lambda _: rows,

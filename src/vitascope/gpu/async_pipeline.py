@@ -15,6 +15,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from vitascope.errors import ConfigError
 from vitascope.frames import Frame
 from vitascope.gpu.async_batches import Job, names_of
 from vitascope.gpu.async_config import AsyncConfig
@@ -25,6 +26,7 @@ from vitascope.gpu.async_stages import StageWork, Triple
 from vitascope.gpu.batching.lanes import origin_of
 from vitascope.gpu.interpreter_turns import quick_turns
 from vitascope.gpu.latency import LatencyHistogram
+from vitascope.gpu.picture_checks import check_affine, height_and_width
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import PipelineReport
 from vitascope.gpu.queues import (
@@ -54,7 +56,7 @@ class AsyncPipeline:
             callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
             rows, or a tuple or dict of them, in fresh memory.
         config: ``AsyncConfig``, or a mapping of its keys.
-        device_id: Number of the GPU; ignored on a CPU.
+        device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
             picture's own size.
@@ -70,10 +72,11 @@ class AsyncPipeline:
         stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
 
     Raises:
-        ConfigError: A key is unknown, or a value is out of range.
+        ConfigError: A key is unknown, a value is out of range, or a function is none.
         DeviceError: The device cannot be had.
         EngineError: An engine that takes more than one input.
         TypeError: ``model`` is none of these.
+        ValueError: ``target_size``, ``mean`` or ``std`` make no network's input.
     """
 
     def __init__(
@@ -93,6 +96,14 @@ class AsyncPipeline:
         stop_timeout_s: float = 20.0,
     ) -> None:
         self.config = AsyncConfig.of(config)
+        own = {"decode": decode, "preprocess": preprocess, "postprocess": postprocess, "encode": encode}
+        for name, function in own.items():
+            if not (function is None or callable(function) or (name, function) == ("postprocess", "mask")):
+                word = ", 'mask'" if name == "postprocess" else ""
+                raise ConfigError(f"{name} is {function!r}, expected a function{word} or None")
+        if target_size is not None:
+            target_size = height_and_width(target_size)
+        check_affine(mean, std, channels=3)
         network = open_model(
             model,
             device=device,

@@ -14,17 +14,26 @@ import numpy as np
 
 from vitascope.device import select_device
 from vitascope.frames import ColorSpec
-from vitascope.gpu.interchange import kind_of
 from vitascope.gpu.kernel_runner import KernelRunner
 from vitascope.gpu.kernels.batch_normalize import BatchLayout, batch_normalize
 from vitascope.gpu.kernels.mask_postprocess import MaskKind, postprocess_mask
 from vitascope.gpu.kernels.rgb import RgbDtype, nv12_to_rgb
+from vitascope.gpu.picture_checks import (
+    FLOAT_DTYPES,
+    check_affine,
+    check_word,
+    element_type,
+    height_and_width,
+)
 from vitascope.gpu.pictures import Picture, full_scale
 
 __all__ = ["CUDAKernelProcessor"]
 
 FloatDtype = Literal["float32", "float16"]
 _ZERO, _ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+_LAYOUTS = ("NCHW", "NHWC")
+_ORDERS = ("rgb", "bgr")
+_RGB_DTYPES = ("uint8", *FLOAT_DTYPES)
 
 
 class CUDAKernelProcessor:
@@ -127,15 +136,14 @@ class CUDAKernelProcessor:
         pictures = [Picture(frame, color) for frame in frames]
         if not pictures:
             raise ValueError("there is no picture to prepare")
-        if 0 in std:
-            raise ValueError(f"std is {tuple(std)}, expected none to be 0")
+        check_word("layout", layout, _LAYOUTS)
+        check_word("channel_order", channel_order, _ORDERS)
+        check_affine(mean, std, channels=3)
         sizes = {picture.size for picture in pictures}
         if target_size is None and len(sizes) > 1:
             raise ValueError(f"pictures of several sizes need a target_size: {sorted(sizes)}")
-        size = sizes.pop() if target_size is None else (int(target_size[0]), int(target_size[1]))
-        if min(size) < 1:
-            raise ValueError(f"target_size is {size}, expected (height, width) of at least one pixel")
-        element = dtype or _dtype_of(out)
+        size = sizes.pop() if target_size is None else height_and_width(target_size)
+        element = element_type(dtype, out)
         count = sum(picture.count for picture in pictures)
         shape = (count, 3, *size) if layout == "NCHW" else (count, *size, 3)
 
@@ -187,7 +195,10 @@ class CUDAKernelProcessor:
             ValueError: Shapes, dtypes or numbers do not fit.
             DeviceError: The images are on a GPU and the processor is not.
         """
-        element = dtype or _dtype_of(out)
+        check_word("layout_in", layout_in, _LAYOUTS)
+        check_word("layout_out", layout_out, _LAYOUTS)
+        check_affine(mean, std, scale=1.0 if scale is None else scale)
+        element = element_type(dtype, out)
 
         def compute(target: Any) -> Any:
             placed = self._runner.place(images)
@@ -319,6 +330,8 @@ class CUDAKernelProcessor:
         *,
         is_batch: bool,
     ) -> Any:
+        check_word("layout", layout, _LAYOUTS)
+        check_word("dtype", dtype, _RGB_DTYPES)
         pictures = [Picture(frame, color) for frame in frames]
         sizes = {picture.size for picture in pictures}
         if len(sizes) != 1 or not all(picture.is_yuv for picture in pictures):
@@ -339,10 +352,3 @@ class CUDAKernelProcessor:
 
         arrays = [array for picture in pictures for array in picture.arrays]
         return self._runner.run(compute, arrays, out=out, async_exec=async_exec)
-
-
-def _dtype_of(out: Any) -> Any:
-    """The element type of ``out``, as NumPy calls it; float32 without one."""
-    if out is None:
-        return "float32"
-    return str(out.dtype).removeprefix("torch.") if kind_of(out) == "torch" else np.dtype(out.dtype).name

@@ -200,6 +200,7 @@ def test_what_says_that_memory_ran_out():
         {"target_utilization": 0},
         {"target_utilization": 85},
         {"target_latency_ms": 0},
+        {"initial_batch_size": 4.5},
     ],
 )
 def test_figures_out_of_range_are_refused(wrong):

@@ -306,6 +306,21 @@ def test_what_cannot_be_stacked_or_served_is_refused_at_the_door():
             batcher.submit(request(0, timestamp=float("nan")))
 
 
+def test_a_stream_without_a_hash_harms_nobody_else():
+    with DynamicBatcher(BatchConfig(timeout_ms=0), np.negative, device="cpu") as batcher:
+        with pytest.raises(TypeError, match="unhashable"):
+            batcher.submit_async(InferenceRequest(np.ones(2), 1, stream_id=["a list"]))
+        assert batcher.submit(InferenceRequest(np.ones(2), 2), timeout_s=20).data.tolist() == [-1, -1]
+
+
+def test_what_is_no_request_and_what_is_no_function_is_refused():
+    batcher = DynamicBatcher(BatchConfig(timeout_ms=0), np.negative, device="cpu")
+    with batcher, pytest.raises(TypeError, match="an InferenceRequest is expected, not ndarray"):
+        batcher.submit(np.ones(2))
+    with pytest.raises(TypeError, match="inference_fn is a function"):
+        DynamicBatcher(BatchConfig(), "network", device="cpu")
+
+
 def test_a_gpu_that_is_not_there_is_an_error():
     with pytest.raises(DeviceError):
         DynamicBatcher(BatchConfig(), double, device="cuda")

@@ -130,6 +130,7 @@ def test_a_level_is_full_for_itself():
         {"preferred_batch_sizes": (16,)},
         {"bucket_sizes": (1, 2, 4)},
         {"max_queue_size": 0},
+        {"max_queue_size": 1.5},
         {"on_full": "drop"},
     ],
 )

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 import torch
 
 from tiny_modules import SHAPES, TwoHeads, expected, pictures, tiny_network
-from vitascope.errors import EngineError, MissingDependencyError, UsageError
+from vitascope.errors import DeviceError, EngineError, MissingDependencyError, UsageError
 from vitascope.gpu import InductorEngine, ModelQuantizer, OnnxEngine
 
 ENGINES = {"onnx": OnnxEngine, "inductor": InductorEngine}
@@ -78,10 +78,13 @@ def test_run_takes_and_gives_names(engine):
     assert engine.run({"input": pictures(2)}, ["output"])["output"].shape == (2, 16)
     with pytest.raises(EngineError, match="'other'"):
         engine.run({"input": pictures(2)}, ["other"])
-    with pytest.raises(EngineError):
-        engine.run({"wrong": pictures(2)})
-    with pytest.raises(EngineError, match="no inputs"):
-        engine.run({})
+    for names, reason in (
+        (["wrong"], "'wrong' is unknown; the network takes input"),
+        (["input", "mask"], "'mask' is unknown"),
+        ([], "'input' is missing"),
+    ):
+        with pytest.raises(EngineError, match=reason):
+            engine.run(dict.fromkeys(names, pictures(2)))
 
 
 def test_benchmark_says_what_it_measured(engine):
@@ -134,6 +137,46 @@ def test_int8_is_calibrated_near_and_smaller(kept, network, tmp_path):
         assert "int8" in engine.name
     if cls is OnnxEngine:
         assert ModelQuantizer.measure_model_size(path) < ModelQuantizer.measure_model_size(exact)
+
+
+def test_what_is_loaded_says_what_it_computes_in_whatever_was_asked_for(kept, network, tmp_path):
+    cls, exact = kept
+    path = tmp_path / "int8.engine"
+    with cls(device="cpu", int8_mode=True) as engine:
+        engine.build_engine_from_pytorch(network, SHAPES, path, calibration={"input": pictures(8)})
+        assert engine.notes == ()
+        engine.load_engine(path)
+        assert (engine.precision, engine.notes) == ("int8", ())
+        engine.load_engine(exact)
+        assert engine.precision == "fp32"
+        assert "int8" not in engine.name
+        assert engine.notes == (f"{exact.name} is in fp32, and computes so, though int8 was asked for",)
+        engine.close()
+        assert engine.precision == "int8"
+    with cls(device="cpu") as engine:
+        engine.load_engine(path)
+        assert engine.precision == engine.benchmark(1, warmup=0)["precision"] == "int8"
+        assert engine.notes == ("int8.engine is in int8, and computes so, though fp32 was asked for",)
+
+
+def test_a_network_that_was_quantised_before_is_known_for_what_it_is(doubling):
+    network = ModelQuantizer.quantize_fp16(halves_network())
+    with OnnxEngine(device="cpu") as engine:
+        engine.build_engine_from_onnx(network)
+        assert engine.precision == "fp16"
+        engine.build_engine_from_onnx(doubling)
+        assert engine.precision == "fp32"
+
+
+def halves_network():
+    """Takes a half of its input: a product with a weight."""
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
+    half = helper.make_tensor("half", TensorProto.FLOAT, [4], [0.5] * 4)
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "half"], ["y"])], "halves", [x], [y], [half])
+    opset = [helper.make_opsetid("", 13)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
 
 
 def test_fp16_on_a_processor_computes_in_fp32_and_says_so(kept, network):
@@ -269,6 +312,32 @@ def test_without_onnxscript_its_package_is_named(network, monkeypatch):
 
 def test_without_onnx_runtime_for_gpus_auto_takes_the_processor_and_cuda_says_what_to_install(monkeypatch):
     assert OnnxEngine().device.kind == "cpu"
+    for wanted in ({"device": "cuda"}, {"provider": "cuda"}, {"provider": "tensorrt"}):
+        with pytest.raises((DeviceError, MissingDependencyError)):
+            OnnxEngine(**wanted)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "reason"),
+    [
+        (OnnxEngine, {"provider": "openvino"}, "expected one of auto, cuda, tensorrt, tensorrt-rtx"),
+        (OnnxEngine, {"provider": "tensorrt", "device": "cpu"}, "runs on a GPU"),
+        (OnnxEngine, {"threads": -1, "device": "cpu"}, "threads is -1"),
+        (InductorEngine, {"mode": "jit"}, "mode is 'jit'"),
+        (InductorEngine, {"effort": "most"}, "effort 'most'"),
+    ],
+)
+def test_words_that_are_none_are_refused_and_not_passed_over(cls, options, reason):
+    with pytest.raises(UsageError, match=reason):
+        cls(**{"device": "cpu"} | options if cls is InductorEngine else options)
+
+
+def test_a_folder_that_keeps_nothing_is_said(tmp_path):
+    assert (
+        'cache_dir keeps no engine with mode="eager"'
+        in InductorEngine(device="cpu", cache_dir=tmp_path).notes[0]
+    )
+    assert InductorEngine(device="cpu", mode="aot", cache_dir=tmp_path).notes == ()
 
 
 def test_packages_need_a_folder():

@@ -112,6 +112,9 @@ def test_what_would_need_pickle_is_refused(cache: CacheManager, refused: np.ndar
 def test_only_arrays_are_kept(cache: CacheManager, refused: object) -> None:
     with pytest.raises(TypeError, match="not "):
         cache.put("k", refused)
+    for call in (cache.get, lambda key: cache.put(key, np.zeros(1))):
+        with pytest.raises(TypeError, match="key is a string, not int"):
+            call(17)
 
 
 def test_a_pickle_in_the_folder_is_never_loaded(cache: CacheManager) -> None:

@@ -233,6 +233,13 @@ def test_what_makes_no_sense_is_refused(bad) -> None:
         VRAMMonitor(device="cpu", **bad)
 
 
+def test_a_block_has_an_interval_and_a_leak_a_figure(monitor) -> None:
+    with pytest.raises(ValueError, match="interval_s is 0"):
+        monitor.measure(interval_s=0)
+    with pytest.raises(ValueError, match="expected one of allocated, process"):
+        monitor.leak(of="tensors")
+
+
 # --- limits --------------------------------------------------------------------------------------------------------
 
 

@@ -203,6 +203,13 @@ def test_a_percentile_is_a_share(network, percentile):
         ModelQuantizer.quantize_int8(network, frames(), method="percentile", percentile=percentile)
 
 
+@pytest.mark.parametrize("option", [{"method": "mse"}, {"target": "tpu"}])
+def test_words_are_those_that_are_known(network, option):
+    (word,) = option
+    with pytest.raises(UsageError, match=f"{word} is "):
+        ModelQuantizer.quantize_int8(network, frames(), **option)
+
+
 @pytest.mark.parametrize("thing", [3, None, object()])
 def test_what_is_no_network_is_refused(thing):
     for call in (

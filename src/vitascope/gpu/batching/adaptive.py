@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
+from numbers import Integral
 from time import perf_counter
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -88,9 +89,11 @@ class AdaptiveBatchSizer:
     ) -> None:
         if initial_batch_size is None:
             initial_batch_size = max(min(_DEFAULT_INITIAL, max_batch_size), min_batch_size)
-        if not 1 <= min_batch_size <= initial_batch_size <= max_batch_size:
+        sizes = (min_batch_size, initial_batch_size, max_batch_size)
+        if not all(isinstance(size, Integral) for size in sizes) or not 1 <= sizes[0] <= sizes[1] <= sizes[2]:
             raise ValueError(
-                f"batch sizes {min_batch_size}, {initial_batch_size}, {max_batch_size} are not in rising order from 1"
+                f"batch sizes {min_batch_size}, {initial_batch_size}, {max_batch_size} are not whole numbers in rising "
+                "order from 1"
             )
         if not 0 < target_utilization <= 1:
             raise ValueError(f"target_utilization is a share of memory, 0..1, not {target_utilization}")

@@ -52,6 +52,7 @@ class Batcher:
 
     Raises:
         DeviceError: ``cuda`` was asked for and cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Batcher:
         self.device = select_device(device, index=device_id)
         """Where the workers compute."""
         self._functions = list(inference_fns)
+        if not all(map(callable, self._functions)):
+            raise TypeError("inference_fn is a function that takes a batch and gives its results")
         self._sizer = sizer
         self._clock = clock or SystemClock()
         self._room = WaitingRoom(config, levels=levels, starvation_seconds=starvation_seconds)
@@ -188,7 +191,8 @@ class Batcher:
             TimeoutError: No response in that time.
             RequestRejectedError: There was no room, or the level's deadline passed.
             BatcherStoppedError: The batcher is not running, or was stopped without computing this.
-            TypeError: The data cannot be stacked.
+            TypeError: The data cannot be stacked, or the stream's name has no hash.
+            ValueError: There is no such priority, or the timestamp lies in the future.
             Exception: What ``inference_fn`` raised; a note names the batch.
         """
         reply = Reply()
@@ -219,7 +223,7 @@ class Batcher:
         Raises:
             RequestRejectedError: There is no room.
             BatcherStoppedError: The batcher is not running.
-            TypeError: The data cannot be stacked.
+            TypeError: The data cannot be stacked, or the stream's name has no hash.
             ValueError: There is no such priority, or the timestamp lies in the future.
         """
         future: Future[InferenceResponse] = Future()
@@ -228,6 +232,9 @@ class Batcher:
 
     def _let_in(self, request: InferenceRequest, promise: Promise, *, stands_still: bool) -> None:
         """Put a request into the room; see ``submit_async``, and ``origin_on`` for ``stands_still``."""
+        if not isinstance(request, InferenceRequest):
+            raise TypeError(f"an InferenceRequest is expected, not {type(request).__name__}")
+        hash(request.stream_id)  # what has no hash must not reach the room, where it would end the workers
         level = request.priority
         if not (isinstance(level, int) and 0 <= level < len(self._room.levels)):
             raise ValueError(

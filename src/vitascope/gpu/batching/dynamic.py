@@ -37,6 +37,7 @@ class DynamicBatcher(Batcher):
 
     Raises:
         DeviceError: ``device="cuda"`` cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
     """
 
     def __init__(

@@ -70,6 +70,7 @@ class PriorityBatcher(Batcher):
     Raises:
         ValueError: No level, or a starvation bound that is no time.
         DeviceError: ``device="cuda"`` cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ class BatchConfig:
             raise ValueError(f"no bucket of {self.bucket_sizes} holds a batch of {largest}")
         if not (self.timeout_ms >= 0 and math.isfinite(self.timeout_ms)):
             raise ValueError(f"timeout_ms is a time from 0, not {self.timeout_ms}")
-        if self.max_queue_size < 1:
+        if not isinstance(self.max_queue_size, int) or self.max_queue_size < 1:
             raise ValueError(f"a queue must hold at least 1 request, not {self.max_queue_size}")
         if self.on_full not in ("wait", "reject"):
             raise ValueError(f"on_full is 'wait' or 'reject', not {self.on_full!r}")

@@ -33,6 +33,7 @@ class StreamBatcher(Batcher):
     Raises:
         ValueError: Fewer than one stream, or another number than functions.
         DeviceError: ``device="cuda"`` cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
     """
 
     def __init__(

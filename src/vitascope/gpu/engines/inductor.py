@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class InductorEngine(ToolkitEngine):
     Raises:
         MissingDependencyError: PyTorch is not installed.
         DeviceError: The device cannot be had.
+        UsageError: A word that is none of those above, or ``mode="aot"`` without ``cache_dir``.
     """
 
     def __init__(
@@ -84,6 +85,14 @@ class InductorEngine(ToolkitEngine):
             device_id=device_id,
             allow_tf32=allow_tf32,
         )
+        from vitascope.gpu.engines import torch_engine
+
+        modes, efforts = ("auto", *get_args(torch_engine.TorchMode)), get_args(torch_engine.CompileEffort)
+        if mode not in modes or effort not in efforts:
+            raise UsageError(
+                f"mode is {mode!r} and effort {effort!r}; expected one of {', '.join(modes)}, and one of "
+                f"{', '.join(efforts)}"
+            )
         if mode == "aot" and cache_dir is None:
             raise UsageError('mode="aot" keeps packages: name a cache_dir')
         self._mode: TorchMode = ("compile" if self._on_gpu else "eager") if mode == "auto" else mode
@@ -92,6 +101,8 @@ class InductorEngine(ToolkitEngine):
         self._program: torch.export.ExportedProgram | None = None
         if workspace_gb is not None:
             self._notes.append("workspace_gb has no effect: PyTorch allocates as it needs")
+        if cache_dir is not None and self._mode != "aot":
+            self._notes.append(f'cache_dir keeps no engine with mode="{self._mode}": mode="aot" does')
 
     def close(self) -> None:
         """Free the network; idempotent."""
@@ -133,8 +144,8 @@ class InductorEngine(ToolkitEngine):
         if note["device"] != self._device.kind:
             program = move_to_device_pass(program, self._torch_device)
         self._program = program
-        if note["precision"] != self.precision:
-            self._notes.append(f"{path.name} was built in {note['precision']}, and computes so")
+        # TF32 is a switch of the machine, and nothing that a program holds.
+        self._found = path.name, note["precision"] if note["precision"] in ("fp16", "int8") else self._exact
         return self._open_module(program, inputs, outputs), shapes_from_json(note["shapes"])
 
     def _serialized(self) -> bytes:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from vitascope.errors import EngineError, UsageError
-from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.gpu.engines.engine import EngineSpec, ShapeRange
 
-__all__ = ["InputShapes", "require_in_range", "shape_ranges", "shapes_from_json", "shapes_to_json"]
+__all__ = [
+    "InputShapes",
+    "require_in_range",
+    "require_inputs",
+    "shape_ranges",
+    "shapes_from_json",
+    "shapes_to_json",
+]
 
 InputShapes = Mapping[str, "Mapping[str, Sequence[int]] | Sequence[int] | ShapeRange"]
 """For each input, in the network's order: its smallest, usual and largest size under ``min``, ``opt`` and ``max``;
@@ -62,6 +69,18 @@ def require_in_range(
             f"{label}: input {name!r} is {list(shape)}, and the engine was built for "
             f"{list(expected.smallest)} to {list(expected.largest)}"
         )
+
+
+def require_inputs(inputs: Iterable[str], spec: EngineSpec, *, label: str) -> None:
+    """Refuse inputs that a network does not take, and fewer than it takes.
+
+    Raises:
+        EngineError: One is unknown or missing; the message has those that it takes.
+    """
+    given, known = set(inputs), [tensor.name for tensor in spec.inputs]
+    for names, what in ((given - set(known), "is unknown"), (set(known) - given, "is missing")):
+        if names:
+            raise EngineError(f"{label}: input {min(names)!r} {what}; the network takes {', '.join(known)}")
 
 
 def shapes_to_json(ranges: Mapping[str, ShapeRange]) -> str:

@@ -1,18 +1,23 @@
-"""Serialised ONNX networks: read with what lies beside them, and the sizes that they were exported for, kept inside."""
+"""Serialised ONNX networks: read with what lies beside them; what they compute in, and the sizes that they are for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vitascope.errors import EngineError
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.input_shapes import shapes_from_json, shapes_to_json
 
-__all__ = ["kept_shapes", "load_network", "read_network", "with_kept_shapes"]
+__all__ = ["kept_shapes", "load_network", "low_precision_of", "read_network", "with_kept_shapes"]
 
 _KEY = "vitascope.input_shapes"
+# Of the ONNX operator set, and of ONNX Runtime's own (com.microsoft), as far as quantisers write them.
+_INTEGER_OPERATORS = frozenset({
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger",
+    "MatMulIntegerToFloat", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
+})  # fmt: skip
 
 
 def load_network(source: Path | bytes) -> Any:
@@ -56,6 +61,16 @@ def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
             del model.metadata_props[index]
     model.metadata_props.add(key=_KEY, value=shapes_to_json(ranges))
     return bytes(model.SerializeToString())
+
+
+def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
+    """What a network was made to compute in, by its operators and weights; None where both are in FP32."""
+    from onnx import TensorProto
+
+    graph = load_network(network).graph
+    if any(node.op_type in _INTEGER_OPERATORS for node in graph.node):
+        return "int8"
+    return "fp16" if any(one.data_type == TensorProto.FLOAT16 for one in graph.initializer) else None
 
 
 def kept_shapes(network: bytes) -> dict[str, ShapeRange]:

@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from vitascope import __version__
 from vitascope.device import available_cores
-from vitascope.errors import EngineError, MissingDependencyError
+from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import (
     external_stream,
@@ -23,7 +23,12 @@ from vitascope.gpu.engines.gpu_arrays import (
     wanted_outputs,
 )
 from vitascope.gpu.engines.onnx_binding import NUMPY_DTYPES, BoundSession
-from vitascope.gpu.engines.onnx_network import kept_shapes, read_network, with_kept_shapes
+from vitascope.gpu.engines.onnx_network import (
+    kept_shapes,
+    low_precision_of,
+    read_network,
+    with_kept_shapes,
+)
 from vitascope.gpu.engines.onnx_providers import (
     FATAL,
     PROVIDER_LABELS,
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["OnnxEngine", "OnnxRuntimeEngine"]
+
+_GPU_PROVIDERS = ("auto", "cuda", "tensorrt", "tensorrt-rtx")
 
 
 class OnnxRuntimeEngine:
@@ -221,11 +228,12 @@ class OnnxEngine(ToolkitEngine):
         device_id: See ``ToolkitEngine``.
         allow_tf32: See ``ToolkitEngine``.
         threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
-        provider: Which of ONNX Runtime's GPU providers; ``auto`` is ``cuda``.
+        provider: Which of ONNX Runtime's GPU providers; ``auto`` is ``cuda`` on a GPU, and any other asks for one.
 
     Raises:
         DeviceError: The device cannot be had.
-        MissingDependencyError: ``device="cuda"`` without ONNX Runtime for GPUs.
+        MissingDependencyError: A GPU or a provider was asked for, without ONNX Runtime for GPUs.
+        UsageError: A provider that is none, or one together with ``device="cpu"``; threads below 0.
     """
 
     def __init__(
@@ -241,6 +249,14 @@ class OnnxEngine(ToolkitEngine):
         threads: int = 0,
         provider: Literal["auto", "cuda", "tensorrt", "tensorrt-rtx"] = "auto",
     ) -> None:
+        if provider not in _GPU_PROVIDERS:
+            raise UsageError(f"provider is {provider!r}, expected one of {', '.join(_GPU_PROVIDERS)}")
+        if provider != "auto" and device == "cpu":
+            raise UsageError(f"provider={provider!r} runs on a GPU, and device='cpu' was asked for")
+        if threads < 0:
+            raise UsageError(f"threads is {threads}, expected a number from 0")
+        if provider != "auto":  # a provider that was asked for is not passed over in silence
+            device = "cuda"
         on_gpu: Provider = "cuda" if provider == "auto" else provider
         missing = None if device == "cpu" else missing_provider(on_gpu)
         super().__init__(
@@ -248,7 +264,7 @@ class OnnxEngine(ToolkitEngine):
             int8_mode=int8_mode,
             workspace_gb=workspace_gb,
             cache_dir=cache_dir,
-            device="cpu" if device == "auto" and missing and provider == "auto" else device,
+            device="cpu" if device == "auto" and missing else device,
             device_id=device_id,
             allow_tf32=allow_tf32,
         )
@@ -292,6 +308,7 @@ class OnnxEngine(ToolkitEngine):
         self, network: bytes, ranges: Mapping[str, ShapeRange], *, label: str
     ) -> OnnxRuntimeEngine:
         builds = self._provider.startswith("tensorrt")
+        self._found = Path(label).name, low_precision_of(network) or self._exact
         return OnnxRuntimeEngine(
             network,
             provider=self._provider,

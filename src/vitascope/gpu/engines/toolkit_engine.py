@@ -20,7 +20,7 @@ from vitascope.errors import EngineError, UsageError
 from vitascope.gpu.engines.atomic_file import write_atomically
 from vitascope.gpu.engines.engine import Engine, EngineSpec, Precision, ShapeRange
 from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
-from vitascope.gpu.engines.input_shapes import InputShapes, require_in_range, shape_ranges
+from vitascope.gpu.engines.input_shapes import InputShapes, require_in_range, require_inputs, shape_ranges
 from vitascope.gpu.engines.latency import BenchmarkReport, measure_calls, usual_shape
 from vitascope.gpu.engines.precision import Calibration
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
@@ -75,6 +75,7 @@ class ToolkitEngine(ABC):
         self._cache_dir = None if cache_dir is None else Path(cache_dir)
         self._engine: Engine | None = None
         self._ranges: dict[str, ShapeRange] = {}
+        self._found: tuple[str, Precision] | None = None  # the network's name, and what it computes in
         self._notes: list[str] = []
         if fp16_mode and not self._on_gpu:
             self._notes.append("fp16_mode has no effect on a CPU, which computes FP32 faster")
@@ -88,12 +89,8 @@ class ToolkitEngine(ABC):
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic in effect."""
-        if self._int8:
-            return "int8"
-        if self._on_gpu and self._fp16:
-            return "fp16"
-        return "tf32" if self._on_gpu and self._tf32 else "fp32"
+        """The arithmetic in effect; of a file that TensorRT wrote what was asked for, because it does not tell."""
+        return self._asked if self._found is None else self._found[1]
 
     @property
     def name(self) -> str:
@@ -118,7 +115,9 @@ class ToolkitEngine(ABC):
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know: wishes without effect, engines that were built anew and why."""
-        return (*self._notes, *getattr(self._engine, "notes", ()))
+        label, found = self._found or ("", self._asked)
+        odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
+        return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
 
     # --- building and loading -----------------------------------------------------------------------------------------
 
@@ -198,6 +197,7 @@ class ToolkitEngine(ABC):
 
     def close(self) -> None:
         """Free the network; idempotent. Another can be built or loaded afterwards."""
+        self._found = None
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -251,8 +251,7 @@ class ToolkitEngine(ABC):
             EngineError: An input is missing, unknown, or does not fit, or the network failed.
         """
         engine = self._opened()
-        if not inputs:
-            raise EngineError("run: no inputs were given")
+        require_inputs(inputs, engine.spec, label=type(self).__name__)
         try:
             kinds = {name: (kind_of(array), lies_on_gpu(array)) for name, array in inputs.items()}
         except TypeError as error:
@@ -352,6 +351,17 @@ class ToolkitEngine(ABC):
         """The built engine, as it is kept in a file."""
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _asked(self) -> Precision:
+        if self._int8:
+            return "int8"
+        return "fp16" if self._on_gpu and self._fp16 else self._exact
+
+    @property
+    def _exact(self) -> Precision:
+        """What a network in FP32 computes in."""
+        return "tf32" if self._on_gpu and self._tf32 else "fp32"
 
     def _opened(self) -> Engine:
         if self._engine is None:

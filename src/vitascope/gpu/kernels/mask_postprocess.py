@@ -110,8 +110,8 @@ def postprocess_mask(
     if kind == "threshold" and class_index is None and scores.ndim == 4 and scores.shape[1] == 1:
         class_index = 0
     steps = MaskSteps(kind, class_index, threshold, smoothing_sigma, open_px, close_px, ema)
-    _check_scores(scores, steps)
     _check_steps(steps)
+    _check_scores(scores, steps)
     shape = (scores.shape[0], *scores.shape[2:])
     for name, array in (("previous", previous), ("out", out)):
         if array is not None and (
@@ -172,6 +172,10 @@ def _check_scores(scores: npt.NDArray[Any], steps: MaskSteps) -> None:
 
 
 def _check_steps(steps: MaskSteps) -> None:
+    if steps.kind not in ("argmax", "threshold"):
+        raise ValueError(f"kind is {steps.kind!r}, expected argmax or threshold")
+    if math.isnan(steps.threshold):
+        raise ValueError("threshold is nan, expected a number")
     if not 0 <= steps.smoothing_sigma <= MAX_SIGMA:
         raise ValueError(f"smoothing_sigma is {steps.smoothing_sigma}, expected 0 to {MAX_SIGMA}")
     for name, radius in (("open_px", steps.open_px), ("close_px", steps.close_px)):

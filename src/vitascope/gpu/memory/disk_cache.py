@@ -113,9 +113,11 @@ class CacheManager:
             The array as it was put, C-contiguous and read-only (it may be shared: copy it to change it).
 
         Raises:
+            TypeError: The key is no string.
             ValueError: The cache is closed.
         """
         self._require_open()
+        _require_text(key)
         if (found := self._memory.get(key)) is not None:
             self._count("memory_hits")
             return found
@@ -146,11 +148,12 @@ class CacheManager:
             neither memory nor disk may be used.
 
         Raises:
-            TypeError: Not an array, for example one on a GPU.
+            TypeError: Not an array, for example one on a GPU; or the key is no string.
             ValueError: Its dtype cannot be kept, or the cache is closed.
             OutputError: The file cannot be written: no space, no permission. The cache can still be used.
         """
         self._require_open()
+        _require_text(key)
         values = _as_array(array)
         kept = self._memory.put(key, values)
         if self._disk is not None:
@@ -245,6 +248,11 @@ def _folder(folder: Path | None) -> Path:
         raise OutputError(
             f"the home folder is unknown ({error}); give the cache a folder of its own"
         ) from error
+
+
+def _require_text(key: object) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"a cache's key is a string, not {type(key).__name__}")
 
 
 def _as_array(array: object) -> npt.NDArray[Any]:

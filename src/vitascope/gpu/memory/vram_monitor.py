@@ -190,7 +190,12 @@ class VRAMMonitor:
             last_s: Only so many seconds back; give it the time after the warm-up, in which growth is no leak.
             of: Which figure. ``allocated`` counts all processes; ``in_tensors`` shows what is kept by mistake even
                 while an allocator still has room.
+
+        Raises:
+            ValueError: There is no such figure.
         """
+        if of not in get_args(Series):
+            raise ValueError(f"of is {of!r}, expected one of {', '.join(get_args(Series))}")
         looks = self.history()
         if last_s is not None and looks:
             since = looks[-1].taken_seconds - last_s
@@ -203,7 +208,12 @@ class VRAMMonitor:
 
         Args:
             interval_s: Between two looks meanwhile.
+
+        Raises:
+            ValueError: The interval is not positive.
         """
+        if not interval_s > 0:
+            raise ValueError(f"interval_s is {interval_s}, expected a number above 0")
         return MeasuredBlock(self._figures, interval_s=interval_s)
 
     def _sample(self, stopping: threading.Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from vitascope.errors import DeviceError, UsageError
 from vitascope.gpu.quantization import onnx_networks
@@ -70,11 +70,14 @@ class ModelQuantizer:
             skip: Layers (of a module) or nodes (of an ONNX network) that stay as they are, by name.
 
         Raises:
-            UsageError: Frames or names do not fit.
+            UsageError: Frames, names or words do not fit.
             EngineError: The network cannot be quantised.
         """
         if not 0 < percentile <= 100:
             raise UsageError(f"percentile is {percentile}, expected more than 0 and at most 100")
+        _check_method(method)
+        if target not in ("cpu", "gpu"):
+            raise UsageError(f"target is {target!r}, expected cpu or gpu")
         if is_module(model):
             from vitascope.gpu.quantization.torch_modules import quantized_module
 
@@ -139,6 +142,7 @@ class ModelQuantizer:
         """
         if not is_module(model):
             raise UsageError("FP8 is for PyTorch modules; ONNX networks take quantize_fp16 or quantize_int8")
+        _check_method(method)
         import torch
 
         if not torch.cuda.is_available() or device_id >= torch.cuda.device_count():
@@ -226,6 +230,11 @@ class ModelQuantizer:
             ratio = size(reference) / max(size(quantized), 1)
         verdict = judge(comparison, limits, size_ratio=ratio)
         return Gated(quantized if verdict else reference, comparison, verdict)
+
+
+def _check_method(method: str) -> None:
+    if method not in get_args(CalibrationMethod):
+        raise UsageError(f"method is {method!r}, expected one of {', '.join(get_args(CalibrationMethod))}")
 
 
 def _network(model: Any) -> Path | bytes:
