@@ -26,11 +26,11 @@ class AsyncConfig:
 
     decode_threads: int = 2
     """Threads that decode what was submitted as bytes or paths (or run ``decode``)."""
-    preprocess_streams: int = 4
+    preprocess_streams: int = 2
     """Pictures that are prepared at a time: threads, each with a CUDA stream of its own on a GPU."""
     batch_size: int = 4
     """Most frames in one call of the network."""
-    postprocess_threads: int = 4
+    postprocess_threads: int = 1
     """Threads that make a result from the network's answer, each with a CUDA stream of its own on a GPU."""
     encode_threads: int = 2
     """Threads that run ``encode``."""
