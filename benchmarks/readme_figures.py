@@ -71,6 +71,7 @@ def gpu_table() -> str:
         films["packet in to composited frame, 4K, batch 1"],
     )
     sixteen = network["rvm fused fp16", 16, "512x288"]
+    long = next(row for claim, row in films.items() if claim.endswith("0 frames"))
     shared = {
         (kind, count): row
         for row in read_rows("gpu_processes_cuda")
@@ -113,6 +114,8 @@ def gpu_table() -> str:
         f"| `vitascope bench run`, balanced (x264 `veryfast`, network at {usual[0]['network_size'][1]}x"
         f"{usual[0]['network_size'][0]}), H.264 films of {usual[0]['frames']} and {usual[1]['frames']} frames to key "
         f"colour | 1080p {usual[0]['fps']:.0f} fps, 4K {usual[1]['fps']:.0f}; the encoders set the pace |",
+        f"| {long['frames']:,} frames of one film | the GPU's memory in use: {long['used_mib_every_1000'][3]} MiB "
+        f"after 4,000, {long['used_mib_every_1000'][-1]} at the end |",
         "| 1080p frame through both kernels and the network at 512x288, one at a time "
         f"| {step['p50_ms']:.2f} ms p50, {step['p99_ms']:.2f} p99; RobustVideoMatting's own FP16 network alone, "
         f"scripted: {step['peer_p50_ms']:.2f} ms ({step['ratio_to_peer']:.1f} times) |",
@@ -143,13 +146,20 @@ def gpu_table() -> str:
             )
         ),
         "",
-        f"Measured {step['date']} on one {step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows, and the state "
+        f"Measured {days([*films.values(), *shared.values(), prepare, composite, sixteen, *usual])} on one "
+        f"{step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows, and the state "
         "of the code that each was measured on, in `benchmarks/results/`. Films: opening and closing of the files "
         "included, on a network that has run before; "
         "it sees 512x288, masks are at most 2048 wide, x264 on the processor (preset ultrafast; this chip has no "
         "NVENC).",
     ]
     return "\n".join(lines)
+
+
+def days(rows: list[dict[str, Any]]) -> str:
+    """When rows were measured."""
+    first, last = min(row["date"] for row in rows), max(row["date"] for row in rows)
+    return first if first == last else f"{first} to {last}"
 
 
 def slowest(row: dict[str, Any]) -> str:

@@ -182,6 +182,21 @@ def test_hdr_stays_ten_bits_with_its_metadata(tmp_path: Path) -> None:
             "libavcodec (hevc): NVDEC gives p016le, which the kernels do not read",
         ),
         (
+            "a.mp4",
+            {"codec": "libx264", "pixel_format": "yuv420p10le"},
+            "libavcodec (h264): this GPU does not decode h264 in yuv420p10le at 176x144",
+        ),
+        (
+            "a.mp4",
+            {"codec": "libx264", "pixel_format": "yuv422p"},
+            "libavcodec (h264): this GPU does not decode h264 in yuv422p at 176x144",
+        ),
+        (
+            "a.mkv",
+            {"codec": "libsvtav1"},
+            "libavcodec (libdav1d): FFmpeg has no way from libdav1d to NVDEC",
+        ),
+        (
             "a.mkv",
             {"codec": "libvpx-vp9", "width": 321, "height": 241},
             "libavcodec (vp9): NVDEC gives 322x242 of 321x241",

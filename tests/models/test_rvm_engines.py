@@ -15,6 +15,7 @@ from vitascope.gpu.engines.openers import GpuOptions
 from vitascope.gpu.engines.selection import Candidate, choose_engine
 from vitascope.gpu.engines.self_check import TOLERANCES, Machine, compare
 from vitascope.models.host_network import HostNetwork
+from vitascope.models.network import engine_notes
 from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.rvm import RvmNetwork
 from vitascope.models.rvm_engines import rvm_candidates
@@ -108,6 +109,16 @@ def test_tensorrt_gets_profiles_for_every_input_and_passes_its_check(choose, mon
     on_gpu = matte_two_steps(chosen.engine)
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     np.testing.assert_allclose(on_gpu, matte_two_steps(choose().engine), atol=1e-4)
+
+
+def test_engines_of_another_version_are_built_anew_and_the_network_says_so(choose, monkeypatch):
+    for version in ("11.3.0", "11.4.0"):
+        trt = fake_tensorrt(version=version)
+        monkeypatch.setitem(sys.modules, "tensorrt", trt)
+        network = choose("tensorrt").engine
+        assert len(trt.builds) == 2
+    assert engine_notes(network) == ("the kept engine was built by TensorRT 11.3.0; built anew by 11.4.0",)
+    assert engine_notes(choose("tensorrt").engine) == ()
 
 
 def test_an_engine_for_single_pictures_takes_the_checks_frames_too(choose, monkeypatch):

@@ -17,6 +17,8 @@ from vitascope.device import Device
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.openers import gpu_openers
+from vitascope.gpu.engines.selection import Chosen
+from vitascope.models import custom_engines
 from vitascope.segmentation import gpu_networks
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation.networks import ChosenNetwork
@@ -141,6 +143,21 @@ def test_the_arithmetic_reaches_the_network(candidates, monkeypatch, precision):
     first.open()
     assert first.name == "inductor"
     assert asked["precision"] == first.precision == precision
+
+
+def test_what_became_of_kept_engines_is_told_with_the_reasons(trt, monkeypatch, tmp_path):
+    line = "the kept engine was built by TensorRT 10.9.0; built anew by 11.4.0"
+    scripted = BrightnessNetwork()
+    scripted.notes = (line, line)
+    for module, name in ((gpu_networks, "choose_engine"), (custom_engines, "choose_custom_network")):
+        monkeypatch.setattr(module, name, lambda *_, **__: Chosen(scripted, "tensorrt", ("it is used",)))
+    file = tmp_path / "network.onnx"
+    file.write_bytes(b"read for its sha256 alone")
+    settings = load_settings().settings
+    opened = gpu_networks.open_custom_on_gpu(file, kind="matte", settings=settings, device=GPU)
+    assert opened.reasons == ("it is used", line)
+    opened = gpu_networks.open_rvm_on_gpu(file, name="rvm", settings=settings, device=GPU)
+    assert opened.reasons == ("it is used", line)
 
 
 def test_int8_is_refused_with_the_reason(candidates):

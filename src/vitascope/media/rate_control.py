@@ -5,8 +5,8 @@ Quality by speed, at 1080p; CRF scales differ between codecs, so a row is about 
 ========  =======================  ======================  =====================  ==============================
 codec     fast                     balanced                quality                CRF and preset scales
 ========  =======================  ======================  =====================  ==============================
-h264      superfast, CRF 23        veryfast, CRF 20        medium, CRF 17         0..51, ultrafast..veryslow
-h265      ultrafast, CRF 25        superfast, CRF 22       medium, CRF 19         0..51, ultrafast..veryslow
+h264      superfast, CRF 23        veryfast, CRF 20        medium, CRF 17         0..51, ultrafast..placebo
+h265      ultrafast, CRF 25        superfast, CRF 22       medium, CRF 19         0..51, ultrafast..placebo
 av1       10, CRF 35               8, CRF 30               6, CRF 24              1..63, 0 (slow)..13
 vp9       8, CRF 34                5, CRF 30               2, CRF 24              0..63, 0 (slow)..8
 prores    HQ (4444 with alpha)     HQ (4444 with alpha)    HQ (4444XQ with alpha)  none: fixed quality

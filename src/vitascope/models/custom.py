@@ -28,6 +28,7 @@ from vitascope.models.network import (
     NetworkInput,
     NetworkState,
     StatelessState,
+    engine_notes,
     join_pictures,
 )
 
@@ -153,6 +154,11 @@ class CustomNetwork:
     def engine_name(self) -> str:
         """What runs it, for reports."""
         return self._engine.name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which kept engines were built anew, and why, one line each."""
+        return engine_notes(self._engine)
 
     @property
     def side_multiple(self) -> int | None:

@@ -36,6 +36,7 @@ __all__ = [
     "NetworkState",
     "SpatialState",
     "StatelessState",
+    "engine_notes",
     "join_pictures",
     "side_multiple",
 ]
@@ -228,6 +229,16 @@ def side_multiple(network: MattingNetwork) -> int | None:
     """For a network that takes pictures of any size, the number whose multiples suit it as sides; None for others."""
     multiple: int | None = getattr(network, "side_multiple", None)
     return multiple
+
+
+def engine_notes(opened: object) -> tuple[str, ...]:
+    """What became of engines that were kept from an earlier run: which were built anew, and why, one line each.
+
+    Args:
+        opened: A network or an engine; those that keep nothing say nothing.
+    """
+    # Both halves of a network may have the same to say.
+    return tuple(dict.fromkeys(getattr(opened, "notes", ())))
 
 
 def join_pictures(

@@ -22,7 +22,14 @@ from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState, SpatialState
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    NetworkInput,
+    NetworkState,
+    SpatialState,
+    engine_notes,
+)
 from vitascope.models.rvm_graph import (
     GAIN,
     OFFSET,
@@ -135,6 +142,11 @@ class RvmNetwork:
     def engine_name(self) -> str:
         """The engine that runs both halves."""
         return self._encoder.name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which kept engines were built anew, and why, one line each."""
+        return (*engine_notes(self._encoder), *engine_notes(self._decoder))
 
     def ratio_for(self, region_size: tuple[int, int]) -> float:
         """The downsample ratio in effect for a region of (height, width)."""

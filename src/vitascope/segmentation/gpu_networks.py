@@ -10,12 +10,12 @@ from vitascope.device import Device
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
 from vitascope.gpu.engines.openers import GpuOptions
-from vitascope.gpu.engines.selection import Candidate, choose_engine
+from vitascope.gpu.engines.selection import Candidate, Chosen, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine
 from vitascope.models.decoders import NetworkKind
 from vitascope.models.fingerprint import Fingerprint
 from vitascope.models.host_network import HostNetwork
-from vitascope.models.network import MattingNetwork
+from vitascope.models.network import MattingNetwork, engine_notes
 from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.segmentation.opened import OpenedNetwork, rvm_size
 
@@ -73,7 +73,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
     if settings.gpu.precision == "int8" and chosen.name == "processor":
         chosen.engine.close()
         raise EngineError(f"gpu.precision=int8: no engine here computes it: {'; '.join(chosen.reasons)}")
-    return OpenedNetwork(chosen.engine, chosen.reasons)
+    return _opened(chosen)
 
 
 def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> OpenedNetwork:
@@ -113,7 +113,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
             machine=Machine.of_gpu(device.index),
             cache_dir=engine_cache(),
         )
-    return OpenedNetwork(chosen.engine, chosen.reasons)
+    return _opened(chosen)
 
 
 def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> OpenedNetwork:
@@ -130,6 +130,11 @@ def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> Op
     if settings.model.backend not in ("auto", "onnxruntime"):
         raise UsageError(f"{network.name} does not run on model.backend={settings.model.backend}: {why}")
     return OpenedNetwork(HostNetwork(network), (why,))
+
+
+def _opened(chosen: Chosen[MattingNetwork]) -> OpenedNetwork:
+    """The network, why it, and what became of engines that were kept."""
+    return OpenedNetwork(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
 
 
 def engine_cache() -> Path:

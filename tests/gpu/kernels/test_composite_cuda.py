@@ -6,6 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from cuda_twins import frame_on_cpu as on_cpu
+from cuda_twins import frame_on_gpu as on_gpu
+from cuda_twins import plane_on_gpu as copied
 
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
@@ -26,24 +29,6 @@ NAMES = ["nv12", "p010le"]
 LOCATIONS = ["left", "center", "topleft"]
 SIZES = [*ODD_SIZES, (16, 8), (70, 272), (40, 528)]
 KEY = (120, 255, 155)
-
-
-def on_gpu(frame, *, pad=0):
-    """The same frame in CuPy planes; ``pad`` samples behind each row break the alignment of 16 bytes."""
-    return frame.with_planes(tuple(copied(plane, pad=pad) for plane in frame.planes))
-
-
-def copied(plane, *, pad=0):
-    import cupy
-
-    aligned = -(-plane.shape[1] // 16) * 16 + pad
-    padded = cupy.full((plane.shape[0], aligned, *plane.shape[2:]), np.iinfo(plane.dtype).max, plane.dtype)
-    padded[:, : plane.shape[1]] = cupy.asarray(plane)
-    return padded[:, : plane.shape[1]]
-
-
-def on_cpu(frame):
-    return frame.with_planes(tuple(plane.get() for plane in frame.planes))
 
 
 def picture(name, size, location="left", seed=0):

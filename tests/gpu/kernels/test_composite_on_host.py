@@ -131,6 +131,31 @@ def test_what_is_kept_keeps_its_codes_and_the_rest_is_the_colour(cupy, given):
         np.testing.assert_array_equal(np.asarray(plane)[:, columns], wanted[:, columns])
 
 
+@pytest.mark.parametrize("which", ["luma", "chroma", "behind"])
+def test_rows_with_gaps_between_samples_are_refused(cupy, which):
+    frame, behind, wide = picture("nv12", (48, 64)), picture("nv12", (48, 64)), picture("nv12", (48, 128))
+    luma, chroma, behind_luma = (
+        cupy.asarray(plane) for plane in (frame.planes[0], frame.planes[1], behind.planes[0])
+    )
+    match which:
+        case "luma":
+            luma = cupy.asarray(wide.planes[0])[:, ::2]
+        case "chroma":
+            chroma = cupy.asarray(wide.planes[1])[:, ::2]
+        case "behind":
+            behind_luma = cupy.asarray(wide.planes[0])[:, ::2]
+    ones = cupy.ones((1, 1, 3, 3), np.float32)
+    paint = OnFrame(behind.with_planes((behind_luma, cupy.asarray(behind.planes[1]))))
+    with pytest.raises(ValueError, match="next to each other"):
+        render(
+            frame.with_planes((luma, chroma)),
+            regions=[Region(0, 0, 64, 48)],
+            gain=ones,
+            offset=ones,
+            paint=paint,
+        )
+
+
 def test_decontaminated_pictures_are_the_references(cupy):
     frame = picture("nv12", (34, 272))
     gain, offset = coefficients((5, 9), steep=False)

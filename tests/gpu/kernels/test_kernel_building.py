@@ -46,3 +46,20 @@ def test_every_failure_is_told_as_one(monkeypatch, failure, words):
     with pytest.raises(KernelCompileError, match=words) as caught:
         cuda_module.cuda_kernel("mask_postprocess.cu", "argmax")
     assert caught.value.__cause__ is failure
+
+
+def test_the_compiler_gets_what_a_source_includes_as_one_text(tmp_path, monkeypatch):
+    """CuPy's cache on disk would not see a change in a file that the compiler read by itself."""
+    monkeypatch.setattr(cuda_module, "SOURCES", tmp_path)
+    (tmp_path / "whole.cu").write_text('#include <cuda_fp16.h>\n#include "part.cuh"\nlast\n')
+    (tmp_path / "part.cuh").write_text('first\n#include "inner.cuh"')
+    (tmp_path / "inner.cuh").write_text("second")
+    assert cuda_module.kernel_source("whole.cu") == "#include <cuda_fp16.h>\nfirst\nsecond\nlast\n"
+
+
+@pytest.mark.parametrize("source", sorted(path.name for path in cuda_module.SOURCES.glob("*.cu")))
+def test_no_source_leaves_an_include_to_the_compiler(source):
+    """NVRTC is told no folder to find files in."""
+    text = cuda_module.kernel_source(source)
+    assert '#include "' not in text
+    assert 'extern "C" __global__' in text

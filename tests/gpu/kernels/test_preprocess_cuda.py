@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cuda_twins import frame_on_gpu as on_gpu
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from pictures import ODD_SIZES, random_frame
@@ -12,19 +13,6 @@ from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 
 TARGETS = [(1, 1), (9, 5), (32, 64), (70, 90)]
-
-
-def on_gpu(frame, *, pad=0):
-    """The same frame in CuPy planes; ``pad`` samples behind each row break the alignment of 16 bytes."""
-    import cupy
-
-    planes = []
-    for plane in frame.planes:
-        aligned = -(-plane.shape[1] // 16) * 16 + pad
-        padded = cupy.full((plane.shape[0], aligned, *plane.shape[2:]), 255, plane.dtype)
-        padded[:, : plane.shape[1]] = cupy.asarray(plane)
-        planes.append(padded[:, : plane.shape[1]])
-    return frame.with_planes(tuple(planes))
 
 
 def smooth(frame):
@@ -112,13 +100,19 @@ def test_rotation_layout_dtype_and_normalisation(degrees, layout, dtype):
 
 
 @pytest.mark.cuda
-def test_every_element_of_out_is_written():
+@pytest.mark.parametrize("size", [(288, 512), (33, 47), (1, 1)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_element_of_out_is_written_and_none_beside_it(size, layout, dtype):
     import cupy
 
     frame = on_gpu(random_frame(PIXEL_FORMATS["nv12"], (1080, 1920)))
-    out = cupy.full((1, 3, 288, 512), cupy.nan, cupy.float32)
-    assert preprocess(frame, regions=regions_of(frame, 1), size=(288, 512), out=out) is out
+    memory = cupy.full(3 * size[0] * size[1] + 2, cupy.nan, dtype)
+    out = memory[1:-1].reshape((1, 3, *size) if layout == "NCHW" else (1, *size, 3))
+    options = {"regions": regions_of(frame, 1), "size": size, "layout": layout, "dtype": dtype}
+    assert preprocess(frame, out=out, **options) is out
     assert not bool(cupy.isnan(out).any())
+    assert bool(cupy.isnan(memory[[0, -1]]).all())
 
 
 @pytest.mark.cuda

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_twins import frame_on_cpu, frame_on_gpu
+from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
 from pictures import ODD_SIZES, random_frame
@@ -63,15 +63,18 @@ def test_from_rgb_agrees_with_the_reference(format, location, layout, dtype):
 
 
 @pytest.mark.cuda
-def test_a_picture_with_padded_rows_is_read_as_it_is():
-    import cupy
-
-    rgb = np.random.default_rng(0).integers(0, 256, (20, 40, 3), dtype=np.uint8)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_picture_with_padded_rows_or_any_other_order_is_read_as_it_is(dtype, turned):
+    rgb = np.random.default_rng(0).integers(0, 256, (21, 39, 3))
+    rgb = rgb.astype(dtype) if dtype == "uint8" else (rgb / 255).astype(dtype)
     options = {"color": ColorSpec(), "like": random_frame(PIXEL_FORMATS["nv12"], (2, 2))}
-    wide = cupy.zeros((20, 50, 3), cupy.uint8)
-    wide[:, :40] = cupy.asarray(rgb)
-    actual, expected = rgb_to_nv12(wide[:, :40], **options), rgb_to_nv12(rgb, **options)
-    assert np.abs(actual.planes[0].get().astype(int) - expected.planes[0]).max() <= 1
+    wide = plane_on_gpu(rgb, pad=3)
+    if turned:
+        rgb, wide = rgb[:, ::-2].swapaxes(0, 1), wide[:, ::-2].swapaxes(0, 1)
+    actual, expected = frame_on_cpu(rgb_to_nv12(wide, **options)), rgb_to_nv12(rgb, **options)
+    for made, plane in zip(actual.planes, expected.planes, strict=True):
+        assert np.abs(made.astype(int) - plane).max() <= 1
 
 
 @pytest.mark.cuda

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from vitascope.gpu.kernels.blur import LEAST_SHARE, BlurPlan
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, row_pitch
 
 __all__ = ["launch_blur"]
 
@@ -109,8 +109,7 @@ def _picture(plane: Any, weight: Any) -> Any:
     picture[0] = (
         plane.data.ptr,
         weight.data.ptr,
-        plane.strides[0] // plane.dtype.itemsize,
-        weight.strides[0] // weight.dtype.itemsize,
+        *(row_pitch(array.shape, array.strides, itemsize=array.dtype.itemsize) for array in (plane, weight)),
         *plane.shape[:2],
     )
     return picture

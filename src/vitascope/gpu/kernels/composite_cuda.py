@@ -27,6 +27,7 @@ from vitascope.gpu.kernels.cuda_module import (
     current_device,
     multiprocessors,
     nvtx_range,
+    row_pitch,
     wait_until_ready,
 )
 from vitascope.gpu.kernels.dense_planes import empty_planes
@@ -331,7 +332,7 @@ def _picture(frame: Frame) -> tuple[int, int, int, int]:
 
 
 def _pitch(plane: Any) -> int:
-    return int(plane.strides[0] // plane.itemsize)
+    return row_pitch(plane.shape, plane.strides, itemsize=plane.itemsize)
 
 
 def _is_whole(frame: Frame, regions: Sequence[Region], read: Sequence[Any]) -> bool:

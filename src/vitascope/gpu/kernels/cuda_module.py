@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -21,13 +22,17 @@ __all__ = [
     "current_device",
     "has_whole_vectors",
     "is_on_gpu",
+    "kernel_source",
     "multiprocessors",
     "nvtx_range",
+    "row_pitch",
     "wait_until_ready",
 ]
 
 SOURCES = Path(__file__).parent
 """Where the ``.cu`` files lie."""
+
+_INCLUDED = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
 def is_on_gpu(array: Any) -> bool:
@@ -56,6 +61,25 @@ def multiprocessors() -> int:
 @lru_cache(maxsize=8)
 def _multiprocessors_of(device: int) -> int:
     return int(_cupy().cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int) -> int:
+    """Samples from the beginning of a row to that of the next.
+
+    Args:
+        shape: Of the plane.
+        strides: In bytes.
+        itemsize: Bytes of a sample.
+
+    Raises:
+        ValueError: The samples of a row do not lie side by side, as kernels read them.
+    """
+    expected = itemsize
+    for length, stride in zip(shape[:0:-1], strides[:0:-1], strict=True):
+        if stride != expected and length > 1:
+            raise ValueError("the samples of a row must lie next to each other")
+        expected *= length
+    return strides[0] // itemsize
 
 
 def has_whole_vectors(
@@ -127,6 +151,20 @@ def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
     return _compiled(cupy.cuda.Device().id, source, name, tuple(sorted(defines.items())))
 
 
+def kernel_source(source: str) -> str:
+    """Text of a ``.cu`` file, with each file that it includes by ``#include "name"`` in that line's place.
+
+    CuPy tells kernels on disk apart by this text and the options alone, not by what NVRTC would include.
+
+    Args:
+        source: File name; what it includes lies in the same folder.
+    """
+    path = SOURCES / source
+    return _INCLUDED.sub(
+        lambda line: kernel_source(str(path.with_name(line[1]))), path.read_text(encoding="utf-8")
+    )
+
+
 def _cupy() -> Any:
     try:
         import cupy
@@ -139,9 +177,7 @@ def _cupy() -> Any:
 def _compiled(device: int, source: str, name: str, defines: tuple[tuple[str, str | int], ...]) -> Any:
     cupy = _cupy()
     options = ("-std=c++17", *(f"-D{key}={value}" for key, value in defines))
-    module = cupy.RawModule(
-        code=(SOURCES / source).read_text(encoding="utf-8"), options=options, backend="nvrtc"
-    )
+    module = cupy.RawModule(code=kernel_source(source), options=options, backend="nvrtc")
     try:
         return module.get_function(name)
     except (cupy.cuda.compiler.CompileException, cupy.cuda.driver.CUDADriverError) as error:

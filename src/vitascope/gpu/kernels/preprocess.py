@@ -50,19 +50,20 @@ def preprocess(
         layout: Order of the axes of the result.
         rotation_degrees: Clockwise turn that makes the picture upright.
         dtype: Element type of the result.
-        out: Where to write, on the frame's device; a new array when omitted.
+        out: Where to write: C-contiguous, on the frame's device; a new array when omitted.
 
     Returns:
         [N, 3, h, w] or [N, h, w, 3] of ``dtype``, C-contiguous; RGB 0..1 (clipped) before mean and std.
 
     Raises:
-        ValueError: ``out`` has another shape or dtype than the result, or a frame on the GPU is not semi-planar.
+        ValueError: ``out`` has another shape or dtype than the result, or gaps; or a frame on the GPU is not
+            semi-planar, or the samples of its rows do not lie side by side.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     height, width = size
     shape = (len(regions), 3, height, width) if layout == "NCHW" else (len(regions), height, width, 3)
-    if out is not None and (out.shape != shape or out.dtype != np.dtype(dtype)):
-        raise ValueError(f"out is {out.dtype} {out.shape}, expected {dtype} {shape}")
+    if out is not None and (out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags.c_contiguous):
+        raise ValueError(f"out is {out.dtype} {out.shape}, expected {dtype} {shape}, C-contiguous")
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
         from vitascope.gpu.kernels.preprocess_cuda import launch_preprocess

@@ -16,6 +16,8 @@ from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
     has_whole_vectors,
+    nvtx_range,
+    row_pitch,
     wait_until_ready,
 )
 from vitascope.gpu.kernels.eyes import chroma_region
@@ -80,8 +82,9 @@ def launch_preprocess(
     # Only the pointers change from frame to frame; filling in everything else would take longer than the kernel.
     pictures = plan.pictures.copy()
     pictures["picture"]["data"][0, : 2 * len(regions)] = [plane.data.ptr for plane in planes] * len(regions)
-    wait_until_ready(frame)
-    plan.kernel(plan.grid, (_THREADS,), (by_value(pictures), result, *plan.arguments))
+    with nvtx_range("preprocess"):
+        wait_until_ready(frame)
+        plan.kernel(plan.grid, (_THREADS,), (by_value(pictures), result, *plan.arguments))
     return result
 
 
@@ -151,14 +154,14 @@ def _describe(
         luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
         windows = (luma_window, chroma_window(region, fmt, color))
         own = (region, chroma_region(region, fmt))
-        for slot, ((_, strides, _), (left, top, right, bottom), samples) in enumerate(
+        for slot, ((shape, strides, _), (left, top, right, bottom), samples) in enumerate(
             zip(planes, windows, own, strict=True)
         ):
             channels = slot + 1
             step = (right - left) / width
             pictures["picture"][0, 2 * index + slot] = (
                 0,
-                strides[0] // fmt.dtype.itemsize,
+                row_pitch(shape, strides, itemsize=fmt.dtype.itemsize),
                 _axis(left, right, width, samples.x, samples.x + samples.width),
                 _axis(top, bottom, height, samples.y, samples.y + samples.height),
             )

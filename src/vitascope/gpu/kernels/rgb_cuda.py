@@ -10,7 +10,13 @@ import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import (
+    by_value,
+    cuda_kernel,
+    nvtx_range,
+    row_pitch,
+    wait_until_ready,
+)
 
 __all__ = ["launch_from_rgb", "launch_to_rgb"]
 
@@ -104,8 +110,7 @@ def _parameter(planes: tuple[Any, ...]) -> Any:
     parameter[0] = (
         luma.data.ptr,
         chroma.data.ptr,
-        luma.strides[0] // luma.dtype.itemsize,
-        chroma.strides[0] // chroma.dtype.itemsize,
+        *(row_pitch(plane.shape, plane.strides, itemsize=plane.dtype.itemsize) for plane in planes),
         *luma.shape,
     )
     return by_value(parameter)

@@ -12,7 +12,13 @@ import numpy as np
 
 from vitascope.errors import MissingDependencyError
 from vitascope.frames import Frame, Plane, YuvFormat
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import (
+    by_value,
+    cuda_kernel,
+    nvtx_range,
+    row_pitch,
+    wait_until_ready,
+)
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
 __all__ = ["launch_deinterleave", "launch_interleave", "upload_planes"]
@@ -179,7 +185,7 @@ def _launch(name: str, planes: tuple[Any, ...], shift: int) -> None:
 
 def _parameter(plane: Any) -> Any:
     parameter = np.zeros(1, _PLANE)
-    parameter[0] = plane.data.ptr, plane.strides[0] // plane.dtype.itemsize
+    parameter[0] = plane.data.ptr, row_pitch(plane.shape, plane.strides, itemsize=plane.dtype.itemsize)
     return by_value(parameter)
 
 

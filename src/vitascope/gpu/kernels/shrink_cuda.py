@@ -17,6 +17,7 @@ from vitascope.gpu.kernels.cuda_module import (
     current_device,
     has_whole_vectors,
     nvtx_range,
+    row_pitch,
     wait_until_ready,
 )
 from vitascope.gpu.kernels.shrink import PlaneWindow
@@ -130,7 +131,7 @@ def _plan(
             planes["plane"][0, 2 * eye + slot] = (
                 0,
                 0,
-                layouts[slot][1][0] // itemsize,
+                row_pitch(*layouts[slot][:2], itemsize=itemsize),
                 pitches[slot],
                 _axis(left, right, own.x, own.width, share.x, share.width),
                 _axis(top, bottom, own.y, own.height, share.y, share.height),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vitascope.frames import Frame
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range, row_pitch, wait_until_ready
 from vitascope.gpu.kernels.morphology_cuda import SAMPLE_NAMES, has_aligned_rows
 
 __all__ = ["GpuSmoothing"]
@@ -83,7 +83,10 @@ class GpuSmoothing:
         job = np.zeros(1, _SMOOTHING)
         job[0] = (
             *(array.data.ptr for array in (luma, alpha, out, self._sums, self._kept)),
-            *(array.strides[0] // array.dtype.itemsize for array in (luma, alpha, out)),
+            *(
+                row_pitch(array.shape, array.strides, itemsize=array.dtype.itemsize)
+                for array in (luma, alpha, out)
+            ),
             height,
             width,
             self._sums.shape[1],
