@@ -63,6 +63,7 @@ def _multiprocessors_of(device: int) -> int:
     return int(_cupy().cuda.Device(device).attributes["MultiProcessorCount"])
 
 
+@lru_cache(maxsize=256)  # asked for every plane of every frame
 def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int) -> int:
     """Samples from the beginning of a row to that of the next.
 
