@@ -110,6 +110,33 @@ def test_all_consumers_wake_for_what_came_together(pool):
     assert sorted(one.result(PATIENCE_SECONDS) for one in waiting) == [(0, 0), (1, 1), (2, 2)]
 
 
+def test_a_producer_whom_no_interrupt_reaches_sleeps_until_there_is_room(pool, monkeypatch):
+    monkeypatch.setattr(queues, "INTERRUPT_CHECK_SECONDS", 0.001)
+    queue = make_queue(items=1)
+    limits_of_waits = []
+    wait = queue._has_room.wait
+    monkeypatch.setattr(queue._has_room, "wait", lambda limit: limits_of_waits.append(limit) or wait(limit))
+    queue.put(0)
+    waiting = pool.submit(queue.put, 1)
+    eventually(lambda: queue.report().put_wait_seconds > 0.02)
+    queue.get()
+    assert waiting.result(PATIENCE_SECONDS)
+    assert limits_of_waits == [None]
+    with pytest.raises(TimeoutError):
+        queue.put(2, timeout_seconds=0.02)  # here it reaches the main thread
+    assert len(limits_of_waits) > 2
+    assert max(limits_of_waits[1:]) <= 0.001
+
+
+def test_nobody_is_told_where_nobody_waits(monkeypatch):
+    queue = make_queue()
+    for condition in (queue._has_item, queue._has_room):
+        monkeypatch.setattr(condition, "notify", lambda count=1: pytest.fail("nobody waits"))
+    for item in range(3):
+        queue.put(item)
+    assert [queue.get() for _ in range(3)] == [(0, 0), (1, 1), (2, 2)]
+
+
 @pytest.mark.parametrize("producers", [1, 2])
 @pytest.mark.parametrize("consumers", [1, 3])
 def test_nobody_sleeps_for_ever(pool, producers, consumers):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,10 @@ from read_films import GOP, STRUCTURES, has_leading_pictures, read_all, write_st
 
 from clips import write_clip
 from vitascope.errors import CorruptInputError, InputError, UsageError
+from vitascope.gpu.queues import BoundedQueue, QueueLimits
+from vitascope.media import _parallel_source
 from vitascope.media._opened_video import OpenedVideo
+from vitascope.media._segment_decoder import SegmentDecoder
 from vitascope.media.reader import open_video
 
 
@@ -237,6 +242,71 @@ def test_an_error_in_a_session_reaches_the_reader_with_file_and_frame(
             list(open_video(path, decoder_sessions=2))
     assert any("h264-closed.mp4" in note for note in error.value.__notes__)
     assert reader.decoded_count == 0
+
+
+@pytest.fixture
+def lanes(monkeypatch: pytest.MonkeyPatch) -> list[BoundedQueue[object]]:
+    """The queues between sessions and reader, as they are made."""
+    made: list[BoundedQueue[object]] = []
+
+    def make(name: str, *, limits: QueueLimits) -> BoundedQueue[object]:
+        made.append(BoundedQueue(name, limits=limits))
+        return made[-1]
+
+    monkeypatch.setattr(_parallel_source, "_Lane", make)
+    return made
+
+
+def test_each_session_keeps_to_its_share_of_the_buffer(
+    films: dict[str, Path], lanes: list[BoundedQueue[object]]
+) -> None:
+    with open_video(films["h264-open.mp4"], decoder_sessions=2, session_buffer_bytes=300_000) as reader:
+        next(reader)
+        give_up_at = time.monotonic() + 20
+        while any(lane.report().put_wait_seconds == 0 for lane in lanes):  # a session waits for room
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        count = 1 + sum(1 for _ in reader)
+    assert count == 100
+    reports = [lane.report() for lane in lanes]
+    assert [report.name for report in reports] == ["decode-0 > reader", "decode-1 > reader"]
+    two_pictures = 2 * 176 * 144 * 3 // 2
+    assert all(two_pictures <= report.nbytes_max <= 150_000 for report in reports)
+    assert [report.occupancy for report in reports] == [0, 0]
+
+
+def test_a_picture_larger_than_the_share_passes_alone(
+    films: dict[str, Path], lanes: list[BoundedQueue[object]]
+) -> None:
+    frames, _ = read_all(films["vp9.webm"], decoder_sessions=3, session_buffer_bytes=1)
+    assert len(frames) == 100
+    assert {lane.report().occupancy_max for lane in lanes} == {1}
+
+
+def test_what_came_before_an_error_is_read_first(
+    films: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = SegmentDecoder.decode
+
+    def failing(self: SegmentDecoder, number: int) -> Iterator[object]:
+        for place, item in enumerate(decode(self, number)):
+            if (number, place) == (3, 7):
+                raise RuntimeError("out of luck")
+            yield item
+
+    monkeypatch.setattr(SegmentDecoder, "decode", failing)
+    with open_video(films["h264-closed.mp4"], decoder_sessions=2) as reader:
+        with pytest.raises(RuntimeError, match="out of luck"):
+            list(reader)
+        assert reader.decoded_count == 3 * GOP + 7
+
+
+def test_a_session_that_ends_without_a_word_does_not_leave_its_reader_waiting(
+    films: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SegmentDecoder, "decode", lambda self, number: iter(()))
+    with pytest.raises(AssertionError, match="decode-0 > reader: no segment's end"):
+        list(open_video(films["h264-closed.mp4"], decoder_sessions=2))
 
 
 @pytest.mark.parametrize("sessions", [1, 2])

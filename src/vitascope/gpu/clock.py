@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -12,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 
 from vitascope.errors import DeviceError
 from vitascope.gpu.cuda_events import CudaEvents, cupy_events, torch_events
+from vitascope.gpu.event_pairs import EventPairs
 
 __all__ = ["GpuClock", "GpuMark", "GpuTime"]
 
-_EVENTS_KEPT = 64
 # cudaEventElapsedTime answers in float32 milliseconds: 10 s from the anchor a step is 1 µs.
 _ANCHOR_LASTS_SECONDS = 10.0
 
@@ -33,27 +32,30 @@ class GpuTime(NamedTuple):
     """From the first launch that the stream reached to the end of the last."""
 
 
+class _Purpose(NamedTuple):
+    """What a pair of events is for."""
+
+    place: tuple[int, int]
+    """GPU and stream."""
+    deliver: Callable[[GpuTime], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Timeline:
+    """What one library has recorded on one GPU, and an event of it whose time on the host is known."""
+
+    pairs: EventPairs[_Purpose]
+    anchor: Any
+    anchor_seconds: float
+
+
 class GpuMark(NamedTuple):
     """A moment that the GPU has yet to reach."""
 
-    events: CudaEvents
+    timeline: _Timeline
     place: tuple[int, int]
     """GPU and stream."""
     event: Any
-
-
-@dataclass(slots=True)
-class _Anchor:
-    """An event whose time on the host is known."""
-
-    event: Any
-    seconds: float
-
-
-class _Pending(NamedTuple):
-    start: GpuMark
-    stop: Any
-    deliver: Callable[[GpuTime], None]
 
 
 class GpuClock:
@@ -80,9 +82,7 @@ class GpuClock:
             raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
         self._lock = threading.Lock()
         self._collecting = threading.Lock()
-        self._pending: deque[_Pending] = deque()
-        self._idle: dict[tuple[int, int], list[Any]] = {}  # by library and GPU
-        self._anchors: dict[tuple[int, int], _Anchor] = {}
+        self._timelines: dict[tuple[int, int], _Timeline] = {}  # by library and GPU
         self._off = device == "cpu"
         self._cupy = cupy_events(load=True) if device == "cuda" else None
         self._torch = torch_events(load=True) if device == "cuda" else None
@@ -117,9 +117,8 @@ class GpuClock:
         if events is None or events.capturing():
             return None
         place = events.place()
-        event = self._event(events, place[0])
-        events.record(event)
-        return GpuMark(events, place, event)
+        timeline = self._timeline(events, place[0])
+        return GpuMark(timeline, place, timeline.pairs.mark())
 
     def stop(self, start: GpuMark, deliver: Callable[[GpuTime], None]) -> None:
         """Mark the end on the current stream.
@@ -128,59 +127,50 @@ class GpuClock:
             start: What ``start`` returned, in this thread.
             deliver: Called once with the time when the GPU is through, from any thread that uses the clock.
         """
-        events = start.events
-        event = self._event(events, start.place[0])
-        events.record(event)
-        with self._lock:
-            self._pending.append(_Pending(start, event, deliver))
-        if len(self._pending) > _EVENTS_KEPT and self._collecting.acquire(blocking=False):
+        timeline = start.timeline
+        are_many = timeline.pairs.close(start.event, _Purpose(start.place, deliver))
+        if are_many and self._collecting.acquire(blocking=False):
             try:
-                self._collect(wait=False)
+                _collect(timeline, wait=False)
             finally:
                 self._collecting.release()
 
     def give_up(self, start: GpuMark) -> None:
         """Forget a start whose end will not come."""
-        with self._lock:
-            self._idle[id(start.events), start.place[0]].append(start.event)
+        start.timeline.pairs.reuse(start.event)
 
     def collect(self) -> None:
         """Deliver everything that was timed; waits until the GPU is done with it."""
+        with self._lock:
+            timelines = list(self._timelines.values())
         with self._collecting:
-            self._collect(wait=True)
+            for timeline in timelines:
+                _collect(timeline, wait=True)
 
-    def _collect(self, *, wait: bool) -> None:
-        while self._pending:
-            start, stop, deliver = self._pending[0]
-            if wait:
-                start.events.synchronize(stop)
-            elif not start.events.done(stop):
-                break
-            self._pending.popleft()  # only the thread that collects takes from the left
-            deliver(self._time(start, stop))
-
-    def _time(self, start: GpuMark, stop: Any) -> GpuTime:
-        events, (device, stream) = start.events, start.place
+    def _timeline(self, events: CudaEvents, device: int) -> _Timeline:
         key = id(events), device
-        anchor = self._anchors[key]
-        begin = anchor.seconds + events.elapsed_ms(anchor.event, start.event) / 1e3
-        seconds = events.elapsed_ms(start.event, stop) / 1e3
-        released = start.event
-        if begin - anchor.seconds > _ANCHOR_LASTS_SECONDS:
-            released = anchor.event
-            self._anchors[key] = _Anchor(start.event, begin)
+        if (timeline := self._timelines.get(key)) is not None:
+            return timeline
         with self._lock:
-            self._idle[key] += [released, stop]
-        return GpuTime(device, stream, begin, seconds)
-
-    def _event(self, events: CudaEvents, device: int) -> Any:
-        key = id(events), device
-        with self._lock:
-            if idle := self._idle.get(key):
-                return idle.pop()
-            if key not in self._idle:
-                self._idle[key] = []
+            if key not in self._timelines:
                 anchor = events.create()
                 events.record_idle(anchor)
-                self._anchors[key] = _Anchor(anchor, perf_counter())
-        return events.create()
+                self._timelines[key] = _Timeline(EventPairs(events), anchor, perf_counter())
+            return self._timelines[key]
+
+
+def _collect(timeline: _Timeline, *, wait: bool) -> None:
+    """For one thread at a time."""
+    for start, stop, purpose in timeline.pairs.passed(wait=wait):
+        purpose.deliver(GpuTime(*purpose.place, *_read(timeline, start, stop)))
+
+
+def _read(timeline: _Timeline, start: Any, stop: Any) -> tuple[float, float]:
+    """When it began, on the host's clock, and how long it took; frees the events."""
+    pairs = timeline.pairs
+    offset, seconds = pairs.seconds(timeline.anchor, start), pairs.seconds(start, stop)
+    begin = timeline.anchor_seconds + offset
+    if offset > _ANCHOR_LASTS_SECONDS:
+        start, timeline.anchor, timeline.anchor_seconds = timeline.anchor, start, begin
+    pairs.reuse(start, stop)
+    return begin, seconds

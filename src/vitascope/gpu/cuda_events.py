@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any, Protocol
 
 __all__ = ["CudaEvents", "CupyEvents", "TorchEvents", "cupy_events", "torch_events"]
 
 
 class CudaEvents(Protocol):
-    """What a clock needs of a library. Events belong to the GPU that was current when they were first recorded."""
+    """What a clock needs of a library.
+
+    Its events belong to the GPU that was current when they were first recorded; ``event.record()`` records one on the
+    current stream.
+    """
 
     def place(self) -> tuple[int, int]:
         """Number of the current GPU, and address of the current stream: 0 is the default one."""
@@ -22,10 +27,6 @@ class CudaEvents(Protocol):
 
     def create(self) -> Any:
         """A new event with a timer."""
-        ...
-
-    def record(self, event: Any) -> None:
-        """Record it on the current stream."""
         ...
 
     def record_idle(self, event: Any) -> None:
@@ -60,6 +61,11 @@ class CupyEvents:
         import cupy
 
         self._cuda = cupy.cuda
+        # CuPy's own functions, with no call around them: a job opens ranges for every batch.
+        self.push_range: Callable[[str], None] = cupy.cuda.nvtx.RangePush
+        """Open an NVTX range."""
+        self.pop_range: Callable[[], None] = cupy.cuda.nvtx.RangePop
+        """Close the innermost NVTX range."""
 
     def place(self) -> tuple[int, int]:
         """Number of the current GPU, and address of the current stream."""
@@ -74,10 +80,6 @@ class CupyEvents:
     def create(self) -> Any:
         """A new event with a timer."""
         return self._cuda.Event()
-
-    def record(self, event: Any) -> None:
-        """Record it on the current stream."""
-        event.record()
 
     def record_idle(self, event: Any) -> None:
         """Record it on a new stream."""
@@ -94,14 +96,6 @@ class CupyEvents:
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         """Milliseconds between two passed events."""
         return float(self._cuda.get_elapsed_time(start, stop))
-
-    def push_range(self, name: str) -> None:
-        """Open an NVTX range."""
-        self._cuda.nvtx.RangePush(name)
-
-    def pop_range(self) -> None:
-        """Close the innermost NVTX range."""
-        self._cuda.nvtx.RangePop()
 
 
 class TorchEvents:
@@ -123,10 +117,6 @@ class TorchEvents:
     def create(self) -> Any:
         """A new event with a timer."""
         return self._cuda.Event(enable_timing=True)
-
-    def record(self, event: Any) -> None:
-        """Record it on the current stream."""
-        event.record()
 
     def record_idle(self, event: Any) -> None:
         """Record it on a stream of PyTorch's pool, which seldom has work."""

@@ -159,10 +159,13 @@ class BoundedQueue(Generic[T]):
                     self._dropped += 1
             elif self._is_full(nbytes) and self._mark is None:
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
+                # Who makes room says so: a thread that no Ctrl-C reaches need not look up meanwhile.
+                is_main = threading.get_ident() == threading.main_thread().ident
+                look_up_seconds = INTERRUPT_CHECK_SECONDS if is_main else None
                 with self._put_wait:
                     while self._is_full(nbytes) and self._mark is None:
                         self._has_item.notify()  # who was left asleep until more came
-                        if not _wait(self._has_room, give_up_at):
+                        if not _wait(self._has_room, give_up_at, look_up_seconds):
                             raise TimeoutError(f"queue {self.name!r} had no room for {timeout_seconds:g} s")
             if self._mark is Mark.STOP:
                 return False
@@ -172,10 +175,12 @@ class BoundedQueue(Generic[T]):
             self._entries.append((item, nbytes))
             self._nbytes += nbytes
             self._count += 1
-            self._occupancy_max = max(self._occupancy_max, len(self._entries))
+            occupancy = len(self._entries)
+            self._occupancy_max = max(self._occupancy_max, occupancy)
             self._nbytes_max = max(self._nbytes_max, self._nbytes)
-            if not more_follow and len(self._entries) >= min(self.limits.wake_items, self.limits.items):
-                self._has_item.notify(len(self._entries))
+            is_enough = not more_follow and occupancy >= min(self.limits.wake_items, self.limits.items)
+            if is_enough and self._get_wait.waiting:  # to notify nobody costs a third of a put
+                self._has_item.notify(occupancy)
             return True
 
     def get(self, *, timeout_seconds: float | None = None) -> tuple[int, T] | Mark:
@@ -194,15 +199,16 @@ class BoundedQueue(Generic[T]):
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
                 with self._get_wait:
                     while not self._entries and self._mark is None:
-                        if not _wait(self._has_item, give_up_at):
+                        if not _wait(self._has_item, give_up_at, INTERRUPT_CHECK_SECONDS):
                             return Mark.NOTHING_YET
             if self._mark is not None and not self._entries:
                 return self._mark
             position = self._taken
             self._taken += 1
             item = self._remove_oldest()
-            # All, not one: producers wait for different amounts of room.
-            self._has_room.notify_all()
+            if self._put_wait.waiting:
+                # All, not one: producers wait for different amounts of room.
+                self._has_room.notify_all()
             return position, item
 
     def relax(self, limits: QueueLimits) -> None:
@@ -268,15 +274,15 @@ class BoundedQueue(Generic[T]):
             self._has_room.notify_all()
 
 
-def _wait(condition: threading.Condition, until: float | None) -> bool:
-    """Wait for a notification; False when the moment (of ``perf_counter``) has passed before the wait."""
+def _wait(condition: threading.Condition, until: float | None, look_up_seconds: float | None) -> bool:
+    """Wait for a notification, at most so long; False when the moment (of ``perf_counter``) passed before the wait."""
     if until is None:
-        condition.wait(INTERRUPT_CHECK_SECONDS)
+        condition.wait(look_up_seconds)
         return True
     left = until - perf_counter()
     if left <= 0:
         return False
-    condition.wait(left if INTERRUPT_CHECK_SECONDS is None else min(left, INTERRUPT_CHECK_SECONDS))
+    condition.wait(left if look_up_seconds is None else min(left, look_up_seconds))
     return True
 
 
@@ -285,19 +291,20 @@ class _WaitClock:
 
     def __init__(self) -> None:
         self._seconds = 0.0
-        self._waiting = 0
+        self.waiting = 0
+        """Threads inside."""
 
     def __enter__(self) -> None:
         self._seconds -= perf_counter()
-        self._waiting += 1
+        self.waiting += 1
 
     def __exit__(self, *_: object) -> None:
         self._seconds += perf_counter()
-        self._waiting -= 1
+        self.waiting -= 1
 
     def seconds(self) -> float:
         """The sum, waits that are still going on included."""
-        return self._seconds + self._waiting * perf_counter()
+        return self._seconds + self.waiting * perf_counter()
 
 
 class Turnstile:

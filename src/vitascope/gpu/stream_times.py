@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections import deque
 from types import TracebackType
 from typing import Any
 
-__all__ = ["StreamTimes"]
+from vitascope.gpu.cuda_events import CudaEvents, CupyEvents
+from vitascope.gpu.event_pairs import EventPairs
 
-_TIMES_KEPT = 32
+__all__ = ["StreamTimes"]
 
 
 class StreamTimes:
     """GPU time of named parts: ``with times.profile("network"): ...``, between two events on the current CuPy stream.
 
-    Each is an NVTX range, too, for Nsight's timelines. ``Profiler`` gives the same times and many more; this costs the
-    host a fraction of that: it neither looks at its own clocks nor asks which library's stream is current. CuPy holds
-    the interpreter while it makes, records and asks an event, so events are used again, and few are asked.
+    Each is an NVTX range, too, for Nsight's timelines. ``Profiler`` gives the same times, off the same ``EventPairs``,
+    and many more; this costs the host a fraction of that: it neither looks at its own clocks nor asks which library's
+    stream is current and whether it is being captured. A job has it where nobody gave it a profiler.
 
     A part is open in one thread at a time, and not inside itself. The host never waits for the GPU before
     ``gpu_seconds``.
     """
 
     def __init__(self) -> None:
+        self._events: CudaEvents | None = None
         self._parts: dict[str, _Part] = {}
 
     def profile(self, name: str) -> _Part:
@@ -33,7 +34,8 @@ class StreamTimes:
         """
         part = self._parts.get(name)
         if part is None:
-            part = self._parts[name] = _Part(name)
+            self._events = self._events or CupyEvents()
+            part = self._parts[name] = _Part(name, self._events)
         return part
 
     def gpu_seconds(self) -> dict[str, float]:
@@ -47,49 +49,37 @@ class StreamTimes:
 class _Part:
     """The times of one name; entered again and again."""
 
-    __slots__ = ("_cuda", "_idle", "_name", "_pending", "_seconds", "_start")
+    __slots__ = ("_events", "_name", "_pairs", "_seconds", "_start")
 
-    def __init__(self, name: str) -> None:
-        import cupy
-
-        self._cuda = cupy.cuda
+    def __init__(self, name: str, events: CudaEvents) -> None:
+        self._events = events
+        self._pairs: EventPairs[None] = EventPairs(events)
         self._name = name
-        self._idle: list[Any] = []
-        self._pending: deque[tuple[Any, Any]] = deque()
         self._seconds = 0.0
         self._start: Any = None
 
     def __enter__(self) -> None:
-        self._cuda.nvtx.RangePush(self._name)
-        self._start = self._mark()
+        self._events.push_range(self._name)
+        self._start = self._pairs.mark()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._cuda.nvtx.RangePop()
+        self._events.pop_range()
         start, self._start = self._start, None
         if kind is not None:
             # What failed may have broken the GPU: asking it for a time would hide why.
-            self._idle.append(start)
-            return
-        self._pending.append((start, self._mark()))
-        if len(self._pending) > _TIMES_KEPT:
-            while self._pending and self._pending[0][1].done:
-                self._take_oldest()
+            self._pairs.reuse(start)
+        elif self._pairs.close(start, None):
+            self._add_passed(wait=False)
 
     def total_seconds(self) -> float:
         """The sum; waits until the GPU is through."""
-        while self._pending:
-            self._pending[0][1].synchronize()
-            self._take_oldest()
+        self._add_passed(wait=True)
         return self._seconds
 
-    def _mark(self) -> Any:
-        event = self._idle.pop() if self._idle else self._cuda.Event()
-        event.record()
-        return event
-
-    def _take_oldest(self) -> None:
-        start, stop = self._pending.popleft()
-        self._seconds += float(self._cuda.get_elapsed_time(start, stop)) * 1e-3
-        self._idle += (start, stop)
+    def _add_passed(self, *, wait: bool) -> None:
+        pairs = self._pairs
+        for start, stop, _ in pairs.passed(wait=wait):
+            self._seconds += pairs.seconds(start, stop)
+            pairs.reuse(start, stop)

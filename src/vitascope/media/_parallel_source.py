@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import av
 
 from vitascope.errors import VitascopeError
+from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media._completeness import ReadingProgress, check_end
 from vitascope.media._container import ContainerSource
 from vitascope.media._opened_video import OpenedVideo
@@ -29,6 +29,9 @@ class _Failed:
 
 
 _Item = av.VideoFrame | LostPicture | SegmentEnd | _Failed
+_Lane = BoundedQueue[_Item]
+"""What one session has decoded and the reader has not taken yet."""
+_ANY_NUMBER = 2**62
 
 
 class ParallelSource:
@@ -68,7 +71,9 @@ class ParallelSource:
         self._plan = plan
         self._stamp: Stamp = stamp
         self._sessions = min(sessions, len(plan.segments))
-        self._lane_bytes = buffer_bytes // self._sessions
+        # In bytes alone: how many pictures that is depends on the film.
+        lane_bytes = max(buffer_bytes // self._sessions, 1)
+        self._lane_limits = QueueLimits(items=_ANY_NUMBER, nbytes=lane_bytes)
         self._first = 0
         self._running: Generator[av.VideoFrame, None, None] | None = None
         self.decoder = decoder
@@ -112,7 +117,7 @@ class ParallelSource:
             running.close()
 
     def _merge(self, first: int) -> Generator[av.VideoFrame, None, None]:
-        lanes = [_Lane(self._lane_bytes) for _ in range(self._sessions)]
+        lanes = [_Lane(f"decode-{k} > reader", limits=self._lane_limits) for k in range(self._sessions)]
         threads = [
             threading.Thread(
                 target=self._work,
@@ -137,7 +142,7 @@ class ParallelSource:
         failure: Exception | None = None
         for number in range(first, len(self._plan.segments)):
             lane = lanes[(number - first) % self._sessions]
-            while not isinstance(item := lane.take(), SegmentEnd):
+            while not isinstance(item := _oldest_of(lane), SegmentEnd):
                 if isinstance(item, _Failed):
                     raise _told_where(item.error, self.facts.path, self.damage.decoded)
                 if isinstance(item, LostPicture):
@@ -159,12 +164,14 @@ class ParallelSource:
                 decoder = SegmentDecoder(video, self._plan.segments, self._stamp)
                 for number in numbers:
                     for item in decoder.decode(number):
-                        if not lane.put(item, _bytes_of(item)):
+                        if not lane.put(item, nbytes=_bytes_of(item)):
                             return
             finally:
                 self._idle.append(video)
         except BaseException as error:  # it must reach the reader, whatever it is
-            lane.put(_Failed(error), 0)
+            lane.put(_Failed(error))
+        finally:
+            lane.end()
 
     def _take_idle(self) -> OpenedVideo | None:
         """A film that an earlier run has left open: a GPU's decoder takes a tenth of a second to make."""
@@ -174,47 +181,11 @@ class ParallelSource:
             return None
 
 
-class _Lane:
-    """What one session has decoded and the reader has not taken yet: first in, first out, bounded in bytes."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._items: deque[tuple[_Item, int]] = deque()
-        self._held_bytes = 0
-        self._is_stopped = False
-        self._changed = threading.Condition()
-
-    def put(self, item: _Item, nbytes: int) -> bool:
-        """Append one item, waiting for room; an empty lane takes an item of any size.
-
-        Returns:
-            False when nobody will take it any more.
-        """
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_stopped or not self._items or self._held_bytes + nbytes <= self._limit_bytes
-            )
-            if not self._is_stopped:
-                self._items.append((item, nbytes))
-                self._held_bytes += nbytes
-                self._changed.notify_all()
-            return not self._is_stopped
-
-    def take(self) -> _Item:
-        """The oldest item, waiting until there is one."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._items))
-            item, nbytes = self._items.popleft()
-            self._held_bytes -= nbytes
-            self._changed.notify_all()
-            return item
-
-    def stop(self) -> None:
-        """Drop everything, and let the session know that it can end."""
-        with self._changed:
-            self._is_stopped = True
-            self._items.clear()
-            self._changed.notify_all()
+def _oldest_of(lane: _Lane) -> _Item:
+    """Waits for it."""
+    taken = lane.get()
+    assert not isinstance(taken, Mark), f"{lane.name}: no segment's end was put"
+    return taken[1]
 
 
 def _bytes_of(item: _Item) -> int:

@@ -21,6 +21,7 @@ class ScriptedEvents:
         self.now_ms = 0.0
         self.through_ms = float("inf")
         """Up to here the GPU has come."""
+        self.device = 0
         self.stream = 5
         self.in_capture = False
         self.host_waits = 0
@@ -29,19 +30,19 @@ class ScriptedEvents:
         self.open_ranges = 0
 
     def place(self):
-        return 0, self.stream
+        return self.device, self.stream
 
     def capturing(self):
         return self.in_capture
 
     def create(self):
         self.created += 1
-        return types.SimpleNamespace(at=None)
+        event = types.SimpleNamespace(at=None)
+        event.record = lambda: self.record_idle(event)
+        return event
 
-    def record(self, event):
+    def record_idle(self, event):
         event.at = self.now_ms
-
-    record_idle = record
 
     def done(self, event):
         return event.at <= self.through_ms
@@ -118,6 +119,29 @@ def test_times_lie_on_the_hosts_clock_and_stay_exact_over_hours(events):
         assert later - earlier == pytest.approx(60.001)
     assert abs(starts[0] - spans[0].began_ns * 1e-9) < 0.5
     assert {(span.gpu.device, span.gpu.stream) for span in spans} == {(0, 5)}
+
+
+def test_a_gpu_that_lags_holds_up_no_times_of_another(events):
+    done = events.done
+    events.done = lambda event: event.device == 0 and done(event)
+    create = events.create
+
+    def made_on_current_gpu():
+        event = create()
+        event.device = events.device
+        return event
+
+    events.create = made_on_current_gpu
+    profiler = Profiler()
+    events.device = 1
+    work(profiler, events, "slow", 1.0)
+    events.device = 0
+    for _ in range(100):
+        work(profiler, events, "network", 1.0)
+    assert events.host_waits == 0
+    assert events.created < 80  # those of the first GPU were read and used again
+    assert profiler.gpu_seconds() == {"slow": pytest.approx(1e-3), "network": pytest.approx(0.1)}
+    assert [span.gpu.device for span in profiler.spans()] == [1] + [0] * 100
 
 
 def test_what_waits_for_the_gpu_is_not_timed_on_it(events):

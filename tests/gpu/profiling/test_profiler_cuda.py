@@ -11,6 +11,7 @@ from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.nvml import NvmlGpu
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.gpu.stages import Map, Sink, Source
+from vitascope.gpu.stream_times import StreamTimes
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
@@ -51,6 +52,23 @@ def test_gpu_time_is_that_of_the_kernels_and_the_host_does_not_wait(spin):
     assert row.gpu.count == 100
     assert row.gpu.mean_seconds == pytest.approx(5e-3, rel=0.1)
     assert row.total_seconds < row.gpu.total_seconds
+
+
+def test_sums_alone_are_those_of_a_profiler(spin):
+    import cupy
+
+    profiler, times = Profiler(device="cuda"), StreamTimes()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        for number in range(100):
+            with profiler.profile("network"), times.profile("network"):
+                spin(2)
+            with times.profile("composite"), profiler.profile("composite"):
+                spin(1)
+            if number == 50:
+                stream.synchronize()  # half are read on the way, half at the end
+    sums = times.gpu_seconds()
+    assert sums == pytest.approx({"network": 0.2, "composite": 0.1}, rel=0.1)
+    assert profiler.gpu_seconds() == pytest.approx(sums, rel=0.02)
 
 
 def test_spans_of_two_streams_lie_side_by_side(spin):
