@@ -13,7 +13,8 @@ from watched_runs import watched
 from fake_cupy import FakeArray, fake_cupy
 from vitascope import device as device_module
 from vitascope.device import Device
-from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor, PrefetchDataLoader
+from vitascope.errors import DeviceMemoryError
+from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor, PrefetchDataLoader, kernel_runner
 from vitascope.gpu.kernels import resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.memory import pinned_pool
@@ -64,7 +65,11 @@ def cupy(monkeypatch):
 
     def reference(images, gain, offset, *, shape, out, **options):
         made = resize_normalize(
-            images.view(np.ndarray), mean=-offset / gain, std=1 / gain, scale=1.0, **options
+            images.view(np.ndarray),
+            mean=-np.asarray(offset) / gain,
+            std=1 / np.asarray(gain),
+            scale=1.0,
+            **options,
         )
         fake.diary.append(("kernel", stream.current[-1].ptr))
         if out is None:
@@ -106,6 +111,43 @@ def test_a_call_on_the_gpu_stays_on_the_callers_stream_and_does_not_wait(cupy):
     with CUDAKernelProcessor(device="cuda") as gpu, cupy.cuda.Stream() as mine:
         gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))
         assert cupy.diary == [("kernel", mine.ptr)]
+
+
+def test_a_call_on_tensors_runs_on_their_stream_and_leaves_it_afterwards(cupy, monkeypatch):
+    monkeypatch.setattr(kernel_runner, "callers_stream", lambda given, device_id: 4242)
+    with CUDAKernelProcessor(device="cuda") as gpu, cupy.cuda.Stream() as mine:
+        gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))
+        assert cupy.diary == [("kernel", 4242)]
+        assert cupy.cuda.get_current_stream() is mine
+
+
+@pytest.mark.parametrize("handle", [None, 4242])
+def test_a_gpu_without_memory_is_named_on_every_stream(cupy, monkeypatch, handle):
+    def full(*_):
+        raise cupy.cuda.memory.OutOfMemoryError
+
+    monkeypatch.setattr(kernel_runner, "callers_stream", lambda given, device_id: handle)
+    monkeypatch.setattr(cupy, "empty", full)
+    with CUDAKernelProcessor(device="cuda") as gpu, pytest.raises(DeviceMemoryError, match="is used up"):
+        gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))
+
+
+def test_one_picture_is_written_to_the_result_itself(cupy):
+    """Views of CuPy arrays take microseconds each: as long as all of the kernel."""
+    views = []
+
+    class Counted(OnFakeGpu):
+        def __getitem__(self, key):
+            views.append(key)
+            return super().__getitem__(key)
+
+    Counted.__module__ = "cupy"
+    out = np.zeros((1, 3, 8, 8), np.float32).view(Counted)
+    with CUDAKernelProcessor(device="cuda") as gpu:
+        assert gpu.fused_preprocess(np.array(RGB).view(Counted), (8, 8), out=out) is out
+        assert views == []
+        expected = gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))
+    np.testing.assert_array_equal(np.asarray(out), np.asarray(expected))
 
 
 @pytest.mark.parametrize("async_exec", [False, True])

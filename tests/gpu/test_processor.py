@@ -135,9 +135,20 @@ def test_out_takes_the_result_and_names_its_dtype(processor, kind):
         processor.fused_preprocess(RGB, (32, 40), out=frozen)
 
 
-@pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype(np.float16), torch.float16])
+@pytest.mark.parametrize(
+    "dtype", ["float16", np.float16, np.dtype(np.float16), np.dtype(">f2"), torch.float16]
+)
 def test_a_dtype_may_be_named_in_any_librarys_way(processor, dtype):
     assert processor.fused_preprocess(RGB, (4, 4), dtype=dtype).dtype == np.float16
+
+
+@pytest.mark.parametrize("sequence", [list, np.array, np.float32, torch.tensor])
+def test_mean_and_deviation_may_be_any_numbers_in_a_row(processor, sequence):
+    mean, std = (0.5, 0.25, 0.0), (0.5, 0.25, 2.0)
+    for picture in (RGB, NV12):
+        expected = processor.fused_preprocess(picture, (8, 8), mean=mean, std=std)
+        got = processor.fused_preprocess(picture, (8, 8), mean=sequence(mean), std=sequence(std))
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,6 +193,7 @@ def test_nv12_is_what_opencv_reads_and_what_the_kernel_gives(processor):
     np.testing.assert_array_equal(out, nv12_to_rgb(frame, layout="NCHW", dtype="float32")[0])
     batch = processor.nv12_to_rgb_batch([NV12, NV12[::-1].copy()])
     np.testing.assert_array_equal(batch[0], processor.nv12_to_rgb(NV12))
+    np.testing.assert_array_equal(processor.nv12_to_rgb_batch([NV12]), batch[:1])
 
 
 def test_asynchronous_calls_run_beside_one_another(processor):

@@ -95,11 +95,11 @@ def to_cupy(array: Any) -> Any:
         MemoryLimitError: Of the page-locked memory so much is lent that nothing came back in time.
         DeviceMemoryError: The GPU has too little memory.
     """
-    import cupy
-
     kind = kind_of(array)
     if kind == "cupy":
         return array
+    import cupy
+
     if lies_on_gpu(array):
         return cupy.from_dlpack(array.detach() if kind == "torch" else array)
     # Imported here: the pool takes arrays of other libraries, too.

@@ -127,17 +127,24 @@ class KernelRunner:
         kind: ArrayKind,
         wants_gpu: bool,
     ) -> Any:
-        index = self.device.index
+        cupy, index = import_cupy(), self.device.index
         given = arrays if out is None else (*arrays, out)
-        with (
-            import_cupy().cuda.Device(index),
-            memory_errors(),
-            on_stream(callers_stream(given, device_id=index), device_id=index) as stream,
-        ):
-            result = compute(self._target(out))
-            if wants_gpu:
-                return to_kind(result, kind, on_gpu=True) if out is None else out
-            return self._on_host(self._download(result, stream), out, kind)
+        with cupy.cuda.Device(index), memory_errors():
+            handle = callers_stream(given, device_id=index)
+            if handle is None:  # CuPy's current one: nothing to enter
+                return self._compute_on_gpu(compute, out, kind, wants_gpu)
+            with on_stream(handle, device_id=index):
+                return self._compute_on_gpu(compute, out, kind, wants_gpu)
+
+    def _compute_on_gpu(
+        self, compute: Callable[[Any], Any], out: Any, kind: ArrayKind, wants_gpu: bool
+    ) -> Any:
+        """On the current GPU and CuPy's current stream."""
+        result = compute(self._target(out, wants_gpu))
+        if wants_gpu:
+            return to_kind(result, kind, on_gpu=True) if out is None else out
+        stream = import_cupy().cuda.get_current_stream()
+        return self._on_host(self._download(result, stream), out, kind)
 
     def _begin_on_lane(
         self,
@@ -156,7 +163,7 @@ class KernelRunner:
             origin = origin_of(given)
             with lane.entered():
                 wait_for([origin])
-                result = compute(self._target(out))
+                result = compute(self._target(out, wants_gpu))
                 download = None if wants_gpu else self._download(result, lane.stream)
                 made = result if out is not None or not wants_gpu else to_kind(result, kind, on_gpu=True)
                 event = cupy.cuda.Event(block=True, disable_timing=True)
@@ -173,9 +180,9 @@ class KernelRunner:
 
         return OnLane(event, device_id=index, collect=collect, on_gpu=wants_gpu)
 
-    def _target(self, out: Any) -> Any:
+    def _target(self, out: Any, wants_gpu: bool) -> Any:
         """``out`` on the GPU; None where the result comes down into it afterwards."""
-        return to_cupy(out) if out is not None and lies_on_gpu(out) else None
+        return to_cupy(out) if wants_gpu and out is not None else None
 
     def _download(self, result: Any, stream: Any) -> Download:
         # Imported here: page-locked memory is of no use without a GPU.

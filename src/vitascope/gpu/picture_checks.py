@@ -15,6 +15,8 @@ __all__ = ["FLOAT_DTYPES", "check_affine", "check_word", "element_type", "height
 FLOAT_DTYPES = ("float32", "float16")
 """What networks take."""
 
+_NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
+
 
 def element_type(dtype: Any, out: Any) -> Any:
     """The element type of a network's input, as NumPy calls it: what was asked for, else that of ``out``, else float32.
@@ -23,6 +25,8 @@ def element_type(dtype: Any, out: Any) -> Any:
         ValueError: Neither float32 nor float16.
     """
     wanted = getattr(out, "dtype", None) if dtype is None else dtype
+    if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to spell one
+        return _NAMES[wanted]
     name = "float32" if wanted is None else str(wanted).removeprefix("torch.")
     if name not in FLOAT_DTYPES:  # numpy.float32 itself, for example
         with suppress(TypeError):
@@ -72,10 +76,12 @@ def check_affine(
     Raises:
         ValueError: A value is not finite, a deviation is 0, or there are too many or too few.
     """
-    for name, values in (("mean", mean), ("std", std), ("scale", (scale,))):
+    for name, values in (("mean", mean), ("std", std)):
         if not all(map(math.isfinite, values)):
             raise ValueError(f"{name} is {tuple(values)}, expected finite numbers")
-        if channels is not None and name != "scale" and len(values) != channels:
+        if channels is not None and len(values) != channels:
             raise ValueError(f"{name} is {tuple(values)}, expected {channels} numbers, of R, G and B")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale is {(scale,)}, expected finite numbers")
     if 0 in std:
         raise ValueError(f"std is {tuple(std)}, expected none to be 0")

@@ -139,13 +139,18 @@ class CUDAKernelProcessor:
         check_word("layout", layout, _LAYOUTS)
         check_word("channel_order", channel_order, _ORDERS)
         check_affine(mean, std, channels=3)
-        sizes = {picture.size for picture in pictures}
-        if target_size is None and len(sizes) > 1:
-            raise ValueError(f"pictures of several sizes need a target_size: {sorted(sizes)}")
-        size = sizes.pop() if target_size is None else height_and_width(target_size)
+        if target_size is not None:
+            size = height_and_width(target_size)
+        else:
+            sizes = {picture.size for picture in pictures}
+            if len(sizes) > 1:
+                raise ValueError(f"pictures of several sizes need a target_size: {sorted(sizes)}")
+            size = sizes.pop()
         element = element_type(dtype, out)
-        count = sum(picture.count for picture in pictures)
+        count = sum([picture.count for picture in pictures])
         shape = (count, 3, *size) if layout == "NCHW" else (count, *size, 3)
+        bias, deviation = tuple(map(float, mean)), tuple(map(float, std))
+        is_bgr = channel_order == "bgr"
 
         def compute(target: Any) -> Any:
             result = self._runner.empty(shape, element) if target is None else target
@@ -153,12 +158,14 @@ class CUDAKernelProcessor:
                 raise ValueError(f"out is {result.dtype} {tuple(result.shape)}, expected {element} {shape}")
             first = 0
             for picture in pictures:
+                end = first + picture.count
                 picture.prepare(
-                    self._runner.place, on_gpu=self._runner.on_gpu, size=size, mean=tuple(mean), std=tuple(std),
-                    layout=layout, reverse_channels=channel_order == "bgr", dtype=element,
-                    out=result[first : first + picture.count],
+                    self._runner.place, on_gpu=self._runner.on_gpu, size=size, mean=bias, std=deviation,
+                    layout=layout, reverse_channels=is_bgr, dtype=element,
+                    # A view of all of it would cost as much as the rest of the loop.
+                    out=result if len(pictures) == 1 else result[first:end],
                 )  # fmt: skip
-                first += picture.count
+                first = end
             return result
 
         arrays = [array for picture in pictures for array in picture.arrays]
@@ -347,7 +354,9 @@ class CUDAKernelProcessor:
             batch = result if is_batch else result[None]
             for n, picture in enumerate(pictures):
                 placed = picture.as_frame(self._runner.place, on_gpu=self._runner.on_gpu)
-                nv12_to_rgb(placed, layout=layout, dtype=dtype, out=batch[n : n + 1])
+                nv12_to_rgb(
+                    placed, layout=layout, dtype=dtype, out=batch if len(pictures) == 1 else batch[n : n + 1]
+                )
             return result
 
         arrays = [array for picture in pictures for array in picture.arrays]

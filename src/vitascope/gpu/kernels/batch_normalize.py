@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -133,7 +134,18 @@ def check_out(out: npt.NDArray[Any] | None, shape: tuple[int, ...], dtype: str) 
 
 def channel_affine(
     mean: Sequence[float], std: Sequence[float], scale: float
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """(gain, offset) of each channel: ``value * gain + offset`` is ``(value * scale - mean) / std``."""
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(gain, offset) of each channel: ``value * gain + offset`` is ``(value * scale - mean) / std``.
+
+    Both are float32 numbers: what they are multiplied with keeps its type.
+    """
+    return _channel_affine(tuple(map(float, mean)), tuple(map(float, std)), float(scale))
+
+
+@lru_cache(maxsize=128)
+def _channel_affine(
+    mean: tuple[float, ...], std: tuple[float, ...], scale: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     divisor = np.asarray(std, np.float64)
-    return np.asarray(scale / divisor, np.float32), np.asarray(-np.asarray(mean) / divisor, np.float32)
+    gain, offset = scale / divisor, -np.asarray(mean) / divisor
+    return tuple(gain.astype(np.float32).tolist()), tuple(offset.astype(np.float32).tolist())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 
 __all__ = ["launch_batch_normalize"]
 
@@ -20,8 +21,8 @@ _NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__ha
 
 def launch_batch_normalize(
     images: Any,
-    gain: Any,
-    offset: Any,
+    gain: tuple[float, ...],
+    offset: tuple[float, ...],
     *,
     layout_in: str,
     layout_out: str,
@@ -52,19 +53,15 @@ def launch_batch_normalize(
         # Every picture, and every plane of a planar input, begins where the widest load may.
         and elements * images.dtype.itemsize % 16 == 0
     )
-    affine = np.zeros(1, _AFFINE)
-    affine["gain"][0, :channels], affine["offset"][0, :channels] = gain, offset
-    kernel = cuda_kernel(
-        "batch_normalize.cu",
-        "normalize" if has_whole_vectors else "normalize_pixels",
-        INPUT=_NAMES[images.dtype.name],
-        OUTPUT=_NAMES[dtype],
-        CHANNELS=channels,
-        IN_LAST=int(layout_in == "NHWC"),
-        OUT_LAST=int(layout_out == "NHWC"),
+    kernel = _kernel(
+        images.dtype, dtype, channels, layout_in, layout_out, has_whole_vectors, cupy.cuda.runtime.getDevice()
     )
+    affine = _affine(gain, offset)
     blocks = math.ceil(elements / (_THREADS * group)) if has_whole_vectors else math.ceil(pixels / _THREADS)
     with nvtx_range("batch_normalize"):
+        if count <= _MAX_GRID_Y:  # CuPy takes microseconds to slice
+            kernel((blocks, count), (_THREADS,), (images, result, np.int64(pixels), affine))
+            return result
         for first in range(0, count, _MAX_GRID_Y):
             part = slice(first, first + _MAX_GRID_Y)
             kernel(
@@ -73,3 +70,32 @@ def launch_batch_normalize(
                 (images[part], result[part], np.int64(pixels), affine),
             )
     return result
+
+
+@lru_cache(maxsize=128)
+def _kernel(
+    input_dtype: np.dtype[Any],
+    dtype: str,
+    channels: int,
+    layout_in: str,
+    layout_out: str,
+    has_whole_vectors: bool,
+    device: int,
+) -> Any:
+    del device  # kernels are compiled for the current one
+    return cuda_kernel(
+        "batch_normalize.cu",
+        "normalize" if has_whole_vectors else "normalize_pixels",
+        INPUT=_NAMES[input_dtype.name],
+        OUTPUT=_NAMES[dtype],
+        CHANNELS=channels,
+        IN_LAST=int(layout_in == "NHWC"),
+        OUT_LAST=int(layout_out == "NHWC"),
+    )
+
+
+@lru_cache(maxsize=128)
+def _affine(gain: tuple[float, ...], offset: tuple[float, ...]) -> Any:
+    affine = np.zeros(1, _AFFINE)
+    affine["gain"][0, : len(gain)], affine["offset"][0, : len(offset)] = gain, offset
+    return by_value(affine)

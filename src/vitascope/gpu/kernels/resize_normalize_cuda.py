@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, nvtx_range
 
 __all__ = ["launch_resize_normalize"]
 
@@ -39,12 +39,13 @@ _PICTURES = np.dtype(
     ],
     align=True,
 )
+_BY_VALUE = np.dtype((np.void, _PICTURES.itemsize))  # without fields, as ``by_value`` explains
 
 
 def launch_resize_normalize(
     images: Any,
-    gain: Any,
-    offset: Any,
+    gain: tuple[float, ...],
+    offset: tuple[float, ...],
     *,
     size: tuple[int, int],
     layout_in: str,
@@ -65,29 +66,22 @@ def launch_resize_normalize(
     result = cupy.empty(shape, dtype) if out is None else out
     if result.size == 0:
         return result
-    if not _has_dense_samples(images, layout_in):
+    in_shape, strides = images.shape, images.strides
+    if not _has_dense_samples(in_shape, strides, images.itemsize, layout_in):
         images = cupy.ascontiguousarray(images)
+        strides = images.strides
+    address = images.data.ptr
     plan = _plan(
-        images.shape,
-        images.strides,
-        images.dtype,
-        images.data.ptr % 16 == 0,
-        tuple(gain.tolist()),
-        tuple(offset.tolist()),
-        size,
-        layout_in,
-        layout_out,
-        reverse_channels,
-        dtype,
-        cupy.cuda.runtime.getDevice(),
-    )
+        in_shape, strides, images.dtype, address % 16 == 0, gain, offset, size, layout_in, layout_out,
+        reverse_channels, dtype, cupy.cuda.runtime.getDevice(),
+    )  # fmt: skip
     # Only the pointers change from picture to picture.
-    parameter = plan.parameter.copy()
-    parameter["data"], parameter["out"] = images.data.ptr, result.data.ptr
+    words = plan.words.copy()
+    words[0], words[1] = address, result.data.ptr
+    parameter = words.view(_BY_VALUE)
     with nvtx_range("resize_normalize"):
-        for first in range(0, plan.slices, _MAX_GRID_Z):
-            grid = (*plan.grid, min(plan.slices - first, _MAX_GRID_Z))
-            plan.kernel(grid, (_THREADS,), (by_value(parameter), np.int32(first)))
+        for grid, first in plan.launches:
+            plan.kernel(grid, (_THREADS,), (parameter, first))
     return result
 
 
@@ -96,10 +90,10 @@ class _Plan:
     """A launch, but for the pointers."""
 
     kernel: Any
-    grid: tuple[int, int]
-    slices: int
-    """Pictures, or planes of all pictures."""
-    parameter: Any
+    launches: tuple[tuple[tuple[int, int, int], Any], ...]
+    """Grid, and the first of its pictures, or of the planes of all pictures."""
+    words: Any
+    """The parameter as uint64; ``data`` and ``out`` are the first two."""
 
 
 @lru_cache(maxsize=128)
@@ -153,21 +147,25 @@ def _plan(
         VECTORS=int(is_aligned and all(pitch * itemsize % 16 == 0 for pitch in pitches)),
         TAPS=min(math.ceil(step_y) + 1, _MOST_TAPS) if step_y >= 1 else 2,
     )
-    return _Plan(kernel, (math.ceil(width / run), height), slices, parameter)
+    launches = tuple(
+        ((math.ceil(width / run), height, min(slices - first, _MAX_GRID_Z)), np.int32(first))
+        for first in range(0, slices, _MAX_GRID_Z)
+    )
+    return _Plan(kernel, launches, parameter.view(np.uint64))
 
 
-def _has_dense_samples(images: Any, layout: str) -> bool:
+@lru_cache(maxsize=128)
+def _has_dense_samples(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, layout: str) -> bool:
     """True when the samples of a row lie side by side and rows, planes and pictures follow one another upwards."""
-    itemsize = images.dtype.itemsize
-    *outer, before_last, last = images.strides
+    *outer, before_last, last = strides
     if layout == "NHWC":
-        outer, before_last = images.strides[:2], images.strides[2]
+        outer, before_last = list(strides[:2]), strides[2]
         return bool(
-            (last == itemsize or images.shape[3] == 1)
-            and (before_last == images.shape[3] * itemsize or images.shape[2] == 1)
+            (last == itemsize or shape[3] == 1)
+            and (before_last == shape[3] * itemsize or shape[2] == 1)
             and all(stride >= 0 and stride % itemsize == 0 for stride in outer)
         )
     return bool(
-        (last == itemsize or images.shape[3] == 1)
+        (last == itemsize or shape[3] == 1)
         and all(stride >= 0 and stride % itemsize == 0 for stride in (*outer, before_last))
     )
