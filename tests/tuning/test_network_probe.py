@@ -18,6 +18,7 @@ from vitascope.segmentation.deferred_network import opening
 from vitascope.tuning import network_probe
 from vitascope.tuning.measured_run import MeasuredSegmenter
 from vitascope.tuning.network_probe import NetworkProbe, ProbeEffort, film_pictures
+from vitascope.tuning.results import Operations
 
 EFFORT = ProbeEffort(fewest_calls=3, most_calls=3, seconds=0, traced_calls=1)
 
@@ -125,6 +126,28 @@ def test_a_real_network_on_the_processor(film):
     assert 5e6 < first.work.nbytes < 50e6
     assert "onnxruntime" in first.operations.source
     assert first.operations.by_time[0].mbytes is not None
+
+
+def test_on_a_gpu_what_must_move_is_counted_beside_the_kernels(film, monkeypatch):
+    kernels = Operations(source="PyTorch's profiler", ms=1.0)
+    monkeypatch.setattr(NetworkProbe, "_times_on_gpu", lambda *_: [2.0])
+    monkeypatch.setattr(NetworkProbe, "_kernels", lambda *_: kernels)
+    loaded = load_settings(profile="fast", flags={"model.name": "selfie"})
+    with MeasuredSegmenter(loaded=loaded) as segmenter:
+        settings = SimpleNamespace(gpu=SimpleNamespace(precision="fp16", allow_tf32=True))
+        on_gpu = SimpleNamespace(
+            chosen=segmenter.chosen,
+            device=SimpleNamespace(kind="cuda", index=0),
+            loaded=loaded,
+            settings=settings,
+            store=segmenter.store,
+        )
+        found = NetworkProbe(EFFORT).look(on_gpu, film, batch=2)
+    assert found.operations.source == kernels.source
+    moved = [row.mbytes for row in found.operations.by_memory]
+    assert len(moved) == 10
+    assert moved == sorted(moved, reverse=True)
+    assert 0 < sum(moved) * 1e6 < found.work.nbytes
 
 
 def test_operators_bear_the_name_of_the_engine_that_ran_them(film, monkeypatch):

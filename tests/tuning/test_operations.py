@@ -11,7 +11,13 @@ import pytest
 from vitascope.gpu.engines.operator_trace import OperatorCall
 from vitascope.gpu.profiling.cuda import KernelRow
 from vitascope.models.selfie import SelfieNetwork
-from vitascope.tuning.operations import TOP, operations_of_calls, operations_of_kernels, trace_network
+from vitascope.tuning.operations import (
+    TOP,
+    movers_of_calls,
+    operations_of_calls,
+    operations_of_kernels,
+    trace_network,
+)
 
 CONV = OperatorCall(
     kind="Conv",
@@ -43,6 +49,24 @@ def test_sums_are_for_a_frame():
     assert [row.name for row in found.by_memory] == ["resize", "conv", "view"]
     assert found.by_memory[2].mbytes == 0  # the same memory under another name
     assert found.share_by_kind == pytest.approx({"Conv": 0.75, "Resize": 0.25, "Reshape": 0.0})
+
+
+def test_what_must_move_is_counted_without_times():
+    relu = replace(
+        CONV,
+        kind="Relu",
+        name="relu",
+        input_shapes=((2, 4, 8, 8),),
+        activation_bytes=2048,
+        parameter_bytes=0,
+        output_bytes=2048,
+    )
+    found = movers_of_calls([[CONV, RESIZE, VIEW, relu, CONV]], frames=4)
+    assert [row.name for row in found] == ["resize", "conv", "view", "relu"]
+    assert found[1].mbytes == pytest.approx(2 * 4200 / 1e6 / 4)
+    # A view names the same memory, an activation function works on what the convolution holds.
+    assert [row.mbytes for row in found[2:]] == [0, 0]
+    assert {(row.ms, row.share) for row in found} == {(0.0, 0.0)}
 
 
 def test_sessions_may_name_their_operators_alike():

@@ -131,6 +131,7 @@ def test_nsight_systems(clip, tmp_path, monkeypatch):
     result = profile_video(run, tool="nsight-systems", folder=tmp_path / "out")
     called = (tmp_path / "out" / "nsight-systems.nsys-rep").read_text()
     assert "--trace=cuda,nvtx" in called
+    assert "--cuda-graph-trace=node" in called
     assert f"-m vitascope.tuning.limited_run {clip} --seconds 30 --profile fast" in called
     idle, kernel, waits = result.findings
     # 0.4 + 0.1 + 0.1 ms of work in 1 ms.

@@ -165,6 +165,18 @@ def test_operators_are_tables_once_for_each_batch_and_precision():
     assert "| Conv_1 | Conv | 4x16x144x256 |" in markdown_report(analysis, pictures={})
 
 
+def test_bytes_that_were_counted_come_without_times():
+    cell = with_work(cell_of(key_of(), (100.0, 101.0)))
+    counted = [replace(row, ms=0.0, share=0.0) for row in cell.operations.by_memory]
+    cell = replace(cell, operations=replace(cell.operations, by_memory=tuple(counted)))
+    sections = {section.title.split(",")[0]: section for section in analyse([run_of(cell)]).sections}
+    moved = sections["Operators by memory"]
+    assert moved.heads == ("operator", "kind", "result", "MB a frame")
+    assert [row[0] for row in moved.rows] == [row.name for row in counted]
+    assert "kernels do not say" in moved.sentences[0]
+    assert "ms a frame" in sections["Operators by time"].heads
+
+
 def test_operators_that_nobody_told_are_said():
     cell = replace(
         with_work(cell_of(key_of(), (100.0, 101.0))),

@@ -28,6 +28,10 @@ _ROOF_WORDS = (
 )
 _KIND_COUNT = 4
 """Kinds of operators that a sentence names."""
+_COUNTED = (
+    "counted from the network's graph, in this precision: what must move when everything is fused that can be; "
+    "kernels do not say what they move"
+)
 
 
 def roofline_sections(run: BenchResults, *, prefix: str) -> list[Section]:
@@ -200,8 +204,20 @@ def _operations(cell: Cell, found: Operations, *, prefix: str) -> list[Section]:
     ]
     sections = [_operation_table(f"{prefix}Operators by time, {of}", found.by_time, sentences)]
     if found.by_memory:
-        sections.append(_operation_table(f"{prefix}Operators by memory, {of}", found.by_memory, []))
+        sections.append(_memory_table(f"{prefix}Operators by memory, {of}", found.by_memory))
     return sections
+
+
+def _memory_table(title: str, rows: Sequence[Operation]) -> Section:
+    """Those that move most; without times where nobody took them one by one."""
+    if any(row.ms for row in rows):
+        return _operation_table(title, rows, [])
+    return Section(
+        title=title,
+        heads=("operator", "kind", "result", "MB a frame"),
+        rows=tuple((row.name, row.kind, row.shape or "-", f"{row.mbytes or 0:.3f}") for row in rows),
+        sentences=(_COUNTED,),
+    )
 
 
 def _operation_table(title: str, rows: Sequence[Operation], sentences: Sequence[str]) -> Section:

@@ -31,8 +31,13 @@ from vitascope.segmentation.matting import upright_size
 from vitascope.segmentation.networks import open_network
 from vitascope.tuning.measured_run import MeasuredSegmenter
 from vitascope.tuning.network_work import NetworkWork, count_work
-from vitascope.tuning.operations import operations_of_calls, operations_of_kernels, trace_network
-from vitascope.tuning.results import Operations, PartWork, Row
+from vitascope.tuning.operations import (
+    movers_of_calls,
+    operations_of_calls,
+    operations_of_kernels,
+    trace_network,
+)
+from vitascope.tuning.results import Operation, Operations, PartWork, Row
 from vitascope.vr.stereo import detect_layout, eye_regions
 
 __all__ = ["NetworkProbe", "ProbeEffort", "ProbedNetwork", "film_pictures", "products_in"]
@@ -75,7 +80,7 @@ class NetworkProbe:
 
     def __init__(self, effort: ProbeEffort) -> None:
         self._effort = effort
-        self._counted: dict[tuple[object, ...], NetworkWork] = {}
+        self._counted: dict[tuple[object, ...], tuple[NetworkWork, tuple[Operation, ...]]] = {}
 
     def look(self, segmenter: MeasuredSegmenter, film: Path, *, batch: int) -> ProbedNetwork:
         """Time the network that is open, count its work, and record its operators.
@@ -103,9 +108,10 @@ class NetworkProbe:
             {"gpu.device": "cpu", "gpu.precision": "fp32", "model.backend": "auto"}
         )
         open_plain = partial(_open_on_processor, on_processor, segmenter.store)
+        movers: tuple[Operation, ...] = ()
         try:
             shown = pictures[:_COUNTED_FRAMES].astype(np.float32)
-            counted = self._count(
+            counted, movers = self._count(
                 network.name, open_plain, shown, gated=isinstance(network.new_state(), SelfieState)
             )
         except VitascopeError as error:
@@ -113,8 +119,9 @@ class NetworkProbe:
         else:
             share = 0.5 if precision in _HALF else 1.0
             work = replace(work, flops=counted.flops, nbytes=counted.nbytes * share)
+            movers = tuple(replace(row, mbytes=(row.mbytes or 0.0) * share) for row in movers)
         operations = (
-            self._kernels(network, pictures, index)
+            replace(self._kernels(network, pictures, index), by_memory=movers)
             if on_gpu
             else self._operators(open_plain, pictures.astype(np.float32, copy=False))
         )
@@ -122,7 +129,7 @@ class NetworkProbe:
 
     def _count(
         self, name: str, open_plain: Callable[[], MattingNetwork], pictures: FloatArray, *, gated: bool
-    ) -> NetworkWork:
+    ) -> tuple[NetworkWork, tuple[Operation, ...]]:
         key = (name, pictures.shape)
         if key not in self._counted:
             calls = ceil(_SETTLING_FRAMES / len(pictures)) if gated else 1
@@ -133,7 +140,11 @@ class NetworkProbe:
                 warm_ups=_warm_ups(pictures) if gated else 0,
                 optimised=False,
             )
-            self._counted[key] = count_work(chain(*sessions), frames=calls * len(pictures))
+            frames = calls * len(pictures)
+            self._counted[key] = (
+                count_work(chain(*sessions), frames=frames),
+                movers_of_calls(sessions, frames=frames),
+            )
         return self._counted[key]
 
     def _operators(self, open_plain: Callable[[], MattingNetwork], pictures: FloatArray) -> Operations:

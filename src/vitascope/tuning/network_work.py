@@ -17,7 +17,7 @@ from math import prod
 
 from vitascope.gpu.engines.operator_trace import OperatorCall
 
-__all__ = ["NetworkWork", "count_work", "flops_of"]
+__all__ = ["NetworkWork", "bytes_of", "count_work", "flops_of"]
 
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm", "FusedGemm"})
@@ -49,7 +49,7 @@ def count_work(calls: Iterable[OperatorCall], *, frames: int) -> NetworkWork:
     flops = nbytes = 0.0
     for call in calls:
         flops += flops_of(call)
-        nbytes += _bytes_of(call)
+        nbytes += bytes_of(call)
     return NetworkWork(flops / frames, nbytes / frames)
 
 
@@ -75,7 +75,8 @@ def _rows_of(given: tuple[int, ...], result: tuple[int, ...]) -> int:
     return prod(result[:-1]) if len(given) > 1 else 1
 
 
-def _bytes_of(call: OperatorCall) -> float:
+def bytes_of(call: OperatorCall) -> float:
+    """What one operator must move, as the module's text says."""
     if call.kind in _MOVING_NOTHING:
         return 0.0
     if call.kind in _FUSED:

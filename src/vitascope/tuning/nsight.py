@@ -93,6 +93,8 @@ def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], s
     report, database = folder / "nsight-systems.nsys-rep", folder / "nsight-systems.sqlite"
     limit = run.seconds + _EXTRA_SECONDS
     options = ["--trace=cuda,nvtx,osrt", "--sample=none", "--force-overwrite=true", f"--output={report}"]
+    options.append("--cpuctxsw=none")  # most of a file's size, and nothing of what is read from it
+    options.append("--cuda-graph-trace=node")  # by default a graph is one span, and its kernels are nowhere
     child = [*_child(run), "--keep-in", str(folder)]
     _call([nsys, "profile", *options, *child], timeout_seconds=limit)
     _call(

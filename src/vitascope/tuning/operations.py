@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from vitascope.gpu.engines.operator_trace import OperatorCall, operator_traces
 from vitascope.models.network import FloatArray, MattingNetwork
+from vitascope.tuning.network_work import bytes_of
 from vitascope.tuning.results import Operation, Operations
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.cuda import CUDAProfiler
 
-__all__ = ["TOP", "operations_of_calls", "operations_of_kernels", "trace_network"]
+__all__ = ["TOP", "movers_of_calls", "operations_of_calls", "operations_of_kernels", "trace_network"]
 
 TOP = 10
 """Operators of a table."""
@@ -106,8 +107,34 @@ def operations_of_calls(
     )
 
 
+def movers_of_calls(sessions: Sequence[Sequence[OperatorCall]], *, frames: int) -> tuple[Operation, ...]:
+    """The operators that must move most, as ``network_work`` counts it; of no use as times, so they have none.
+
+    Args:
+        sessions: Operators of all calls of the graph as it is, in float32.
+        frames: Of all calls.
+    """
+    places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
+    for number, session in enumerate(sessions):
+        for call in session:
+            places[number, call.kind, call.name].append(call)
+    rows = [
+        Operation(
+            name=name,
+            kind=kind,
+            shape="x".join(map(str, same[0].output_shapes[0])) if same[0].output_shapes else "",
+            calls=1.0,
+            ms=0.0,
+            share=0.0,
+            mbytes=sum(map(bytes_of, same)) / 1e6 / frames,
+        )
+        for (_, kind, name), same in places.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -(row.mbytes or 0.0))[:TOP])
+
+
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """Tables of what PyTorch's profiler saw of a GPU. Kernels do not say what they move; so no table by memory.
+    """What PyTorch's profiler saw of a GPU. Kernels do not say what they move: ``movers_of_calls`` does.
 
     Args:
         profiler: Whose block has ended.

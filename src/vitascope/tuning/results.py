@@ -136,9 +136,9 @@ class Operation:
     calls: float
     """For one call of the network."""
     ms: float
-    """For a frame."""
+    """For a frame; 0 where only bytes were counted."""
     share: float
-    """Of the time of all operators, 0..1."""
+    """Of the time of all operators, 0..1; 0 where only bytes were counted."""
     mbytes: float | None = None
     """That it reads and writes for a frame, weights included, 10^6 bytes; None where nobody tells."""
 
