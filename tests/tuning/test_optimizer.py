@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +91,23 @@ def test_a_target_that_is_reached_ends_the_search(scripted, clip):
     assert tuned.search.ended == "the target was reached"
     assert len(tuned.search.trials) == 1
     assert tuned.values == {}
+    assert tuned.unchanged_in_words() == "the settings as they are reach the target"
+
+
+def test_where_nothing_is_better_what_sets_the_pace_is_said(scripted, clip):
+    tuned = tuner_of(clip, "model.batch_size=1-4", target=Target(max_latency_ms=1e6), preset=None).tune()
+    as_it_is = replace(tuned, values={}, target=Target())
+    said = as_it_is.unchanged_in_words()
+    assert re.fullmatch(
+        r"nothing was better than the settings as they are: (\w+) sets the pace \(\1 .+\), and nothing that was tried "
+        "made that faster",
+        said,
+    )
+    assert said in tuned_text(as_it_is, source_of(), subject="a clip", when=datetime.now(UTC)).replace(
+        "\n# ", " "
+    )
+    quiet = replace(as_it_is, shown=replace(as_it_is.shown, pace=None))
+    assert quiet.unchanged_in_words() == "nothing was better than the settings as they are"
 
 
 def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):

@@ -161,7 +161,7 @@ def _tune(
             page.print(f"{effect.key}: {tuned.values[effect.key]}")
             page.print(f"  {reason(effect, unit=tuned.score_unit)}")
     if not tuned.values:
-        page.print("nothing was better than the settings as they are")
+        page.print(tuned.unchanged_in_words())
     page.print(tuned.change_in_words())
     if tuned.unreachable is not None:
         page.print(f"not reached: {tuned.unreachable}")

@@ -201,7 +201,7 @@ class _Job:
             page.print(f"{key}: {'null' if value is None else value}")
             page.print(f"  {effects[key]}")
         if not tuned.values:
-            page.print("nothing was better than the settings as they are")
+            page.print(tuned.unchanged_in_words())
         page.print(
             f"{tuned.before.score:.1f} -> {tuned.after.score:.1f} fps ({tuned.gain:.2f}x); {tuned.trade_off()}"
         )
@@ -240,6 +240,7 @@ def _plain(tuned: Tuned, file: Path | None) -> dict[str, object]:
         "after": {"fps": tuned.after.score, **tuned.after.figures},
         "gain": tuned.gain,
         "trade_off": tuned.trade_off(),
+        "unchanged": None if tuned.values else tuned.unchanged_in_words(),
         "unreachable": tuned.unreachable,
         "trials": [
             {

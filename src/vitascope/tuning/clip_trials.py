@@ -18,6 +18,7 @@ from vitascope.config.catalogue import value_of
 from vitascope.device import Device
 from vitascope.errors import InputError, OutputError, VitascopeError, one_line
 from vitascope.gpu.batching.out_of_memory import is_out_of_memory, release_idle_memory
+from vitascope.gpu.pipeline_report import Bottleneck
 from vitascope.media.probe import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.segmenter import Segmenter
@@ -65,6 +66,8 @@ class Shown:
     network: str
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
+    pace: str | None = None
+    """What set the pace, in words; None where no stage did."""
     run_seconds: float = 0.0
     """Of one trial, opening the network included."""
 
@@ -167,6 +170,7 @@ class ClipTrials:
                 segmenter.device,
                 segmenter.chosen.network.name,
                 run.network_size,
+                _pace(run.pipeline.bottleneck),
             )
         return run, shown
 
@@ -222,6 +226,10 @@ class ClipTrials:
         )  # every so manieth sample: 8K mattes would fill memory
         with closing(segmenter.stream(self.clip)) as steps:
             return [_shares(one.alpha[::step, ::step]) for one in islice(steps, _COMPARED_FRAMES)]
+
+
+def _pace(bottleneck: Bottleneck | None) -> str | None:
+    return None if bottleneck is None else f"{bottleneck.stage} sets the pace ({bottleneck.evidence})"
 
 
 def _failure(error: VitascopeError) -> str | None:

@@ -22,6 +22,7 @@ from vitascope.tuning.knobs import cell_of
 from vitascope.tuning.live_knobs import kept_quality, live_knobs
 from vitascope.tuning.search import GridSearch
 from vitascope.tuning.settings_source import SettingsSource
+from vitascope.tuning.tuned_settings import NOTHING_BETTER
 
 __all__ = ["LiveTarget", "LiveTuned", "LiveTuner"]
 
@@ -79,6 +80,10 @@ class LiveTuned:
             f"{old['fps']:.1f} -> {new['fps']:.1f} fps of {self.target.fps:g}, {self.trade_off()}; of what is wanted, "
             f"with what is given up: {self.before.score:.0f} -> {self.after.score:.0f} %"
         )
+
+    def unchanged_in_words(self) -> str:
+        """That nothing was better; what each value promised stands in the search."""
+        return NOTHING_BETTER
 
     def trade_off(self) -> str:
         """What becomes of the delay."""

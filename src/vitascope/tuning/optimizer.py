@@ -18,6 +18,7 @@ from vitascope.tuning.presets import preset_for, preset_values
 from vitascope.tuning.search import GridSearch
 from vitascope.tuning.search_time import SearchTime, turns
 from vitascope.tuning.settings_source import SettingsSource
+from vitascope.tuning.tuned_settings import NOTHING_BETTER
 
 __all__ = ["MOST_TRIALS", "Target", "Tuned", "Tuner"]
 
@@ -108,6 +109,14 @@ class Tuned:
     def change_in_words(self) -> str:
         """What was gained, and what it costs."""
         return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
+
+    def unchanged_in_words(self) -> str:
+        """That nothing was better than the settings as they are, and what is in the way of more speed."""
+        if self.target.fps is not None and self.before.score >= self.target.fps:
+            return "the settings as they are reach the target"
+        if self.shown.pace is None:
+            return NOTHING_BETTER
+        return f"{NOTHING_BETTER}: {self.shown.pace}, and nothing that was tried made that faster"
 
     @property
     def gain(self) -> float:

@@ -64,7 +64,8 @@ class SearchTime:
             minutes = self._most_seconds / 60
             time = f"{minutes:.0f} minutes" if minutes >= 2 else f"{self._most_seconds:.0f} s"
             limit = f", in about {time} at most"
+        runs = f"{trials} run" if trials == 1 else f"{trials} runs"
         return (
-            f"up to {trials} runs of about {run_seconds:.2g} s each, out of {cells} combinations of settings{limit}; "
+            f"up to {runs} of about {run_seconds:.2g} s each, out of {cells} combinations of settings{limit}; "
             "then what was found against the settings as they are"
         )

@@ -79,7 +79,7 @@ def _head(tuned: TunedSettings, subject: str, when: datetime) -> str:
         f"{len(search.trials)} trials in {search.grid_size} combinations; why no more: {search.ended}.",
     ]
     if not tuned.values:
-        lines.append("Nothing was better than the settings as they are, so they stay.")
+        lines.append(f"They stay: {tuned.unchanged_in_words()}.")
     lines.append(f"Another clip, network or machine deserves a search of its own: {tuned.command}")
     # A flag that is broken at its hyphens is none when it is copied.
     wrapped = (textwrap.wrap(line, _WIDTH, break_on_hyphens=False) for line in lines)

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 from vitascope.tuning.grid import SearchResult
 
-__all__ = ["TunedSettings"]
+__all__ = ["NOTHING_BETTER", "TunedSettings"]
+
+NOTHING_BETTER = "nothing was better than the settings as they are"
 
 
 class TunedSettings(Protocol):
@@ -59,6 +61,10 @@ class TunedSettings(Protocol):
 
     def change_in_words(self) -> str:
         """What was gained, and what it costs."""
+        ...
+
+    def unchanged_in_words(self) -> str:
+        """That nothing was better than the settings as they are, and why, where that is known."""
         ...
 
     def trade_off(self) -> str:
