@@ -140,3 +140,15 @@ class OwnedEvents:
 
     def done(self, event):
         return True
+
+
+def test_a_pair_that_cannot_be_asked_for_is_dropped_and_those_behind_it_come():
+    events = CountingEvents()
+    pairs = EventPairs(events)
+    for name in "ab":
+        pairs.close(pairs.mark(), name)
+    events.done, done = lambda event: 1 / 0, events.done
+    with pytest.raises(ZeroDivisionError):
+        next(pairs.passed(wait=False))
+    events.done = done
+    assert [purpose for _, _, purpose in pairs.passed(wait=False)] == ["b"]

@@ -188,6 +188,9 @@ def test_nv12_is_what_opencv_reads_and_what_the_kernel_gives(processor):
     assert np.abs(rgb.astype(int) - cv2.cvtColor(smooth, cv2.COLOR_YUV2RGB_NV12)).mean() < 1.5
     frame = random_frame(PIXEL_FORMATS["p010le"], (54, 96))
     np.testing.assert_array_equal(processor.nv12_to_rgb(frame), nv12_to_rgb(frame)[0])
+    for spelling in (np.uint8, np.dtype("uint8")):
+        np.testing.assert_array_equal(processor.nv12_to_rgb(frame, dtype=spelling), nv12_to_rgb(frame)[0])
+        np.testing.assert_array_equal(nv12_to_rgb(frame, dtype=spelling), nv12_to_rgb(frame))
     out = np.empty((3, 54, 96), np.float32)
     assert processor.nv12_to_rgb(frame, layout="NCHW", dtype="float32", out=out) is out
     np.testing.assert_array_equal(out, nv12_to_rgb(frame, layout="NCHW", dtype="float32")[0])

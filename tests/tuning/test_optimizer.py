@@ -92,11 +92,15 @@ def test_a_target_that_is_reached_ends_the_search(scripted, clip):
     assert len(tuned.search.trials) == 1
     assert tuned.values == {}
     assert tuned.unchanged_in_words() == "the settings as they are reach the target"
+    both = replace(tuned, unreachable="no settings keep all limits")
+    assert both.unchanged_in_words() == "nothing was better than the settings as they are"
 
 
 def test_where_nothing_is_better_what_sets_the_pace_is_said(scripted, clip):
-    tuned = tuner_of(clip, "model.batch_size=1-4", target=Target(max_latency_ms=1e6), preset=None).tune()
-    as_it_is = replace(tuned, values={}, target=Target())
+    tuned = tuner_of(clip).tune()
+    fastest = max(trial.measured.score for trial in tuned.search.trials)
+    as_fast = replace(tuned.before, score=fastest)
+    as_it_is = replace(tuned, values={}, before=as_fast, after=as_fast)
     said = as_it_is.unchanged_in_words()
     assert re.fullmatch(
         r"nothing was better than the settings as they are: (\w+) sets the pace \(\1 .+\), and nothing that was tried "
@@ -108,6 +112,16 @@ def test_where_nothing_is_better_what_sets_the_pace_is_said(scripted, clip):
     )
     quiet = replace(as_it_is, shown=replace(as_it_is.shown, pace=None))
     assert quiet.unchanged_in_words() == "nothing was better than the settings as they are"
+
+
+def test_faster_settings_that_broke_a_limit_are_not_passed_over(scripted, clip):
+    """Half the size is twice as fast, and loses too much."""
+    tuned = tuner_of(clip, "model.batch_size=1").tune()
+    assert tuned.values == {}
+    assert tuned.unchanged_in_words() == (
+        "nothing was better than the settings as they are: what ran faster broke a limit, or was no faster when it was "
+        "run again"
+    )
 
 
 def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):

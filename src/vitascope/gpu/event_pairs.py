@@ -64,14 +64,19 @@ class EventPairs(Generic[T]):
             wait: For the GPU, until there is no pair left.
 
         Yields:
-            Start, stop and purpose. Both events are the caller's now: to be read, and given to ``reuse``.
+            Start, stop and purpose. Both events are the caller's now: to be read, and given to ``reuse``. A pair that
+            the GPU cannot be asked for is dropped, and its error raised.
         """
         pending, events = self._pending, self._events
         while pending:
-            if wait:
-                events.synchronize(pending[0][1])
-            elif not events.done(pending[0][1]):
-                return
+            try:
+                if wait:
+                    events.synchronize(pending[0][1])
+                elif not events.done(pending[0][1]):
+                    return
+            except BaseException:
+                pending.popleft()
+                raise
             yield pending.popleft()
 
     def seconds(self, start: Any, stop: Any) -> float:

@@ -18,20 +18,25 @@ FLOAT_DTYPES = ("float32", "float16")
 _NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
 
 
-def element_type(dtype: Any, out: Any) -> Any:
-    """The element type of a network's input, as NumPy calls it: what was asked for, else that of ``out``, else float32.
+def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES) -> Any:
+    """An element type as NumPy calls it: what was asked for, in any spelling, else that of ``out``, else float32.
+
+    Args:
+        dtype: What was asked for; None for nothing.
+        out: Where the result goes; None for a new array.
+        words: What there may be.
 
     Raises:
-        ValueError: Neither float32 nor float16.
+        ValueError: It is none of them.
     """
     wanted = getattr(out, "dtype", None) if dtype is None else dtype
     if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to spell one
         return _NAMES[wanted]
     name = "float32" if wanted is None else str(wanted).removeprefix("torch.")
-    if name not in FLOAT_DTYPES:  # numpy.float32 itself, for example
+    if name not in words:  # numpy.float32 itself, for example
         with suppress(TypeError):
             name = np.dtype(wanted).name
-    check_word("dtype", name, FLOAT_DTYPES)
+    check_word("dtype", name, words)
     return name
 
 
@@ -78,7 +83,8 @@ def check_affine(
     """
     for name, values in (("mean", mean), ("std", std)):
         if not all(map(math.isfinite, values)):
-            raise ValueError(f"{name} is {tuple(values)}, expected finite numbers")
+            shown = values[0] if name == "scale" else tuple(values)
+            raise ValueError(f"{name} is {shown}, expected finite numbers")
         if channels is not None and len(values) != channels:
             raise ValueError(f"{name} is {tuple(values)}, expected {channels} numbers, of R, G and B")
     if not math.isfinite(scale):

@@ -338,7 +338,7 @@ class CUDAKernelProcessor:
         is_batch: bool,
     ) -> Any:
         check_word("layout", layout, _LAYOUTS)
-        check_word("dtype", dtype, _RGB_DTYPES)
+        dtype = element_type(dtype, None, words=_RGB_DTYPES)
         pictures = [Picture(frame, color) for frame in frames]
         sizes = {picture.size for picture in pictures}
         if len(sizes) != 1 or not all(picture.is_yuv for picture in pictures):

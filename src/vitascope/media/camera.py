@@ -24,6 +24,8 @@ _RETRY_SECONDS = 1.0
 _SILENCE_SECONDS = 2.0
 """A camera that gives nothing for so long is taken for unplugged."""
 
+_FFMPEG_LEVEL = "OPENCV_FFMPEG_LOGLEVEL"
+
 CameraState = Literal["connected", "lost"]
 
 
@@ -95,14 +97,18 @@ def open_capture(
     """
     logging = cv2.utils.logging
     before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
-    # FFmpeg's own level, which OpenCV sets when it first opens an address: AV_LOG_QUIET.
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    # FFmpeg's own level (AV_LOG_QUIET), which OpenCV sets once, when a process first opens anything by FFmpeg.
+    is_set = _FFMPEG_LEVEL in os.environ
+    if not is_set:
+        os.environ[_FFMPEG_LEVEL] = "-8"
     try:
         opened = cv2.VideoCapture(source) if isinstance(source, int) else cv2.VideoCapture(str(source))
     except cv2.error as error:
         raise _not_there(source) from error
     finally:
         logging.setLogLevel(before)
+        if not is_set:
+            os.environ.pop(_FFMPEG_LEVEL, None)
     if not opened.isOpened():
         opened.release()
         raise _not_there(source)

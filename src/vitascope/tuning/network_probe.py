@@ -117,7 +117,7 @@ class NetworkProbe:
         except VitascopeError as error:
             work = replace(work, note=f"its work was not counted: {one_line(error)}")
         else:
-            share = 0.5 if precision in _HALF else 1.0
+            share = 0.25 if precision == "int8" else 0.5 if precision in _HALF else 1.0
             work = replace(work, flops=counted.flops, nbytes=counted.nbytes * share)
             movers = tuple(replace(row, mbytes=(row.mbytes or 0.0) * share) for row in movers)
         operations = (

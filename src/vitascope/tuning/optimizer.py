@@ -112,9 +112,14 @@ class Tuned:
 
     def unchanged_in_words(self) -> str:
         """That nothing was better than the settings as they are, and what is in the way of more speed."""
+        if self.unreachable is not None:
+            return NOTHING_BETTER
         if self.target.fps is not None and self.before.score >= self.target.fps:
             return "the settings as they are reach the target"
-        if self.shown.pace is None:
+        ran = [trial.measured for trial in self.search.trials if trial.measured.failure is None]
+        if any(one.score >= self.before.score * _LEAST_GAIN for one in ran):
+            return f"{NOTHING_BETTER}: what ran faster broke a limit, or was no faster when it was run again"
+        if self.shown.pace is None or len(ran) < 2:
             return NOTHING_BETTER
         return f"{NOTHING_BETTER}: {self.shown.pace}, and nothing that was tried made that faster"
 

@@ -179,6 +179,59 @@ def halves_network():
     return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
 
 
+HALF_WEIGHTS = [("Cast", ["w"], ["wide"], {"to": 1}), ("Mul", ["x", "wide"], ["y"], {})]
+BYTE_WEIGHTS = [("DequantizeLinear", ["b", "s", "z"], ["wide"], {}), ("Mul", ["x", "wide"], ["y"], {})]
+ROUNDED = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
+WIDENED_INPUT = [("Cast", ["x"], ["wide"], {"to": 1}), ("Relu", ["wide"], ["y"], {})]
+CONSTANT = [("Constant", [], ["c"], {"value": np.ones(4, np.float16)}), ("Mul", ["x", "c"], ["y"], {})]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "x", "expected"),
+    [
+        (HALF_WEIGHTS, "FLOAT", None),
+        (BYTE_WEIGHTS, "FLOAT", None),
+        (ROUNDED, "FLOAT", "int8"),
+        (WIDENED_INPUT, "FLOAT16", None),
+        ([("Relu", ["x"], ["y"], {})], "FLOAT16", "fp16"),
+        ([("Mul", ["x", "w"], ["y"], {})], "FLOAT16", "fp16"),
+        (CONSTANT, "FLOAT16", "fp16"),
+    ],
+)
+def test_what_is_merely_kept_small_is_not_computed_in(nodes, x, expected):
+    onnx = pytest.importorskip("onnx")
+    from onnx import helper, numpy_helper
+
+    from vitascope.gpu.engines.onnx_network import low_precision_of
+
+    kinds = onnx.TensorProto
+    values = {"w": np.ones(4, np.float16), "b": np.ones(4, np.int8), "s": np.float32(0.1), "z": np.int8(0)}
+    made = []
+    for kind, given, results, attributes in nodes:
+        kept = {
+            name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+            for name, value in attributes.items()
+        }
+        made.append(helper.make_node(kind, given, results, **kept))
+    graph = helper.make_graph(
+        made,
+        "graph",
+        [helper.make_tensor_value_info("x", getattr(kinds, x), [4])],
+        [helper.make_tensor_value_info("y", kinds.FLOAT if expected is None else getattr(kinds, x), [4])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert low_precision_of(model.SerializeToString()) == expected
+
+
+def test_a_network_that_was_refused_tells_nothing(doubling):
+    engine = OnnxEngine(device="cpu")
+    with pytest.raises(UsageError, match="names 'nope'"):
+        engine.build_engine_from_onnx(doubling, {"nope": (1, 2)})
+    assert engine.precision == "fp32"
+    assert engine.notes == ()
+
+
 def test_fp16_on_a_processor_computes_in_fp32_and_says_so(kept, network):
     cls, path = kept
     with cls(device="cpu", fp16_mode=True) as engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Integral
 from time import perf_counter
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ class BatchConfig:
         """Check sizes and times."""
         largest = self.max_batch_size
         sizes = (self.min_batch_size, largest, *self.preferred_batch_sizes, *self.bucket_sizes)
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
+        if not all(map(_is_count, sizes)):
             raise ValueError(f"batch sizes are whole numbers from 1, not {sizes}")
         if self.min_batch_size > largest or any(size > largest for size in self.preferred_batch_sizes):
             raise ValueError(f"max_batch_size {largest} is below another size: {sizes}")
@@ -54,8 +55,10 @@ class BatchConfig:
             raise ValueError(f"no bucket of {self.bucket_sizes} holds a batch of {largest}")
         if not (self.timeout_ms >= 0 and math.isfinite(self.timeout_ms)):
             raise ValueError(f"timeout_ms is a time from 0, not {self.timeout_ms}")
-        if not isinstance(self.max_queue_size, int) or self.max_queue_size < 1:
-            raise ValueError(f"a queue must hold at least 1 request, not {self.max_queue_size}")
+        if not _is_count(self.max_queue_size):
+            raise ValueError(
+                f"a queue holds a whole number of requests, at least 1, not {self.max_queue_size!r}"
+            )
         if self.on_full not in ("wait", "reject"):
             raise ValueError(f"on_full is 'wait' or 'reject', not {self.on_full!r}")
 
@@ -107,3 +110,8 @@ class InferenceResponse:
     padded_size: int
     """Rows of the call: ``batch_size`` and what filled it up."""
     stream_id: Hashable = None
+
+
+def _is_count(value: object) -> bool:
+    """A whole number from 1, of Python or NumPy."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1

@@ -15,7 +15,7 @@ __all__ = ["kept_shapes", "load_network", "low_precision_of", "read_network", "w
 _KEY = "vitascope.input_shapes"
 # Of the ONNX operator set, and of ONNX Runtime's own (com.microsoft), as far as quantisers write them.
 _INTEGER_OPERATORS = frozenset({
-    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger",
+    "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger",
     "MatMulIntegerToFloat", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
 })  # fmt: skip
 
@@ -64,13 +64,27 @@ def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
 
 
 def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
-    """What a network was made to compute in, by its operators and weights; None where both are in FP32."""
+    """What a network computes in, by what its operators are given; None for FP32.
+
+    Weights that are merely kept small and widened before they are used (``Cast``, ``DequantizeLinear``) do not count.
+    """
     from onnx import TensorProto
 
     graph = load_network(network).graph
     if any(node.op_type in _INTEGER_OPERATORS for node in graph.node):
         return "int8"
-    return "fp16" if any(one.data_type == TensorProto.FLOAT16 for one in graph.initializer) else None
+    half = {one.name for one in graph.initializer if one.data_type == TensorProto.FLOAT16}
+    for value in (*graph.input, *graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
+            half.add(value.name)
+    for node in graph.node:
+        if node.op_type == "Constant" and any(
+            one.t.data_type == TensorProto.FLOAT16 for one in node.attribute
+        ):
+            half.update(node.output)
+        elif node.op_type != "Cast" and half.intersection(node.input):
+            return "fp16"
+    return None
 
 
 def kept_shapes(network: bytes) -> dict[str, ShapeRange]:

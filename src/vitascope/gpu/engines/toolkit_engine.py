@@ -373,10 +373,15 @@ class ToolkitEngine(ABC):
 
     def _open(self, build: Callable[[], Engine], ranges: dict[str, ShapeRange]) -> None:
         self.close()
-        engine = build()
+        try:
+            engine = build()
+        except BaseException:
+            self._found = None  # it tells of a network that is not open
+            raise
         known = [tensor.name for tensor in engine.spec.inputs]
         if unknown := sorted(set(ranges) - set(known)):
             engine.close()
+            self._found = None
             raise UsageError(f"input_shapes names {unknown[0]!r}; the network takes {', '.join(known)}")
         self._engine, self._ranges = engine, ranges
 

@@ -75,7 +75,7 @@ def nv12_to_rgb(
         rgb += red_difference * np.float32(row[2])
         rgb += np.float32(bias)
         np.clip(rgb, 0.0, 1.0, out=rgb)
-        channel[...] = np.rint(rgb * np.float32(255)) if dtype == "uint8" else rgb
+        channel[...] = np.rint(rgb * np.float32(255)) if result.dtype == np.uint8 else rgb
     return result
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from vitascope.errors import MissingDependencyError, OutputError
@@ -126,4 +127,8 @@ class WindowSink:
 def _may_have_a_screen() -> bool:
     """False where SDL would find none, and Wayland's library would say so on stderr before we can."""
     names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
-    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names)
+    if not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names):
+        return True
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    # The name that Wayland's library takes where none is said.
+    return folder != "" and Path(folder, "wayland-0").exists()
