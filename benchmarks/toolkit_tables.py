@@ -45,9 +45,10 @@ def deeplab_table() -> str:
         for (name, mode), ms in batch_8.items()
         if name in ("fp8", "int8") and mode == "compile" and fp16
     ]
+    states = dict.fromkeys(f"{row['date']} (commit {row['commit']})" for row in rows)
     lines += [
         "",
-        f"One {rows[0]['gpu']}, PyTorch {rows[0]['torch']}, {rows[0]['date']}, commit {rows[0]['commit']}. Calls take "
+        f"One {rows[0]['gpu']}, PyTorch {rows[0]['torch']}, measured on {' and '.join(states)}. Calls take "
         "FP32 pictures on the GPU and give FP32 logits in fresh memory there. "
         + (f"At batch 8, both compiled: {'; '.join(verdicts)}." if verdicts else ""),
     ]

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-PAGE = Path(__file__).parents[3] / "docs" / "batching.md"
+from typed_pages import run_page
 
 
 def test_the_page_runs(capsys) -> None:
-    snippets = re.findall(
-        r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    assert len(snippets) == 6
-    names: dict[str, object] = {"__name__": "snippet"}
-    for snippet in snippets:
-        exec(compile(snippet, str(PAGE), "exec"), names)
+    count, names = run_page("batching.md")
+    assert count == 6
     told = capsys.readouterr().out
     assert "batch size: 1" in told
     assert len(names["masks"]) == 100

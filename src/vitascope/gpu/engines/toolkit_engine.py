@@ -90,17 +90,14 @@ class ToolkitEngine(ABC):
     @property
     def precision(self) -> Precision:
         """The arithmetic in effect; of a file that TensorRT wrote what was asked for, because it does not tell."""
-        return self._asked if self._found is None else self._found[1]
+        return self._opened_as()[1]
 
     @property
     def name(self) -> str:
         """Engine, version and device, for reports: for example ``onnxruntime 1.31 (CPU, 2 threads)``."""
         name, precision = self._opened().name, self.precision
-        return (
-            f"{name}, {precision} network"
-            if precision in ("fp16", "int8") and precision not in name
-            else name
-        )
+        is_said = precision not in ("fp16", "int8") or precision in name
+        return name if is_said else f"{name}, {precision} network"
 
     @property
     def spec(self) -> EngineSpec:
@@ -115,7 +112,7 @@ class ToolkitEngine(ABC):
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know: wishes without effect, engines that were built anew and why."""
-        label, found = self._found or ("", self._asked)
+        label, found = self._opened_as()
         odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
         return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
 
@@ -363,6 +360,10 @@ class ToolkitEngine(ABC):
         """What a network in FP32 computes in."""
         return "tf32" if self._on_gpu and self._tf32 else "fp32"
 
+    def _opened_as(self) -> tuple[str, Precision]:
+        """What is open, and what it computes in; of a network that was refused nothing is told."""
+        return ("", self._asked) if self._engine is None or self._found is None else self._found
+
     def _opened(self) -> Engine:
         if self._engine is None:
             raise EngineError(
@@ -373,15 +374,10 @@ class ToolkitEngine(ABC):
 
     def _open(self, build: Callable[[], Engine], ranges: dict[str, ShapeRange]) -> None:
         self.close()
-        try:
-            engine = build()
-        except BaseException:
-            self._found = None  # it tells of a network that is not open
-            raise
+        engine = build()
         known = [tensor.name for tensor in engine.spec.inputs]
         if unknown := sorted(set(ranges) - set(known)):
             engine.close()
-            self._found = None
             raise UsageError(f"input_shapes names {unknown[0]!r}; the network takes {', '.join(known)}")
         self._engine, self._ranges = engine, ranges
 
