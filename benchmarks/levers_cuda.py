@@ -122,6 +122,7 @@ def main() -> None:
         home, own = vitascope_home(), folder / "home"
         own.mkdir()
         for shared in ("models", "engines"):
+            (home / shared).mkdir(parents=True, exist_ok=True)
             (own / shared).symlink_to(home / shared)
         os.environ[HOME_VARIABLE] = str(own)
         seconds = {}

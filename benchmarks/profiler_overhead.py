@@ -63,24 +63,37 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     turns = calibrated()
     profiler = Profiler(device=device)  # type: ignore[arg-type]
 
-    shares, costs, noise = [], [], []
     nothing = nullcontext()
-    for _ in range(rounds):
-        plain, empty, profiled = [], [], []
-        for _ in range(SPANS):
-            began = time.thread_time_ns()
+
+    def plain() -> int:
+        began = time.thread_time_ns()
+        work(turns)
+        return time.thread_time_ns() - began
+
+    def empty() -> int:
+        began = time.thread_time_ns()
+        with nothing:
             work(turns)
-            second = time.thread_time_ns()
-            with nothing:
-                work(turns)
-            third = time.thread_time_ns()
-            with profiler.profile("work"):
-                work(turns)
-            profiled.append(time.thread_time_ns() - third)
-            empty.append(third - second)
-            plain.append(second - began)
-        noise.append(100 * (median(empty) / median(plain) - 1))
-        shares.append(100 * (median(profiled) / median(plain) - 1))
+        return time.thread_time_ns() - began
+
+    def profiled() -> int:
+        began = time.thread_time_ns()
+        with profiler.profile("work"):
+            work(turns)
+        return time.thread_time_ns() - began
+
+    sides = (plain, empty, profiled)
+    shares, costs, noise = [], [], []
+    for _ in range(rounds):
+        spent: tuple[list[int], ...] = ([], [], [])
+        for item in range(SPANS):
+            for n in range(len(sides)):
+                # In another order each time: what follows a span finds caches as the span left them.
+                place = (item + n) % len(sides)
+                spent[place].append(sides[place]())
+        alone, within_nothing, within_span = map(median, spent)
+        noise.append(100 * (within_nothing / alone - 1))
+        shares.append(100 * (within_span / alone - 1))
         costs.append(empty_span(profiler) * 1e6)
     counted = profiler.by_name()["work"].count
     if counted != SPANS * rounds:

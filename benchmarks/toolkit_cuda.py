@@ -155,15 +155,15 @@ def preprocess_rows() -> Iterator[Row]:
                 count = len(given)
                 row: Row = {"claim": f"fused preprocess {kind} {name} to {target}", "largest_error": error}
                 row["vitascope"] = microseconds(ours, count)
-                for peer, antialias in (("torch", False), ("torch_antialias", True)):
+                for peer, antialias in (("pytorch", False), ("pytorch_antialias", True)):
                     row[peer] = microseconds(lambda n, a=antialias: theirs(n, antialias=a), count)
-                fastest = min(row["torch"]["p50_us"], row["torch_antialias"]["p50_us"])
+                fastest = min(row["pytorch"]["p50_us"], row["pytorch_antialias"]["p50_us"])
                 row["ratio"] = round(fastest / row["vitascope"]["p50_us"], 2)
                 row["ratio_same_filter"] = round(
-                    row["torch_antialias"]["p50_us"] / row["vitascope"]["p50_us"], 2
+                    row["pytorch_antialias"]["p50_us"] / row["vitascope"]["p50_us"], 2
                 )
                 row["call_us"] = call_us(ours, count)
-                row["torch_call_us"] = call_us(lambda n: theirs(n, antialias=False), count)
+                row["pytorch_call_us"] = call_us(lambda n: theirs(n, antialias=False), count)
                 yield row
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from scripted_runs import HELD, script_runs
 
@@ -16,9 +18,10 @@ from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import InputError, UsageError, VitascopeError
+from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.tuning import clip_trials, search_time
 from vitascope.tuning.clip_trials import LEAST_FRAMES, ClipTrials
-from vitascope.tuning.grid import Effect
+from vitascope.tuning.grid import Effect, Measured
 from vitascope.tuning.history import append_history, history_path, read_history
 from vitascope.tuning.knobs import cell_of, knobs_for
 from vitascope.tuning.optimizer import Target, Tuner
@@ -141,6 +144,40 @@ def test_a_time_in_which_nothing_can_be_tried_is_refused_with_what_it_takes(scri
         tuner_of(clip, most_seconds=0.01).tune()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_faster"),
+    [
+        ([100, 100, 100], [110, 108, 109], True),
+        ([100, 90, 100], [110, 108, 99], False),  # 1.08 times as fast, but not each time
+        ([100, 100, 100], [101, 102, 101], False),  # each time, but hardly
+    ],
+)
+def test_faster_is_what_is_faster_in_every_turn(old, new, is_faster):
+    tuner = object.__new__(Tuner)
+    tuner._turns = 3
+    left = {"old": list(old), "new": list(new)}
+    tuner._trials = SimpleNamespace(
+        measure=lambda values: Measured(left["new" if values else "old"].pop(0), {})
+    )
+    before, after, found = tuner._in_turns({"model.batch_size": 4})
+    assert (before.score, after.score) == (np.median(old), np.median(new))
+    assert found == is_faster
+
+
+def test_opening_the_reference_does_not_count_as_a_run(scripted, clip, monkeypatch):
+    opened = segmenter_module.open_network
+
+    def slowly(*arguments, **flags):
+        time.sleep(1.0)
+        return opened(*arguments, **flags)
+
+    monkeypatch.setattr(segmenter_module, "open_network", slowly)
+    said = []
+    trials = ClipTrials(source_of(), clip, seconds=0.1)
+    trials.begin(with_quality=True, expected=said.append)
+    assert 0 < said[0] < 1.0
+
+
 def test_limits_that_nothing_keeps(scripted, clip):
     tuned = tuner_of(clip, target=Target(max_latency_ms=0.001), keep_quality=True).tune()
     assert tuned.unreachable.startswith(
@@ -204,6 +241,8 @@ def test_trials_are_alone_and_show_the_network_every_frame(scripted, clip):
 def test_knobs_of_a_gpu(monkeypatch):
     monkeypatch.setattr("vitascope.tuning.knobs.why_nvenc_fails", lambda _: None)
     monkeypatch.setattr("vitascope.tuning.knobs.find_spec", lambda name: name == "torch" or None)
+    providers = {"cpu": None, "cuda": "missing", "tensorrt": "missing", "tensorrt-rtx": "missing"}
+    monkeypatch.setattr("vitascope.tuning.knobs.missing_provider", providers.get)
     gpu = Device("cuda", "NVIDIA H200 (GPU 0)")
 
     def keys(network="rvm", *, keep_quality=False, loaded=None):
@@ -222,6 +261,8 @@ def test_knobs_of_a_gpu(monkeypatch):
     assert every["model.batch_size"] == (1, 2, 4, 8, 16)
     assert every["model.input_size"] == (None, 384, 256)
     assert every["model.backend"] == ("auto", "inductor")
+    providers["cuda"] = None
+    assert keys()["model.backend"] == ("auto", "inductor", "onnxruntime")
     assert {
         "gpu.precision",
         "gpu.decoder_sessions",

@@ -67,7 +67,7 @@ def test_a_short_film_ends_by_itself(scripted, clip):
 
 def test_the_program_takes_what_the_run_was_given(clip, tmp_path, monkeypatch):
     seen = {}
-    monkeypatch.setattr(limited_run, "run_for", lambda run, keep_in: seen.update(run=run, keep_in=keep_in))
+    monkeypatch.setattr(limited_run, "run_for", lambda run, **given: seen.update(run=run, **given))
     run = LimitedRun(
         video=clip,
         seconds=2.5,
@@ -76,7 +76,7 @@ def test_the_program_takes_what_the_run_was_given(clip, tmp_path, monkeypatch):
         assignments=("model.batch_size=2",),
     )
     limited_run._main([*run.arguments(), "--keep-in", str(tmp_path)])
-    assert seen == {"run": run, "keep_in": tmp_path}
+    assert seen == {"run": run, "keep_in": tmp_path, "marks_work": True}
 
 
 def test_pytorch(scripted, clip, tmp_path):
@@ -132,6 +132,7 @@ def test_nsight_systems(clip, tmp_path, monkeypatch):
     called = (tmp_path / "out" / "nsight-systems.nsys-rep").read_text()
     assert "--trace=cuda,nvtx" in called
     assert "--cuda-graph-trace=node" in called
+    assert "--capture-range=cudaProfilerApi --capture-range-end=stop" in called
     assert f"-m vitascope.tuning.limited_run {clip} --seconds 30 --profile fast" in called
     idle, kernel, waits = result.findings
     # 0.4 + 0.1 + 0.1 ms of work in 1 ms.
@@ -149,12 +150,22 @@ def test_nsight_systems_without_kernels(clip, tmp_path, monkeypatch):
     assert result.findings == ("no kernel ran: the work was done on the processor",)
 
 
+def test_nsight_systems_where_nothing_began_to_be_recorded(clip, tmp_path, monkeypatch):
+    install(tmp_path / "bin", monkeypatch, "nsys", "")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "nsight-systems.nsys-rep").write_text("of an earlier run")
+    result = profile_video(run_of(clip), tool="nsight-systems", folder=tmp_path / "out")
+    assert result.findings == ("no kernel ran: the work was done on the processor",)
+    assert not result.files
+
+
 def test_nsight_compute(clip, tmp_path, monkeypatch):
     program = install(tmp_path / "bin", monkeypatch, "ncu", NCU)
     (tmp_path / "bin" / "ncu.counters").write_text(COUNTERS)
     result = profile_video(run_of(clip), tool="nsight-compute", folder=tmp_path / "out")
     called = program.with_name("ncu.called").read_text()
     assert "--launch-count=200" in called
+    assert "--profile-from-start=off" in called
     assert "launch__registers_per_thread" in called
     costliest, bound, occupancy = result.findings
     assert "gemm: 80% of the time of 4 launches" in costliest

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, get_args
 
 from vitascope.config import BatchRange, LoadedSettings
 from vitascope.config.catalogue import value_of
 from vitascope.device import Device, available_cores
+from vitascope.gpu.engines.onnx_providers import Provider, missing_provider
 from vitascope.media.nvenc import why_nvenc_fails
 from vitascope.tuning.grid import Cell, Knob
 
@@ -22,7 +23,8 @@ _SIDES = (0.75, 0.5)
 """Of the side that the network takes by itself."""
 _LEAST_SIDE, _SIDE_STEP = 64, 32
 _QUEUES = (8, 32, 128)
-_ENGINES = {"inductor": "torch", "tensorrt": "tensorrt", "onnxruntime": "onnxruntime"}
+_ENGINES = {"inductor": "torch", "tensorrt": "tensorrt"}
+"""By the module that they need; ONNX Runtime needs a provider."""
 
 
 def batch_key(loaded: LoadedSettings) -> str:
@@ -116,7 +118,9 @@ def _gpu_knobs(network: str, *, keep_quality: bool) -> list[Knob]:
     if why_nvenc_fails("h264_nvenc") is None:
         knobs.append(Knob("gpu.encoder", ("cpu", "nvenc"), ordered=False))
     if network.startswith("rvm") and not keep_quality:
-        installed = tuple(name for name, module in _ENGINES.items() if find_spec(module) is not None)
+        installed = [name for name, module in _ENGINES.items() if find_spec(module) is not None]
+        if any(missing_provider(provider) is None for provider in get_args(Provider) if provider != "cpu"):
+            installed.append("onnxruntime")
         knobs.append(Knob("gpu.precision", ("fp16", "mixed", "fp32"), ordered=False))
         knobs.append(Knob("model.backend", ("auto", *installed), ordered=False))
     return knobs

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 
 from vitascope.config import OutputKind, load_settings
+from vitascope.device import Device
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import profile_paths
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.tuning.time_limit import stopping_after
+from vitascope.tuning.warm_up import warm_up
 
 __all__ = ["LimitedRun", "run_for"]
 
@@ -51,13 +53,15 @@ def run_for(
     *,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     keep_in: Path | None = None,
+    marks_work: bool = False,
 ) -> SegmentReport:
-    """Segment a video, at most for so long; its pictures are thrown away.
+    """Segment a video, at most for so long; its pictures are thrown away. On a GPU the network is warm.
 
     Args:
         run: What to run. Settings that share the work among processes are switched off: tools watch one.
         around: Makes what is entered around the work, once the network is there.
         keep_in: Where the profile of ``debug.profile_performance`` is kept; not written when omitted.
+        marks_work: Tell NVIDIA's tools where the work begins and ends, so that they can leave out what is before.
 
     Raises:
         VitascopeError: As ``Segmenter``.
@@ -70,13 +74,28 @@ def run_for(
     loaded = load_settings(profile=run.profile, files=run.files, assignments=wanted)
     with tempfile.TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=loaded) as segmenter:
         out = Path(folder) / "discarded.mp4"
-        with stopping_after(run.seconds) as start_clock, around():
+        warm_up(segmenter, run.video, kind=_KIND)
+        marks = _marked(segmenter.device) if marks_work else nullcontext()
+        with stopping_after(run.seconds) as start_clock, around(), marks:
             report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
         if keep_in is not None:
             keep_in.mkdir(parents=True, exist_ok=True)
             for path, name in zip(profile_paths(out), ("stages.json", "stages.trace.json"), strict=True):
                 copyfile(path, keep_in / name)
     return report
+
+
+@contextmanager
+def _marked(device: Device) -> Iterator[None]:
+    """``cudaProfilerStart`` and ``cudaProfilerStop`` around a block; nothing on a processor."""
+    if device.kind != "cuda":
+        yield
+        return
+    import cupy
+    from cupyx.profiler import profile
+
+    with cupy.cuda.Device(device.index), profile():
+        yield
 
 
 def _main(words: Sequence[str] | None = None) -> None:
@@ -95,7 +114,7 @@ def _main(words: Sequence[str] | None = None) -> None:
         files=tuple(given.config),
         assignments=tuple(given.set),
     )
-    run_for(run, keep_in=given.keep_in)
+    run_for(run, keep_in=given.keep_in, marks_work=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ _COUNTERS = {
     "µs": "gpu__time_duration.sum",
 }
 _SYNC = "%Synchronize%"
+_NO_KERNEL = ("no kernel ran: the work was done on the processor",), "no kernels"
+"""What is found where nothing began to be recorded, or nothing was."""
 
 
 def _tool(name: str, product: str) -> str:
@@ -95,8 +97,13 @@ def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], s
     options = ["--trace=cuda,nvtx,osrt", "--sample=none", "--force-overwrite=true", f"--output={report}"]
     options.append("--cpuctxsw=none")  # most of a file's size, and nothing of what is read from it
     options.append("--cuda-graph-trace=node")  # by default a graph is one span, and its kernels are nowhere
+    # From cudaProfilerStart on: before it the child builds kernels and records graphs. It goes on after the end.
+    options += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     child = [*_child(run), "--keep-in", str(folder)]
+    report.unlink(missing_ok=True)  # an earlier run's would pass for this one's
     _call([nsys, "profile", *options, *child], timeout_seconds=limit)
+    if not report.exists():
+        return _NO_KERNEL
     _call(
         [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={database}", str(report)],
         timeout_seconds=limit,
@@ -108,7 +115,7 @@ def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], s
 def _read_nsys(rows: sqlite3.Connection) -> tuple[tuple[str, ...], str]:
     tables = {name for (name,) in rows.execute("select name from sqlite_master where type = 'table'")}
     if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
-        return ("no kernel ran: the work was done on the processor",), "no kernels"
+        return _NO_KERNEL
     kernels = list(
         rows.execute(
             "select s.value, count(*), sum(k.end - k.start) from CUPTI_ACTIVITY_KIND_KERNEL k "
@@ -191,10 +198,12 @@ def profile_with_ncu(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], st
     report = folder / "nsight-compute.ncu-rep"
     options = ["--target-processes=all", "--nvtx", "--force-overwrite", f"--export={report}"]
     options += [f"--metrics={','.join(_COUNTERS.values())}", f"--launch-count={_KERNELS_MEASURED}"]
+    options.append("--profile-from-start=off")  # as above: cudaProfilerStart begins it
     limit = run.seconds + _EXTRA_SECONDS
+    report.unlink(missing_ok=True)
     _call([ncu, *options, *_child(run)], timeout_seconds=limit)
     if not report.exists():
-        return ("no kernel ran: the work was done on the processor",), "no kernels"
+        return _NO_KERNEL
     page = _call(
         [ncu, f"--import={report}", "--csv", "--page=raw", "--print-units=base"], timeout_seconds=limit
     )

@@ -290,15 +290,15 @@ class Tuner:
         if best is not None and self._target.fps is not None:
             best = self._most_exact(search, self._target.fps) or best
         values = _changed(search, best, now)
-        before, after = self._in_turns(values)
+        before, after, is_faster = self._in_turns(values)
         if best != found.best and after.score < (
             self._target.fps or 0.0
         ):  # luck reached it, so speed comes first
             values = _changed(search, found.best, now)
-            before, after = self._in_turns(values)
+            before, after, is_faster = self._in_turns(values)
         as_they_are = search.keeps_limits(before)
         reaches = self._target.fps is None or before.score >= self._target.fps
-        if as_they_are and reaches and (after.failure or after.score < before.score * _LEAST_GAIN):
+        if as_they_are and reaches and not is_faster:
             values, after = {}, before
         return Tuned(
             values=values,
@@ -328,8 +328,12 @@ class Tuner:
             ),
         ).cell
 
-    def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
-        """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
+    def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured, bool]:
+        """Settings as they are and those that were found, in turns: whatever slows the machine slows both.
+
+        Returns:
+            The medians of both, and whether what was found is faster: by enough, and in every turn.
+        """
         old, new = [], []
         for _ in range(self._turns):
             old.append(self._trials.measure({}))
@@ -338,7 +342,9 @@ class Tuner:
             failed = next((one for one in runs if one.failure), None)
             if failed is not None:
                 raise VitascopeError(f"a run that went well before failed: {failed.failure}")
-        return _middle(old), _middle(new)
+        before, after = _middle(old), _middle(new)
+        always = all(later.score > earlier.score for earlier, later in zip(old, new, strict=True))
+        return before, after, always and after.score >= before.score * _LEAST_GAIN
 
     def _unreachable(self, search: GridSearch, found: SearchResult, after: Measured) -> str | None:
         ran = [trial.measured for trial in search.trials if trial.measured.failure is None]

@@ -18,6 +18,7 @@ from vitascope.tuning.results import BenchResults, CellKey, now
 from vitascope.tuning.suite import OF_ONE_PROCESS, explicit_settings
 from vitascope.tuning.synthetic_clip import make_clip
 from vitascope.tuning.time_limit import stopping_after
+from vitascope.tuning.warm_up import warm_up
 
 __all__ = ["PipelineOptions", "bench_pipeline"]
 
@@ -58,7 +59,7 @@ class PipelineOptions:
 
 
 def bench_pipeline(options: PipelineOptions) -> BenchResults:
-    """Run the whole pipeline over a film, once.
+    """Run the whole pipeline over a film, once; on a GPU the network is warm.
 
     Args:
         options: What to run.
@@ -95,6 +96,7 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
             frame_count=_GPU_FRAMES if on_gpu else _FRAMES,
             stereo=options.stereo,
         )
+        warm_up(segmenter, film, kind=segmenter.settings.output.kinds[0])
         with UtilisationSampler(interval_seconds=0.1, device_id=segmenter.device.index) as sampler:
             run = _run(segmenter, film, options)
         if run.frame_count < FEWEST_FRAMES:

@@ -101,7 +101,7 @@ def choose_engine(
             continue
         return Chosen(engine, candidate.name, (*reasons, reason))
     kind = MissingDependencyError if all_missing else EngineError
-    raise kind(f"no engine works here: {'; '.join(reasons)}")
+    raise kind(f"no engine works here: {'; '.join(dict.fromkeys(reasons))}")
 
 
 def _open_checked(
