@@ -1,10 +1,13 @@
 """What a span costs: the profiler's share of a program that opens 1,000 spans a second.
 
-Two measurements that must agree: the time of an empty span, and the processor time of the same work with and without a
-span around it, the two sides in turn, item by item. Work is a loop of pure Python of about 1 ms, so a second has about
-1,000 spans. Processor time of the thread, because other programs must not count; medians, because they disturb all the
-same. A third side has an empty ``with`` block in the span's place: what that seems to cost is the noise, and where it
-is large, other programs emptied the caches, and nothing is written. With ``--cuda`` spans time the GPU, too.
+The processor time of the same work with and without a span around it, the sides in turn, item by item. Work is a loop
+of pure Python of about 1 ms, so a second has about 1,000 spans. Processor time of the thread, because other programs
+must not count; medians, because they disturb all the same. One side has an empty ``with`` block in the span's place:
+what that seems to cost is the noise, and where it is large, other programs emptied the caches, and nothing is written.
+Beside it stands the time of a span around nothing, spans in a row, which find everything in the caches.
+
+With ``--cuda`` there are two kinds of spans: those that time the GPU, too, and those that do not because their place
+was timed often enough. The share is that of 1,000 spans of which as many time the GPU as a profiler lets.
 
 Usage: python benchmarks/profiler_overhead.py [--cuda] [--rounds 30] [OUT.json]
 """
@@ -15,7 +18,8 @@ import argparse
 import json
 import platform
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +27,7 @@ from typing import Any
 from row_stamp import commit, gpu_stamp
 from vitascope.device import available_cores
 from vitascope.gpu.profiling.profiler import Profiler
+from vitascope.gpu.profiling.span_tree import GPU_INTERVAL_NS
 
 RESULTS = Path(__file__).parent / "results" / "profiler_overhead.json"
 SPANS = 1000
@@ -48,75 +53,98 @@ def work(turns: int) -> int:
     return total
 
 
-def empty_span(profiler: Profiler) -> float:
+def empty_spans(profiler: Profiler) -> float:
     """Seconds of wall time for a span around nothing."""
     count = 5000
     began = time.perf_counter()
     for _ in range(count):
-        with profiler.profile("empty"):
+        with profiler.profile("empty", host_only=True):
             pass
     return (time.perf_counter() - began) / count
+
+
+def timed_work(turns: int, around: Callable[[], AbstractContextManager[object]]) -> int:
+    """Nanoseconds of processor time, with what is made around the work."""
+    began = time.thread_time_ns()
+    with around():
+        work(turns)
+    return time.thread_time_ns() - began
+
+
+def bare_work(turns: int) -> int:
+    """The same without a block around it."""
+    began = time.thread_time_ns()
+    work(turns)
+    return time.thread_time_ns() - began
+
+
+def one_round(device: str, turns: int) -> dict[str, float]:
+    """Median nanoseconds of each side; in a profiler of its own, so that every span may time the GPU."""
+    profiler, nothing = Profiler(device=device), nullcontext()  # type: ignore[arg-type]
+    sides: dict[str, Callable[[], int]] = {
+        "bare": lambda: bare_work(turns),
+        "empty block": lambda: timed_work(turns, lambda: nothing),
+        "span": lambda: timed_work(turns, lambda: profiler.profile("host", host_only=True)),
+    }
+    if device == "cuda":
+        sides["span with GPU"] = lambda: timed_work(turns, lambda: profiler.profile("gpu"))
+    spent: dict[str, list[int]] = {side: [] for side in sides}
+    names = list(sides)
+    for item in range(SPANS):
+        for n in range(len(names)):
+            # In another order each time: what follows a span finds caches as the span left them.
+            side = names[(item + n) % len(names)]
+            spent[side].append(sides[side]())
+    counts = {name: row.count for name, row in profiler.by_name().items()}
+    if set(counts.values()) != {SPANS}:
+        raise SystemExit(f"{SPANS} spans of each kind were opened, {counts} were counted")
+    if device == "cuda" and len(profiler.gpu_seconds()) != 1:
+        raise SystemExit("spans did not time the GPU")
+    return {side: median(times) for side, times in spent.items()}
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
     """One row."""
     turns = calibrated()
-    profiler = Profiler(device=device)  # type: ignore[arg-type]
-
-    nothing = nullcontext()
-
-    def plain() -> int:
-        began = time.thread_time_ns()
-        work(turns)
-        return time.thread_time_ns() - began
-
-    def empty() -> int:
-        began = time.thread_time_ns()
-        with nothing:
-            work(turns)
-        return time.thread_time_ns() - began
-
-    def profiled() -> int:
-        began = time.thread_time_ns()
-        with profiler.profile("work"):
-            work(turns)
-        return time.thread_time_ns() - began
-
-    sides = (plain, empty, profiled)
-    shares, costs, noise = [], [], []
-    for _ in range(rounds):
-        spent: tuple[list[int], ...] = ([], [], [])
-        for item in range(SPANS):
-            for n in range(len(sides)):
-                # In another order each time: what follows a span finds caches as the span left them.
-                place = (item + n) % len(sides)
-                spent[place].append(sides[place]())
-        alone, within_nothing, within_span = map(median, spent)
-        noise.append(100 * (within_nothing / alone - 1))
-        shares.append(100 * (within_span / alone - 1))
-        costs.append(empty_span(profiler) * 1e6)
-    counted = profiler.by_name()["work"].count
-    if counted != SPANS * rounds:
-        raise SystemExit(f"{counted} spans were counted, {SPANS * rounds} were opened")
+    seen = [one_round(device, turns) for _ in range(rounds)]
+    noise = [100 * (one["empty block"] / one["bare"] - 1) for one in seen]
     if (most := max(map(abs, noise))) > 5 * MOST_NOISE_PERCENT or abs(median(noise)) > MOST_NOISE_PERCENT:
         raise SystemExit(
             f"this machine is too busy: an empty block seems to cost {median(noise):.2f} % (at most {most:.2f} %)"
         )
-    shares.sort()
-    costs.sort()
-    return {
+    profiler = Profiler(device=device)  # type: ignore[arg-type]
+    alone = sorted(empty_spans(profiler) * 1e6 for _ in range(rounds))
+
+    def cost_us(side: str) -> list[float]:
+        return sorted((one[side] - one["bare"]) * 1e-3 for one in seen)
+
+    row = {
         "claim": f"profiler overhead, {device}",
         "spans_per_second": SPANS,
         "rounds": rounds,
         "noise_percent_p50": round(median(noise), 3),
-        "span_us_p20": round(costs[rounds // 5], 2),
-        "span_us_p50": round(median(costs), 2),
-        "span_us_p80": round(costs[rounds * 4 // 5], 2),
-        "share_by_span_percent": round(median(costs) * SPANS / 1e4, 3),
-        "share_measured_percent_p20": round(shares[rounds // 5], 3),
-        "share_measured_percent_p50": round(median(shares), 3),
-        "share_measured_percent_p80": round(shares[rounds * 4 // 5], 3),
+        "empty_span_us": spread(alone),
+        "span_us": spread(cost_us("span")),
     }
+    shares = [cost * SPANS / 1e4 for cost in cost_us("span")]
+    if device == "cuda":
+        with_gpu = round(1e9 / GPU_INTERVAL_NS)
+        row |= {"span_with_gpu_us": spread(cost_us("span with GPU")), "with_gpu_per_second": with_gpu}
+        shares = sorted(
+            (
+                (one["span with GPU"] - one["bare"]) * with_gpu
+                + (one["span"] - one["bare"]) * (SPANS - with_gpu)
+            )
+            / 1e7
+            for one in seen
+        )
+    return row | {"share_percent": spread(shares)}
+
+
+def spread(ordered: Sequence[float]) -> dict[str, float]:
+    """Median, and the bounds of the middle three fifths."""
+    at = {"p20": len(ordered) // 5, "p50": len(ordered) // 2, "p80": len(ordered) * 4 // 5}
+    return {name: round(ordered[place], 3) for name, place in at.items()}
 
 
 def main() -> None:

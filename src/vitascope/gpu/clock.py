@@ -93,8 +93,8 @@ class GpuClock:
                 "device='cpu' times the host alone"
             )
 
-    def library(self) -> CudaEvents | None:
-        """The library whose current stream is timed now; None where no GPU is in use."""
+    def in_use(self) -> CudaEvents | None:
+        """A library that uses a GPU; None where none does. Cheap: no stream is asked for."""
         if self._off:
             return None
         if self._cupy is None and not self._without_cupy and "cupy" in sys.modules:
@@ -102,21 +102,28 @@ class GpuClock:
             self._without_cupy = self._cupy is None
         if self._torch is None and "torch" in sys.modules:
             self._torch = torch_events(load=False)
-        cupy, torch = self._cupy, self._torch
-        if cupy is None or torch is None:
-            return cupy or torch
-        return cupy if cupy.place()[1] != 0 or torch.place()[1] == 0 else torch
+        return self._cupy or self._torch
 
-    def start(self, events: CudaEvents | None = None) -> GpuMark | None:
-        """Mark this moment on the current stream; None where nothing can be timed.
-
-        Args:
-            events: What ``library`` just returned, to save asking again.
-        """
-        events = events or self.library()
-        if events is None or events.capturing():
+    def current(self) -> tuple[CudaEvents, tuple[int, int]] | None:
+        """The library whose current stream is timed now, with GPU and stream; None where no GPU is in use."""
+        events = self.in_use()
+        if events is None:
             return None
         place = events.place()
+        if place[1] == 0 and events is self._cupy and self._torch is not None:
+            of_torch = self._torch.place()
+            if of_torch[1] != 0:
+                return self._torch, of_torch
+        return events, place
+
+    def start(self) -> GpuMark | None:
+        """Mark this moment on the current stream; None where nothing can be timed."""
+        current = self.current()
+        if current is None:
+            return None
+        events, place = current
+        if events.capturing():
+            return None
         timeline = self._timeline(events, place[0])
         return GpuMark(timeline, place, timeline.pairs.mark())
 

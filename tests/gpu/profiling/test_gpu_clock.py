@@ -98,7 +98,32 @@ def test_the_host_never_waits_while_work_goes_on(events):
         work(profiler, events, "network", 1.0)
     assert events.host_waits == 0
     assert profiler.gpu_seconds() == {"network": pytest.approx(1.0)}
-    assert events.host_waits == 1000  # it was asked for the result
+    (row,) = profiler.stats()
+    assert events.host_waits == row.gpu.count  # it was asked for the result
+
+
+def test_of_very_many_spans_a_part_is_timed_and_the_sum_is_that_of_all(events):
+    profiler = Profiler()
+    for _ in range(5000):
+        work(profiler, events, "network", 2.0)
+    (row,) = profiler.stats()
+    assert 900 < row.gpu.count < 1200
+    assert row.gpu.count + row.gpu.left_out_count == row.count == 5000
+    assert row.gpu.total_seconds == pytest.approx(10.0)
+    assert row.gpu.mean_seconds == pytest.approx(2e-3)
+    assert events.ranges == ["network"] * 5000  # for Nsight, all of them
+    assert sum(span.gpu is not None for span in profiler.spans()) == row.gpu.count
+
+
+def test_each_place_is_timed_by_itself(events):
+    profiler = Profiler()
+    for _ in range(3000):
+        work(profiler, events, "often", 1.0)
+    for _ in range(10):
+        work(profiler, events, "seldom", 1.0)
+    rows = profiler.by_name()
+    assert rows["often"].gpu.left_out_count > 1500
+    assert (rows["seldom"].gpu.count, rows["seldom"].gpu.left_out_count) == (10, 0)
 
 
 def test_events_are_used_again(events):
@@ -202,7 +227,9 @@ def test_of_two_libraries_that_one_is_timed_whose_stream_is_set(
     monkeypatch.setattr(clock_module, "torch_events", lambda *, load: both["torch"])
     for name in both:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    assert GpuClock().library() is both[expected]
+    events, place = GpuClock().current()
+    assert events is both[expected]
+    assert place == events.place()
 
 
 def test_a_library_that_starts_later_is_noticed(monkeypatch):
@@ -212,5 +239,5 @@ def test_a_library_that_starts_later_is_noticed(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     clock = GpuClock()
-    assert clock.library() is None
-    assert clock.library() is late
+    assert clock.current() is None
+    assert clock.current() == (late, late.place())

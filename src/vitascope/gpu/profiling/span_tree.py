@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from random import random
 from typing import TYPE_CHECKING
 
 from vitascope.gpu.latency import Latency, LatencyHistogram
@@ -15,7 +16,7 @@ from vitascope.gpu.latency import Latency, LatencyHistogram
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Span
 
-__all__ = ["OTHERS", "GpuStats", "SpanNode", "SpanStats", "ThreadLog", "merge_stats"]
+__all__ = ["GPU_INTERVAL_NS", "OTHERS", "GpuStats", "SpanNode", "SpanStats", "ThreadLog", "merge_stats"]
 
 OTHERS = "(other names)"
 """Where spans are counted once a thread has used ``_MOST_NODES`` places."""
@@ -28,7 +29,11 @@ class GpuStats:
     """Time on the GPU's own clock, over the spans in which something could be timed."""
 
     count: int
+    """Of the spans that were timed."""
+    left_out_count: int
+    """Spans more than a place is timed in a second."""
     total_seconds: float
+    """Of both, those that were left out at the mean of the others."""
     mean_seconds: float
     p50_seconds: float
     p95_seconds: float
@@ -65,6 +70,10 @@ class SpanStats:
         return self.path[-1]
 
 
+GPU_INTERVAL_NS = 20_000_000
+"""Between two spans of a place that are timed on the GPU, on average; events cost the host ten times a span."""
+_GPU_BURST_NS = 1000 * GPU_INTERVAL_NS
+"""How far a place may be ahead of that: a thousand spans, of a short run all."""
 _COUNTED_AT_ONCE = 256
 _counting = threading.Lock()  # of all profilers: taken once in so many spans
 
@@ -78,7 +87,9 @@ class SpanNode:
         "count",
         "cpu_ns",
         "gpu_count",
+        "gpu_due_ns",
         "gpu_histogram",
+        "gpu_left_out",
         "gpu_seconds",
         "histogram",
         "min_ns",
@@ -95,8 +106,9 @@ class SpanNode:
         self.histogram = LatencyHistogram()
         self._uncounted: deque[int] = deque()
         self.gpu_histogram: LatencyHistogram | None = None
-        self.gpu_count = 0
+        self.gpu_count = self.gpu_left_out = 0
         self.gpu_seconds = 0.0
+        self.gpu_due_ns = 0
 
     def add(self, wall_ns: int, inside_ns: int, cpu_ns: int) -> None:
         """Count one span: its wall time, that of the spans inside it, its processor time."""
@@ -123,6 +135,19 @@ class SpanNode:
             self.min_ns = min(self.min_ns, *walls)
             self.histogram.add_many([wall_ns * 1e-9 for wall_ns in walls])
 
+    def times_gpu(self, now_ns: int) -> bool:
+        """Whether the next span shall be timed on the GPU, too; asked once for each.
+
+        Args:
+            now_ns: On the clock of ``time.perf_counter_ns``.
+        """
+        if self.gpu_due_ns > now_ns + _GPU_BURST_NS:
+            self.gpu_left_out += 1
+            return False
+        # Not every n-th span: work that repeats with the same period would show one of its parts alone.
+        self.gpu_due_ns = max(self.gpu_due_ns, now_ns) + int(2 * GPU_INTERVAL_NS * random())
+        return True
+
     def add_gpu(self, seconds: float) -> None:
         """Count one time of the GPU; the clock calls this from one thread at a time."""
         if self.gpu_histogram is None:
@@ -148,6 +173,7 @@ class SpanNode:
         self.min_ns = min(self.min_ns, other.min_ns)
         self.histogram.absorb(other.histogram)
         self.gpu_count += other.gpu_count
+        self.gpu_left_out += other.gpu_left_out
         self.gpu_seconds += other.gpu_seconds
         if other.gpu_histogram is not None:
             self.gpu_histogram = self.gpu_histogram or LatencyHistogram()
@@ -234,9 +260,11 @@ def _gpu_stats(nodes: list[SpanNode]) -> GpuStats | None:
     )
     if not latency.count:
         return None
+    left_out = sum(node.gpu_left_out for node in nodes)
     return GpuStats(
         count=latency.count,
-        total_seconds=sum(node.gpu_seconds for node in nodes),
+        left_out_count=left_out,
+        total_seconds=sum(node.gpu_seconds for node in nodes) * (1 + left_out / latency.count),
         mean_seconds=latency.mean_seconds,
         p50_seconds=latency.p50_seconds,
         p95_seconds=latency.p95_seconds,
