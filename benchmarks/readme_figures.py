@@ -80,7 +80,11 @@ def gpu_table() -> str:
         if row["claim"] == f"file to {kind} 1080p, processes on one GPU: {count}"
     }
     suite = {row["claim"]: row for row in read_rows("suite_h200")}
-    usual = [suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K")]
+    usual = [suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K", "6K", "8K")]
+    speeds = ", ".join(
+        f"{row['resolution']} {row['fps']:.0f}" + ("" if row["limited_by"] == "encode_bound" else " (decoding)")
+        for row in usual
+    )
     lines = [
         "| | measured |",
         "|---|---|",
@@ -112,8 +116,8 @@ def gpu_table() -> str:
         f"{films['file to mask 4K']['decoder_alone_fps']:.0f} / "
         f"{films['file to mask 8K, 4 decoder sessions']['decoder_alone_fps']:.0f} fps |",
         f"| `vitascope bench run`, balanced (x264 `veryfast`, network at {usual[0]['network_size'][1]}x"
-        f"{usual[0]['network_size'][0]}), H.264 films of {usual[0]['frames']} and {usual[1]['frames']} frames to key "
-        f"colour | 1080p {usual[0]['fps']:.0f} fps, 4K {usual[1]['fps']:.0f}; the encoders set the pace |",
+        f"{usual[0]['network_size'][0]}), synthetic films to key colour | "
+        f"{speeds} fps; where not said otherwise, encoding on {usual[0]['cores']} cores sets the pace |",
         f"| {long['frames']:,} frames of one film | the GPU's memory in use: {long['used_mib_every_1000'][3]} MiB "
         f"after 4,000, {long['used_mib_every_1000'][-1]} at the end |",
         "| 1080p frame through both kernels and the network at 512x288, one at a time "

@@ -45,14 +45,18 @@ def deeplab_table() -> str:
         for (name, mode), ms in batch_8.items()
         if name in ("fp8", "int8") and mode == "compile" and fp16
     ]
-    states = dict.fromkeys(f"{row['date']} (commit {row['commit']})" for row in rows)
     lines += [
         "",
-        f"One {rows[0]['gpu']}, PyTorch {rows[0]['torch']}, measured on {' and '.join(states)}. Calls take "
+        f"One {rows[0]['gpu']}, PyTorch {rows[0]['torch']}, measured on {states_of(rows)}. Calls take "
         "FP32 pictures on the GPU and give FP32 logits in fresh memory there. "
         + (f"At batch 8, both compiled: {'; '.join(verdicts)}." if verdicts else ""),
     ]
     return "\n".join(lines).rstrip()
+
+
+def states_of(rows: list[dict[str, Any]]) -> str:
+    """Dates and commits of rows that one table shows."""
+    return " and ".join(dict.fromkeys(f"{row['date']} (commit {row['commit']})" for row in rows))
 
 
 def cpu_table() -> str:
@@ -111,8 +115,7 @@ def gpu_table() -> str:
     first = rows[0]
     lines += [
         "",
-        f"One {first['gpu']}, PyTorch {first['torch']}, {first['date']}, commit {first['commit']}; {first['clip']}, "
-        "medians.",
+        f"One {first['gpu']}, PyTorch {first['torch']}, measured on {states_of(rows)}; {first['clip']}, medians.",
     ]
     return "\n".join(lines)
 
