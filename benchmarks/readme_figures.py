@@ -80,9 +80,12 @@ def gpu_table() -> str:
         if row["claim"] == f"file to {kind} 1080p, processes on one GPU: {count}"
     }
     suite = {row["claim"]: row for row in read_rows("suite_h200")}
-    usual = [suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K", "6K", "8K")]
+    usual = [
+        suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K", "6K", "8K")
+    ]
     speeds = ", ".join(
-        f"{row['resolution']} {row['fps']:.0f}" + ("" if row["limited_by"] == "encode_bound" else " (decoding)")
+        f"{row['resolution']} {row['fps']:.0f}"
+        + ("" if row["limited_by"] == "encode_bound" else " (decoding)")
         for row in usual
     )
     lines = [

@@ -5,16 +5,16 @@ and once on the clock. The most of the GPU's memory that may be in use is set so
 what the smallest and the largest cell take without a limit. Cells that do not fit fail as they do for users, by an
 allocation that is refused.
 
-Cells are measured slice by slice (precision outside, queues within it), so that a recording that ends early holds whole
+Cells are measured slice by slice (queues outside, precision within), so that a recording that ends early holds whole
 grids of fewer knobs. Nothing waits longer than the time that is given: the last cell may end after it, and what does
 not end at all is ended with a trace of all threads.
 
 Prediction for one H200: at 1080p the encoder on the processor sets the pace and most cells are alike; at 4K sessions of
 the decoder count, a batch of 16 with 8 sessions takes about four times the memory of one frame with one, and a third
-of the cells does not fit.
+of the cells does not fit. With ``--side 1920`` the network sets the pace at 1080p, so that batch and precision count.
 
-Usage: python benchmarks/record_grid_cuda.py [--size 4K] [--seconds 120] [--out GRIDS.json]; ``--device cpu`` tries the
-script itself.
+Usage: python benchmarks/record_grid_cuda.py [--size 4K] [--side 1920] [--seconds 120] [--out GRIDS.json]; ``--device
+cpu`` tries the script itself.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ SIZES = {"360p": (640, 360, 96), "1080p": (1920, 1080, 360), "4K": (3840, 2160, 
 """Width, height, and frames of the film."""
 OUTER = {
     "cuda": (
-        Knob("gpu.precision", ("fp16", "fp32"), ordered=False),
         Knob("processing.max_queue_size", (32, 8)),
+        Knob("gpu.precision", ("fp16", "fp32"), ordered=False),
     ),
     "cpu": (Knob("processing.num_threads", (0, 1)), Knob("processing.max_queue_size", (32, 8))),
 }
@@ -90,6 +90,8 @@ class Recording:
     size: str
     device: str
     ends_at: float
+    side: int | None = None
+    """Longest side of the network's picture; None where the profile says it."""
     limit: float | None = None
     """Share of the GPU's memory that may be in use; None without one."""
     noise: float = 0.0
@@ -130,7 +132,7 @@ class Recording:
         kept = {place[fixed:]: one for place, one in self.cells.items() if not any(place[:fixed])}
         return {
             "claim": "a grid that a machine answered",
-            "size": self.size,
+            "size": self.size if self.side is None else f"{self.size}, the network at {self.side}",
             "is_whole": self.whole_outer() >= 0,
             "fixed": [[knob.key, knob.values[0]] for knob in self.knobs[:fixed]],
             "knobs": [[knob.key, list(knob.values), knob.ordered] for knob in self.knobs[fixed:]],
@@ -150,24 +152,33 @@ class Recording:
 
 
 def record(
-    size: str, folder: Path, *, device: str, seconds: float, trial_seconds: float, on_cell: Any
+    size: str,
+    folder: Path,
+    *,
+    side: int | None,
+    device: str,
+    seconds: float,
+    trial_seconds: float,
+    on_cell: Any,
 ) -> Recording:
     """Measure one size for so many seconds.
 
     Args:
         size: Of ``SIZES``.
         folder: For the film.
+        side: Longest side of the network's picture.
         device: ``cuda`` or ``cpu``.
         seconds: For all of it, the film included.
         trial_seconds: Of a run.
         on_cell: Told the recording after each cell.
     """
-    recording = Recording(size, device, ends_at=time.monotonic() + seconds)
+    recording = Recording(size, device, ends_at=time.monotonic() + seconds, side=side)
+    held = HELD[device] if side is None else (*HELD[device], f"model.input_size={side}")
     width, height, frame_count = SIZES[size]
     film = make_clip(folder / f"{size}.mp4", width=width, height=height, frame_count=frame_count)
     print(f"{size}: film made, {recording.ends_at - time.monotonic():.0f} s left", flush=True)
     places = list(recording.places())
-    free = ClipTrials(SettingsSource(assignments=HELD[device]), film, seconds=trial_seconds)
+    free = ClipTrials(SettingsSource(assignments=held), film, seconds=trial_seconds)
     free.begin(with_quality=False)
     smallest = [free.measure(recording.values(places[0])) for _ in range(REPEATS)]
     assert all(one.failure is None and one.score > 0 for one in smallest), smallest
@@ -181,7 +192,7 @@ def record(
         high = largest.figures.get("vram_share", 1.0)
         recording.limit = low + MEMORY_BETWEEN * (high - low)
         print(f"{size}: memory {low:.3f} to {high:.3f}, limit {recording.limit:.3f}", flush=True)
-        source = SettingsSource(assignments=(*HELD[device], f"gpu.max_vram_usage={recording.limit}"))
+        source = SettingsSource(assignments=(*held, f"gpu.max_vram_usage={recording.limit}"))
         trials = ClipTrials(source, film, seconds=trial_seconds)
         trials.begin(with_quality=False)
     for place in places:
@@ -211,6 +222,7 @@ def main() -> None:
     """Record each size that is asked for, and keep what is whole after each slice."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", action="append", choices=list(SIZES), help="4K where none is named")
+    parser.add_argument("--side", type=int, help="longest side of the network's picture")
     parser.add_argument("--seconds", type=float, default=120.0, help="for all sizes together")
     parser.add_argument("--trial-seconds", type=float, default=0.4)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -233,6 +245,7 @@ def main() -> None:
                 record(
                     size,
                     Path(folder),
+                    side=options.side,
                     device=options.device,
                     seconds=left / (len(sizes) - number),
                     trial_seconds=options.trial_seconds,

@@ -59,7 +59,9 @@ def main() -> None:
     parser.add_argument("rows", type=Path, nargs="?", default=ROWS)
     options = parser.parse_args()
     results = load_results(options.results)
-    rows = {one["claim"]: one for one in json.loads(options.rows.read_text())} if options.rows.exists() else {}
+    rows = (
+        {one["claim"]: one for one in json.loads(options.rows.read_text())} if options.rows.exists() else {}
+    )
     for cell in results.cells:
         if cell.status == "measured":
             new = row(results, cell)
