@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from time import perf_counter
 
@@ -144,6 +145,7 @@ class ProcessCrew:
                     job,
                     plan.segments,
                     workers=plan.workers,
+                    beginning=plan.beginning,
                     max_corrupt_frames=settings.video.max_corrupt_frames,
                     tolerant=settings.output.keep_partial,
                     spool_folder=outputs[0][1].absolute().parent,
@@ -236,7 +238,9 @@ class ProcessCrew:
             most_frames=settings.processing.chunk_size,
             warm_up_frames=warm_up,
         )
-        return _Plan(first.pts, segments, warm_up, _notes(settings), workers=workers)
+        # The pictures before its first, and about as long as one segment for opening decoder and encoders anew.
+        beginning = 1 + ceil(warm_up * len(segments) / count)
+        return _Plan(first.pts, segments, warm_up, _notes(settings), workers=workers, beginning=beginning)
 
     def _job(
         self,
@@ -302,6 +306,8 @@ class _Plan:
     warm_up_frames: int
     notes: tuple[str, ...] = ()
     workers: int = 1
+    beginning: int = 1
+    """Segments whose time it takes to begin a range."""
 
     def but(self, reason: str) -> _Plan:
         """The same, with a note that one process does it all."""

@@ -72,6 +72,7 @@ class SharedFilm:
         job: The film.
         segments: The plan.
         workers: How many of the pool's take part, the first ones.
+        beginning: As of ``WorkSharing``.
         max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
         tolerant: Damage ends the film where it lies, instead of the run at once.
         spool_folder: Where packets that wait for their turn may go.
@@ -84,6 +85,7 @@ class SharedFilm:
         segments: Sequence[FilmSegment],
         *,
         workers: int,
+        beginning: int,
         max_corrupt_frames: int,
         tolerant: bool,
         spool_folder: Path,
@@ -96,7 +98,7 @@ class SharedFilm:
         self._spool_folder = spool_folder
         # Fewer segments than workers leave some without work; these do not even open the film.
         self._desks = [_Desk() for _ in range(min(workers, len(segments)))]
-        self._sharing = WorkSharing(len(segments), workers=len(self._desks))
+        self._sharing = WorkSharing(len(segments), workers=len(self._desks), beginning=beginning)
         self._changed = threading.Condition()
         self._stretches: dict[int, Stretch] = {}
         self._failure: BaseException | None = None

@@ -2,8 +2,9 @@
 
 Each worker begins with a range of neighbouring segments of its own. From one segment to its neighbour a network's
 memory simply goes on; only where a range begins it must be warmed up anew, and only there the film has a seam. So there
-are as few of these as there are workers, and one more whenever a worker that has run out takes over the latter half
-of what another has still before it.
+are as few of these as there are workers, and one more whenever a worker that has run out takes over the end of what
+another has still before it: as much as lets both be done at the same time, the beginning included, and nothing where
+the beginning takes longer than what is left.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class WorkSharing:
     Args:
         segments: How many there are, 1 or more.
         workers: How many share them, 1 or more.
+        beginning: What it takes to begin a range, as that many segments: opening a decoder, warming up.
     """
 
-    def __init__(self, segments: int, *, workers: int) -> None:
+    def __init__(self, segments: int, *, workers: int, beginning: int) -> None:
         edges = [segments * n // workers for n in range(workers + 1)]
         self._left = [range(first, last) for first, last in pairwise(edges)]
         self._last: list[int | None] = [None] * workers
+        self._beginning = beginning
 
     def next_for(self, worker: int) -> Assignment | None:
         """The next segment of a worker; None when there is nothing left to begin."""
@@ -47,8 +50,8 @@ class WorkSharing:
         return Assignment(number, goes_on=before is not None and before + 1 == number)
 
     def _take_over(self, worker: int) -> None:
-        """Take the latter half of the longest range that is left."""
+        """Take the end of the longest range that is left."""
         victim = max(range(len(self._left)), key=lambda other: len(self._left[other]))
         left = self._left[victim]
-        kept = len(left) // 2
+        kept = min((len(left) + self._beginning + 1) // 2, len(left))
         self._left[victim], self._left[worker] = left[:kept], left[kept:]
