@@ -184,6 +184,13 @@ def test_unstable():
     assert "gc.freeze" in verdict.main.advice
 
 
+@pytest.mark.parametrize(("stage", "kind"), [("decode", "decode_bound"), ("encode", "encode_bound")])
+def test_codecs_work_in_bursts_and_are_not_unstable(stage, kind):
+    verdict = verdict_of(with_spikes(report_of(**{stage: 8.0}), stage))
+    assert (verdict.main.kind, verdict.main.stage) == (kind, stage)
+    assert "unstable" not in {one.kind for one in verdict.others}
+
+
 def test_a_slow_first_call_is_not_unstable():
     report = report_of(preprocess=8.0)
     warm_up = Latency(

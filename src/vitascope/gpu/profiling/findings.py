@@ -150,6 +150,8 @@ def _spikes(report: PipelineReport, load: Utilisation | None, pace_stage: str | 
         latency = stage.latency
         if stage.name != pace_stage or latency.count < 100 or not _is_unstable(latency):
             continue
+        if role_of(stage.name, on_gpu=True) in ("decode", "encode"):
+            continue  # keyframes take long, and what was held back comes at once
         evidence = [
             f"{stage.name} takes {latency.p50_seconds * 1e3:.1f} ms, but 1 in 100 takes "
             f"{latency.p99_seconds * 1e3:.1f} ms or more"
