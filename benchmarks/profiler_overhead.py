@@ -6,8 +6,9 @@ must not count; medians, because they disturb all the same. One side has an empt
 what that seems to cost is the noise, and where it is large, other programs emptied the caches, and nothing is written.
 Beside it stands the time of a span around nothing, spans in a row, which find everything in the caches.
 
-With ``--cuda`` there are two kinds of spans: those that time the GPU, too, and those that do not because their place
-was timed often enough. The share is that of 1,000 spans of which as many time the GPU as a profiler lets.
+With ``--cuda`` there are two kinds of spans: those that time the GPU, too, and those that do not (those of a place that
+was timed often enough differ from these by one call more). The share is that of 1,000 spans of which as many time the
+GPU as a profiler lets.
 
 Usage: python benchmarks/profiler_overhead.py [--cuda] [--rounds 30] [OUT.json]
 """

@@ -12,6 +12,13 @@ README = ROOT / "README.md"
 ROWS = ROOT / "benchmarks" / "results" / "segment_cpu.json"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 GPU_BEGIN, GPU_END = "<!-- gpu-figures:begin -->", "<!-- gpu-figures:end -->"
+LIMITS = {
+    "encode_bound": "",
+    "decode_bound": " (decoding)",
+    "gpu_bound": " (the GPU)",
+    "cpu_bound": " (the processor)",
+}
+"""What limits a cell of the suite, as the table says it."""
 RESULTS = ROOT / "benchmarks" / "results"
 NAMES = {
     "rvm": "`--model rvm`, downsample ratio 0.25, against the official RVM graph",
@@ -83,11 +90,7 @@ def gpu_table() -> str:
     usual = [
         suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K", "6K", "8K")
     ]
-    speeds = ", ".join(
-        f"{row['resolution']} {row['fps']:.0f}"
-        + ("" if row["limited_by"] == "encode_bound" else " (decoding)")
-        for row in usual
-    )
+    speeds = ", ".join(f"{row['resolution']} {row['fps']:.0f}{LIMITS[row['limited_by']]}" for row in usual)
     lines = [
         "| | measured |",
         "|---|---|",

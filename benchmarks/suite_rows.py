@@ -19,12 +19,16 @@ ROWS = Path(__file__).parent / "results" / "suite_h200.json"
 def row(results: BenchResults, cell: Cell) -> dict[str, Any]:
     """Of one cell."""
     key, verdict = cell.key, limit_of(cell)
+    eyes = "" if key.stereo in ("mono", "auto") else f", {key.stereo}"
+    film = "" if key.clip == "synthetic" else f" ({key.clip})"
     fps, times, memory = cell.row("throughput"), cell.row("frame_time"), cell.row("peak_vram")
     assert fps is not None
     assert times is not None
     return {
         "claim": f"suite --only {results.workload['only']}: {key.resolution} {key.output}, batch {key.batch}, "
-        f"{key.precision}",
+        f"{key.precision}{eyes}{film}",
+        "clip": key.clip,
+        "stereo": key.stereo,
         "resolution": key.resolution,
         "width": key.width,
         "height": key.height,

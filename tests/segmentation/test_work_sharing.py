@@ -33,27 +33,33 @@ def test_equal_workers_have_one_seam_less_than_they_are():
     assert fresh == [True] * 4 + [False] * 96
 
 
-def test_who_is_done_takes_half_of_the_longest_rest_where_beginning_costs_nothing():
+def test_of_two_who_are_as_fast_one_takes_half_of_the_rest_where_beginning_costs_nothing():
     sharing = WorkSharing(8, workers=2, beginning=0)
-    for _ in range(4):
-        sharing.next_for(1)  # 4 to 7, while the other has not begun
+    sharing._left = [range(8), range(0)]  # as if the other had been done with its own at once
     stolen = sharing.next_for(1)
-    assert (stolen.number, stolen.goes_on) == (2, False)
-    assert sharing.next_for(1) == (3, True)
-    assert [sharing.next_for(0).number for _ in range(2)] == [0, 1]
-    assert sharing.next_for(0) is None
+    assert (stolen.number, stolen.goes_on) == (4, False)
+    assert [sharing.next_for(1) for _ in range(3)] == [(5, True), (6, True), (7, True)]
+    assert [sharing.next_for(0).number for _ in range(4)] == [0, 1, 2, 3]
 
 
 def test_who_is_done_takes_less_where_beginning_costs():
-    sharing = WorkSharing(20, workers=2, beginning=3)
-    for _ in range(10):
-        sharing.next_for(1)
+    sharing = WorkSharing(10, workers=2, beginning=3)
+    sharing._left = [range(10), range(0)]
     assert sharing.next_for(1) == (7, False)  # 7 for the other, 3 and what 3 take for this one
-    assert [sharing.next_for(1).number for _ in range(2)] == [8, 9]
     for _ in range(4):
         sharing.next_for(0)
+    assert [sharing.next_for(1).number for _ in range(2)] == [8, 9]
     assert sharing.next_for(1) is None  # three are left, which take no longer than to begin
     assert [sharing.next_for(0).number for _ in range(3)] == [4, 5, 6]
+
+
+def test_who_is_faster_takes_more():
+    sharing = WorkSharing(40, workers=2, beginning=0)
+    for _ in range(20):
+        sharing.next_for(1)
+    for _ in range(6):
+        sharing.next_for(0)
+    assert sharing.next_for(1) == (10, False)  # 6 to 9 for the other, which was a third as fast
 
 
 def time_of(sharing, speeds, beginning):
@@ -79,5 +85,5 @@ def test_helping_makes_nobody_wait_longer(segments, beginning, speeds):
     workers = len(speeds)
     alone = WorkSharing(segments, workers=workers, beginning=10**6)  # nobody ever helps
     helping = WorkSharing(segments, workers=workers, beginning=beginning)
-    slowest = max(speeds) * (1 + beginning)  # of two that are unlike, the slower may have helped
-    assert time_of(helping, speeds, beginning) <= time_of(alone, speeds, beginning) + slowest
+    in_hand = max(speeds)  # what the slowest had begun when the others were done
+    assert time_of(helping, speeds, beginning) <= time_of(alone, speeds, beginning) + in_hand

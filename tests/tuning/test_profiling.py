@@ -13,6 +13,7 @@ from nsight_tools import COUNTERS, NCU, NSYS, install
 
 from clips import write_clip
 from scripted import BrightnessNetwork
+from vitascope.device import Device
 from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation.networks import ChosenNetwork
@@ -132,7 +133,7 @@ def test_nsight_systems(clip, tmp_path, monkeypatch):
     called = (tmp_path / "out" / "nsight-systems.nsys-rep").read_text()
     assert "--trace=cuda,nvtx" in called
     assert "--cuda-graph-trace=node" in called
-    assert "--capture-range=cudaProfilerApi --capture-range-end=stop" in called
+    assert "--capture-range" not in called  # which would wait for a GPU's work
     assert f"-m vitascope.tuning.limited_run {clip} --seconds 30 --profile fast" in called
     idle, kernel, waits = result.findings
     # 0.4 + 0.1 + 0.1 ms of work in 1 ms.
@@ -144,6 +145,14 @@ def test_nsight_systems(clip, tmp_path, monkeypatch):
     assert "GPU to host: 1, 5.0 MB" in result.table
 
 
+def test_nsight_systems_looks_at_a_gpu_when_the_network_is_warm(clip, tmp_path, monkeypatch):
+    install(tmp_path / "bin", monkeypatch, "nsys", NSYS.replace("WITH_KERNELS", "True"))
+    monkeypatch.setattr(limited_run, "select_device", lambda *_, **__: Device("cuda", "a GPU"))
+    profile_video(run_of(clip), tool="nsight-systems", folder=tmp_path / "out")
+    called = (tmp_path / "out" / "nsight-systems.nsys-rep").read_text()
+    assert "--capture-range=cudaProfilerApi --capture-range-end=stop" in called
+
+
 def test_nsight_systems_without_kernels(clip, tmp_path, monkeypatch):
     install(tmp_path / "bin", monkeypatch, "nsys", NSYS.replace("WITH_KERNELS", "False"))
     result = profile_video(run_of(clip), tool="nsight-systems", folder=tmp_path / "out")
@@ -153,10 +162,11 @@ def test_nsight_systems_without_kernels(clip, tmp_path, monkeypatch):
 def test_nsight_systems_where_nothing_began_to_be_recorded(clip, tmp_path, monkeypatch):
     install(tmp_path / "bin", monkeypatch, "nsys", "")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "nsight-systems.nsys-rep").write_text("of an earlier run")
-    result = profile_video(run_of(clip), tool="nsight-systems", folder=tmp_path / "out")
-    assert result.findings == ("no kernel ran: the work was done on the processor",)
-    assert not result.files
+    for name in ("nsight-systems.nsys-rep", "nsight-systems.sqlite", "stages.json"):
+        (tmp_path / "out" / name).write_text("of an earlier run")
+    with pytest.raises(VitascopeError, match="nsys recorded nothing"):
+        profile_video(run_of(clip), tool="nsight-systems", folder=tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_nsight_compute(clip, tmp_path, monkeypatch):

@@ -64,6 +64,13 @@ def test_a_limited_run_enters_its_tool_when_the_network_is_warm(film, monkeypatc
     assert order == ["warm", "tool"]
 
 
+def test_a_limited_run_takes_nothing_from_the_cache_of_mattes(film, monkeypatch, tmp_path):
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path))
+    run = LimitedRun(video=film, seconds=5.0, profile="fast", assignments=("processing.enable_caching=true",))
+    first, second = run_for(run), run_for(run)
+    assert first.levers.cached_frames == second.levers.cached_frames == 0
+
+
 @pytest.mark.cuda
 def test_afterwards_nothing_is_left_to_record(film, rvm_model_path):
     flags = ["gpu.device=cuda", "model.name=rvm"]

@@ -44,6 +44,7 @@ class _Purpose(NamedTuple):
 class _Timeline:
     """What one library has recorded on one GPU, and an event of it whose time on the host is known."""
 
+    events: CudaEvents
     pairs: EventPairs[_Purpose]
     anchor: Any
     anchor_seconds: float
@@ -127,20 +128,27 @@ class GpuClock:
         timeline = self._timeline(events, place[0])
         return GpuMark(timeline, place, timeline.pairs.mark())
 
-    def stop(self, start: GpuMark, deliver: Callable[[GpuTime], None]) -> None:
+    def stop(self, start: GpuMark, deliver: Callable[[GpuTime], None]) -> bool:
         """Mark the end on the current stream.
 
         Args:
             start: What ``start`` returned, in this thread.
             deliver: Called once with the time when the GPU is through, from any thread that uses the clock.
+
+        Returns:
+            False where a capture of the stream began meanwhile: nothing will be delivered.
         """
         timeline = start.timeline
+        if timeline.events.capturing():
+            self.give_up(start)
+            return False
         are_many = timeline.pairs.close(start.event, _Purpose(start.place, deliver))
         if are_many and self._collecting.acquire(blocking=False):
             try:
                 _collect(timeline, wait=False)
             finally:
                 self._collecting.release()
+        return True
 
     def give_up(self, start: GpuMark) -> None:
         """Forget a start whose end will not come."""
@@ -162,7 +170,7 @@ class GpuClock:
             if key not in self._timelines:
                 anchor = events.create()
                 events.record_idle(anchor)
-                self._timelines[key] = _Timeline(EventPairs(events), anchor, perf_counter())
+                self._timelines[key] = _Timeline(events, EventPairs(events), anchor, perf_counter())
             return self._timelines[key]
 
 

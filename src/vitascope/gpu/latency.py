@@ -45,12 +45,12 @@ class LatencyHistogram:
         self._min_seconds = math.inf
         self._max_seconds = 0.0
 
-    def add(self, seconds: float) -> None:
-        """Count one duration."""
+    def add(self, seconds: float, *, count: int = 1) -> None:
+        """Count one duration, or several that are like it."""
         ratio = max(seconds / self._SHORTEST_SECONDS, 1.0)
         index = int(math.log2(ratio) * self._BINS_PER_OCTAVE)
-        self._bins[min(index, len(self._bins) - 1)] += 1
-        self._total_seconds += seconds
+        self._bins[min(index, len(self._bins) - 1)] += count
+        self._total_seconds += seconds * count
         if seconds < self._min_seconds:
             self._min_seconds = seconds
         if seconds > self._max_seconds:

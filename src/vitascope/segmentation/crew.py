@@ -41,6 +41,10 @@ __all__ = ["NetworkElsewhere", "ProcessCrew"]
 _STILLS = 12
 
 
+_OPENING_FRAMES = {"cuda": 300, "cpu": 10}
+"""As long as these takes it to open a film's decoder and encoders anew: some tenths of a second."""
+
+
 class ProcessCrew:
     """Worker processes, each with its network open, and what is needed to share films among them.
 
@@ -238,8 +242,8 @@ class ProcessCrew:
             most_frames=settings.processing.chunk_size,
             warm_up_frames=warm_up,
         )
-        # The pictures before its first, and about as long as one segment for opening decoder and encoders anew.
-        beginning = 1 + ceil(warm_up * len(segments) / count)
+        opening = _OPENING_FRAMES["cpu" if settings.gpu.device_ids is None else "cuda"]
+        beginning = ceil((warm_up + opening) * len(segments) / count)
         return _Plan(first.pts, segments, warm_up, _notes(settings), workers=workers, beginning=beginning)
 
     def _job(

@@ -14,10 +14,11 @@ from pathlib import Path
 from shutil import copyfile
 
 from vitascope.config import OutputKind, load_settings
-from vitascope.device import Device
+from vitascope.device import Device, select_device
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import profile_paths
 from vitascope.segmentation.segmenter import Segmenter
+from vitascope.tuning.suite import OF_ONE_PROCESS
 from vitascope.tuning.time_limit import stopping_after
 from vitascope.tuning.warm_up import warm_up
 
@@ -40,6 +41,16 @@ class LimitedRun:
     assignments: tuple[str, ...] = ()
     """``key=value``."""
 
+    def device(self) -> Device:
+        """What it computes on.
+
+        Raises:
+            ConfigError: A setting is unknown or out of range.
+            DeviceError: A GPU that was asked for is missing.
+        """
+        gpu = load_settings(profile=self.profile, files=self.files, assignments=self.assignments).settings.gpu
+        return select_device(gpu.device, index=gpu.device_id)
+
     def arguments(self) -> list[str]:
         """The same as the program takes it."""
         words = [str(self.video), "--seconds", f"{self.seconds:g}"]
@@ -58,7 +69,8 @@ def run_for(
     """Segment a video, at most for so long; its pictures are thrown away. On a GPU the network is warm.
 
     Args:
-        run: What to run. Settings that share the work among processes are switched off: tools watch one.
+        run: What to run. Settings that share the work among processes, or spare it, are switched off: tools watch
+            one, and the warm network has seen the film.
         around: Makes what is entered around the work, once the network is there.
         keep_in: Where the profile of ``debug.profile_performance`` is kept; not written when omitted.
         marks_work: Tell NVIDIA's tools where the work begins and ends, so that they can leave out what is before.
@@ -68,7 +80,7 @@ def run_for(
     """
     wanted = [
         *run.assignments,
-        "processing.use_multiprocessing=false",
+        *OF_ONE_PROCESS,
         f"debug.profile_performance={str(keep_in is not None).lower()}",
     ]
     loaded = load_settings(profile=run.profile, files=run.files, assignments=wanted)

@@ -36,7 +36,6 @@ _COUNTERS = {
 }
 _SYNC = "%Synchronize%"
 _NO_KERNEL = ("no kernel ran: the work was done on the processor",), "no kernels"
-"""What is found where nothing began to be recorded, or nothing was."""
 
 
 def _tool(name: str, product: str) -> str:
@@ -97,13 +96,15 @@ def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], s
     options = ["--trace=cuda,nvtx,osrt", "--sample=none", "--force-overwrite=true", f"--output={report}"]
     options.append("--cpuctxsw=none")  # most of a file's size, and nothing of what is read from it
     options.append("--cuda-graph-trace=node")  # by default a graph is one span, and its kernels are nowhere
-    # From cudaProfilerStart on: before it the child builds kernels and records graphs. It goes on after the end.
-    options += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    if run.device().kind == "cuda":
+        # From cudaProfilerStart on: before it the child builds kernels and records graphs. It goes on after the end.
+        options += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     child = [*_child(run), "--keep-in", str(folder)]
-    report.unlink(missing_ok=True)  # an earlier run's would pass for this one's
+    for earlier in (report, database, folder / "stages.json"):
+        earlier.unlink(missing_ok=True)  # it would pass for this run's
     _call([nsys, "profile", *options, *child], timeout_seconds=limit)
     if not report.exists():
-        return _NO_KERNEL
+        raise VitascopeError(f"nsys recorded nothing: {report} was not written")
     _call(
         [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={database}", str(report)],
         timeout_seconds=limit,

@@ -115,6 +115,27 @@ def test_of_very_many_spans_a_part_is_timed_and_the_sum_is_that_of_all(events):
     assert sum(span.gpu is not None for span in profiler.spans()) == row.gpu.count
 
 
+def test_places_that_are_unlike_are_added_up_each_by_its_own_times(events):
+    profiler = Profiler()
+    for _ in range(10):
+        with profiler.profile("outer"):
+            work(profiler, events, "network", 1000.0)
+    for _ in range(4000):
+        work(profiler, events, "network", 0.01)
+    assert profiler.gpu_seconds()["network"] == pytest.approx(10.04, rel=1e-3)
+    assert profiler.by_name()["network"].gpu.p50_seconds == pytest.approx(1e-5, rel=0.05)
+
+
+def test_slow_first_spans_are_not_those_that_were_left_out(events):
+    profiler = Profiler()
+    for n in range(5000):
+        work(profiler, events, "network", 50.0 if n < 100 else 1.0)
+    (row,) = profiler.stats()
+    assert row.gpu.left_out_count > 3500
+    assert row.gpu.total_seconds == pytest.approx(5.0 + 4.9, rel=0.01)
+    assert row.gpu.p95_seconds == pytest.approx(1e-3, rel=0.05)
+
+
 def test_each_place_is_timed_by_itself(events):
     profiler = Profiler()
     for _ in range(3000):
@@ -184,6 +205,18 @@ def test_inside_a_capture_nothing_is_recorded(events):
     assert events.created == 0
     events.in_capture = False
     work(profiler, events, "network", 1.0)
+    (row,) = profiler.stats()
+    assert (row.count, row.gpu.count) == (2, 1)
+
+
+def test_a_capture_that_begins_inside_leaves_nothing_to_ask_for(events):
+    profiler = Profiler()
+    with profiler.profile("network"):
+        events.in_capture = True
+    created = events.created
+    events.in_capture = False
+    work(profiler, events, "network", 1.0)
+    assert events.created == created + 1  # its start serves again
     (row,) = profiler.stats()
     assert (row.count, row.gpu.count) == (2, 1)
 

@@ -33,6 +33,7 @@ class Span:
     __slots__ = (
         "_cpu_began_ns",
         "_events",
+        "_gpu_weight",
         "_host_only",
         "_inside_ns",
         "_log",
@@ -56,6 +57,7 @@ class Span:
         self._name = name
         self._host_only = host_only
         self._events: CudaEvents | None = None
+        self._gpu_weight = 1
         self._mark: GpuMark | None = None
         self._outer: Span | None = None
         self._inside_ns = 0
@@ -66,7 +68,8 @@ class Span:
         self.cpu_ns = 0
         """Nanoseconds of processor time of its thread."""
         self.gpu: GpuTime | None = None
-        """None while the GPU is not through, and where nothing was timed on one."""
+        """None while the GPU is not through, and where nothing was timed on one: of a place with very many spans, most
+        are not."""
         self.error: str | None = None
         """The type of the exception that left it."""
 
@@ -106,7 +109,8 @@ class Span:
         if events is not None:
             self._events = events
             events.push_range(self._name)
-            if not self._host_only and self._node.times_gpu(perf_counter_ns()):
+            if not self._host_only and (weight := self._node.gpu_weight(perf_counter_ns())):
+                self._gpu_weight = weight
                 self._mark = profiler._clock.start()
         self._cpu_began_ns = thread_time_ns()
         self.began_ns = perf_counter_ns()
@@ -143,12 +147,13 @@ class Span:
             if failed:
                 self._profiler._clock.give_up(mark)
             else:
-                self._log.marks_set += 1
-                self._profiler._clock.stop(mark, self._deliver)
+                self._log.marks_set += 1  # before: it may be delivered at once
+                if not self._profiler._clock.stop(mark, self._deliver):
+                    self._log.marks_set -= 1
 
     def _deliver(self, time: GpuTime) -> None:
         self.gpu = time
-        self._node.add_gpu(time.seconds)
+        self._node.add_gpu(time.seconds, self._gpu_weight)
         self._log.marks_met += 1
 
 
@@ -174,8 +179,8 @@ class Profiler:
     processor time of its thread, and, where CuPy or PyTorch use a GPU, the time between two CUDA events on the
     current stream (``GpuClock``: the host never waits for them) and an NVTX range for Nsight's timelines. Inside CUDA
     graphs under capture nothing is timed on the GPU. Events cost more than the rest of a span, so a place of the
-    nesting is timed on the GPU a thousand times in a burst, and 50 times a second on average beyond; its total counts
-    the others at the mean of those.
+    nesting is timed on the GPU, in each thread, a thousand times in a burst and 50 times a second on average beyond; in
+    sums and percentiles each of those stands for the spans that were left out before it.
 
     Spans belong to threads. Coroutines that take turns inside spans would get each other's nesting.
 

@@ -31,9 +31,9 @@ class GpuStats:
     count: int
     """Of the spans that were timed."""
     left_out_count: int
-    """Spans more than a place is timed in a second."""
+    """Of the others: a place is timed so many times a second and no more. Each span that was timed stands for those
+    that were left out before it, in the sums and percentiles, too."""
     total_seconds: float
-    """Of both, those that were left out at the mean of the others."""
     mean_seconds: float
     p50_seconds: float
     p95_seconds: float
@@ -74,6 +74,8 @@ GPU_INTERVAL_NS = 20_000_000
 """Between two spans of a place that are timed on the GPU, on average; events cost the host ten times a span."""
 _GPU_BURST_NS = 1000 * GPU_INTERVAL_NS
 """How far a place may be ahead of that: a thousand spans, of a short run all."""
+_RECENT = 32
+"""Spans that a running mean looks back on."""
 _COUNTED_AT_ONCE = 256
 _counting = threading.Lock()  # of all profilers: taken once in so many spans
 
@@ -89,8 +91,10 @@ class SpanNode:
         "gpu_count",
         "gpu_due_ns",
         "gpu_histogram",
-        "gpu_left_out",
+        "gpu_recent_seconds",
         "gpu_seconds",
+        "gpu_skipped",
+        "gpu_stands_for",
         "histogram",
         "min_ns",
         "path",
@@ -106,8 +110,8 @@ class SpanNode:
         self.histogram = LatencyHistogram()
         self._uncounted: deque[int] = deque()
         self.gpu_histogram: LatencyHistogram | None = None
-        self.gpu_count = self.gpu_left_out = 0
-        self.gpu_seconds = 0.0
+        self.gpu_count = self.gpu_stands_for = self.gpu_skipped = 0
+        self.gpu_seconds = self.gpu_recent_seconds = 0.0
         self.gpu_due_ns = 0
 
     def add(self, wall_ns: int, inside_ns: int, cpu_ns: int) -> None:
@@ -135,26 +139,38 @@ class SpanNode:
             self.min_ns = min(self.min_ns, *walls)
             self.histogram.add_many([wall_ns * 1e-9 for wall_ns in walls])
 
-    def times_gpu(self, now_ns: int) -> bool:
-        """Whether the next span shall be timed on the GPU, too; asked once for each.
+    def gpu_weight(self, now_ns: int) -> int:
+        """How many spans the next one stands for if it is timed on the GPU; 0: it shall not be. Asked once for each.
 
         Args:
             now_ns: On the clock of ``time.perf_counter_ns``.
         """
         if self.gpu_due_ns > now_ns + _GPU_BURST_NS:
-            self.gpu_left_out += 1
-            return False
+            self.gpu_skipped += 1
+            return 0
         # Not every n-th span: work that repeats with the same period would show one of its parts alone.
         self.gpu_due_ns = max(self.gpu_due_ns, now_ns) + int(2 * GPU_INTERVAL_NS * random())
-        return True
+        weight, self.gpu_skipped = 1 + self.gpu_skipped, 0
+        return weight
 
-    def add_gpu(self, seconds: float) -> None:
-        """Count one time of the GPU; the clock calls this from one thread at a time."""
+    def add_gpu(self, seconds: float, weight: int = 1) -> None:
+        """Count one time of the GPU; the clock calls this from one thread at a time.
+
+        Args:
+            seconds: What it took.
+            weight: As of ``gpu_weight``.
+        """
         if self.gpu_histogram is None:
             self.gpu_histogram = LatencyHistogram()
         self.gpu_count += 1
-        self.gpu_seconds += seconds
-        self.gpu_histogram.add(seconds)
+        self.gpu_stands_for += weight
+        self.gpu_seconds += seconds * weight
+        self.gpu_histogram.add(seconds, count=weight)
+        self.gpu_recent_seconds += (seconds - self.gpu_recent_seconds) / min(self.gpu_count, _RECENT)
+
+    def gpu_total_seconds(self) -> float:
+        """Of all spans; the last ones that were left out are like the last that were not."""
+        return self.gpu_seconds + self.gpu_skipped * self.gpu_recent_seconds
 
     def walk(self) -> Iterator[SpanNode]:
         """This node and all below it, each with all that has ended."""
@@ -173,8 +189,8 @@ class SpanNode:
         self.min_ns = min(self.min_ns, other.min_ns)
         self.histogram.absorb(other.histogram)
         self.gpu_count += other.gpu_count
-        self.gpu_left_out += other.gpu_left_out
-        self.gpu_seconds += other.gpu_seconds
+        self.gpu_stands_for += other.gpu_stands_for + other.gpu_skipped
+        self.gpu_seconds += other.gpu_total_seconds()
         if other.gpu_histogram is not None:
             self.gpu_histogram = self.gpu_histogram or LatencyHistogram()
             self.gpu_histogram.absorb(other.gpu_histogram)
@@ -260,11 +276,11 @@ def _gpu_stats(nodes: list[SpanNode]) -> GpuStats | None:
     )
     if not latency.count:
         return None
-    left_out = sum(node.gpu_left_out for node in nodes)
+    timed = sum(node.gpu_count for node in nodes)
     return GpuStats(
-        count=latency.count,
-        left_out_count=left_out,
-        total_seconds=sum(node.gpu_seconds for node in nodes) * (1 + left_out / latency.count),
+        count=timed,
+        left_out_count=sum(node.gpu_stands_for + node.gpu_skipped for node in nodes) - timed,
+        total_seconds=sum(node.gpu_total_seconds() for node in nodes),
         mean_seconds=latency.mean_seconds,
         p50_seconds=latency.p50_seconds,
         p95_seconds=latency.p95_seconds,
