@@ -9,13 +9,23 @@ A test that needs what this machine lacks is skipped, with the reason; where tha
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
+
+# Before NumPy and PyTorch are loaded. Small matrices are slower with a thread for each core in each of several test
+# processes, and PyTorch's compiler writes its cache in ways that two processes at once do not survive.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR",
+    str(Path(tempfile.gettempdir()) / f"vitascope-inductor-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"),
+)
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fetched_model)
     # Last, so that with several processes the others need not stand still for each of them.
     items.sort(key=lambda item: item.get_closest_marker("whole_gpu") is not None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Code under test looks for cycles when memory is short; the twelve thousand tests themselves are none of it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
