@@ -39,8 +39,6 @@ from vitascope.vr.stereo import detect_layout
 __all__ = ["NetworkElsewhere", "ProcessCrew"]
 
 _STILLS = 12
-
-
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
 """As long as these takes it to open a film's decoder and encoders anew: some tenths of a second."""
 
