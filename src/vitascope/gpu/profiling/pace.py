@@ -4,7 +4,7 @@ The model: a run takes as long as the busiest of the things that it needs. These
 processor's cores and the GPU where several stages share them, and pairs of stages that cannot overlap because the queue
 between them is too small: both then wait there, the one for room, the other for items. Halving a stage halves its part
 of each; what is busiest then, is the new pace. Against a discrete-event simulation in which the truth is known, this
-names the right stage in 95 % of 600 random cases, the load alone in 91 % (tests/gpu/profiling/test_pace.py).
+names the right stage in 96 % of 1,400 random cases, the load alone in 93 % (tests/gpu/profiling/test_pace.py).
 """
 
 from __future__ import annotations
