@@ -7,7 +7,8 @@ requests; DeepLabV3+ at 512x512 (random weights, 21 classes) has none. Both run 
 * ``eager``, ``graphs``: one-by-one calls, of the engine without and with CUDA graphs, from one thread. ``in a row``
   launches call after call and waits at the end, which is the fastest that one-by-one calls can be; ``awaited`` waits
   for each. ``shared`` has the sixteen threads take turns at a lock.
-* ``batched``: sixteen threads at a ``DynamicBatcher`` with buckets, and a CUDA graph for each bucket.
+* ``batched``: sixteen threads at a ``DynamicBatcher`` with buckets, and a CUDA graph for each bucket. ``batched by
+  eight`` sends eight at once, so that half of the threads prepare their requests while the other half's are computed.
 * ``two in flight``: the same at a ``StreamBatcher`` with two engines and batches of eight, so that the host's part of
   one batch and the GPU's of the other go on side by side.
 * ``paced``: the same sixteen threads at 30 pictures a second each, batched without a timeout, and taking turns: the
@@ -17,7 +18,8 @@ Bars: batched at least 2x eager in a row, and at least 1.6x graphs in a row. Bef
 streams are computed both ways and compared.
 
 Prediction for one H200: RVM's frame takes 0.5 ms alone and 0.18 ms among sixteen, whose requests cost the host about
-1 ms a batch: 16 * 0.5 / (16 * 0.18 + 1) = 2.1x.
+1 ms a batch: 16 * 0.5 / (16 * 0.18 + 1) = 2.1x. By eight, the host's part of one batch lies beside the GPU's of the
+other but for waking and launching: 8 * 0.5 / (8 * 0.18 + 0.7) = 1.9x.
 
 Usage: python benchmarks/batching_cuda.py [--only rvm|deeplab] [--steps 150] [OUT.json]
 """
@@ -307,6 +309,8 @@ def measure(kind: type[Rvm] | type[DeepLab], steps: int) -> list[dict[str, Any]]
             "max_difference": difference,
         }
         add("batched", figures)
+    with DynamicBatcher(HALVES, graphs.infer, device="cuda") as batcher:
+        add("batched by eight", compared(batcher))
     second = kind(cuda_graph=True)
     record(second, pictures, HALVES.bucket_sizes)
     with StreamBatcher(HALVES, [graphs.infer, second.infer], device="cuda") as flights:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from fractions import Fraction
+from statistics import median
 
 import numpy as np
 import pytest
@@ -82,12 +83,20 @@ def test_torch_stops_at_the_limit(idle_gpu) -> None:
 def test_the_fraction_is_reserved_at_once(idle_gpu) -> None:
     import cupy
 
-    free, total = idle_gpu
+    _, total = idle_gpu
     share = 1024 * MIB / total
+    taken = []
+    for _ in range(
+        5
+    ):  # in one of which memory of another process, whose end nobody waited for, may come back
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        streams = JobStreams(select_device("cuda"), memory_fraction=share)
+        taken.append(free - cupy.cuda.runtime.memGetInfo()[0])
+        streams.close()
+    assert 960 * MIB <= median(taken) + cupy.get_default_memory_pool().total_bytes() <= 1088 * MIB, taken
+    free, _ = cupy.cuda.runtime.memGetInfo()
     streams = JobStreams(select_device("cuda"), memory_fraction=share)
     try:
-        reserved = free - cupy.cuda.runtime.memGetInfo()[0]
-        assert 960 * MIB <= reserved + cupy.get_default_memory_pool().total_bytes() <= 1088 * MIB
         held = [cupy.empty(100 * MIB, cupy.uint8) for _ in range(8)]
         assert free - cupy.cuda.runtime.memGetInfo()[0] <= 1152 * MIB
         with pytest.raises(DeviceMemoryError):

@@ -176,6 +176,16 @@ def mean_kernel(x, sums, count, channels8, BLOCK_M: tl.constexpr, BLOCK_C: tl.co
     )
 
 
+@triton.jit
+def _products(kernel, vector, there):
+    """Products of a matrix's rows and a vector in float32, rounded, for ``tl.sum`` over the rows' places.
+
+    Without the ``where`` the compiler fuses a product with the first addition, in which two threads add each other's:
+    each rounds its partner's product and not its own, so that threads which stand for one sum differ in its last bit.
+    """
+    return tl.where(there, kernel.to(tl.float32) * vector[None, :], 0.0)
+
+
 @triton.jit(do_not_specialize=["tiles", "channels", "outputs", "count"])
 def squeeze_kernel(
     sums, weight, bias, y, tiles, channels, outputs, count,
@@ -198,7 +208,7 @@ def squeeze_kernel(
         mean = tl.sum(partial, axis=0) / count
         there = known[:, None] & (c < channels)[None, :]
         kernel = tl.load(weight + rows[:, None] * channels + c[None, :], mask=there, other=0.0)
-        total += tl.sum(kernel.to(tl.float32) * mean[None, :], axis=1)
+        total += tl.sum(_products(kernel, mean, there), axis=1)
     if HAS_BIAS:
         total += tl.load(bias + rows, mask=known, other=0.0)
     if RELU:
@@ -216,7 +226,7 @@ def excite_kernel(x, weight, bias, y, inputs, outputs, BLOCK_N: tl.constexpr, BL
     vector = tl.load(x + picture * inputs + k, mask=k < inputs, other=0.0)
     there = known[:, None] & (k < inputs)[None, :]
     kernel = tl.load(weight + rows[:, None] * inputs + k[None, :], mask=there, other=0.0)
-    total = tl.sum(kernel.to(tl.float32) * vector[None, :], axis=1)
+    total = tl.sum(_products(kernel, vector, there), axis=1)
     total += tl.load(bias + rows, mask=known, other=0.0)
     total = tl.minimum(tl.maximum(total * (1.0 / 6.0) + 0.5, 0.0), 1.0)
     tl.store(y + picture * outputs + rows, total, mask=known)
