@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from recorded_grids import RecordedGrid, load_recorded
@@ -71,9 +72,12 @@ def test_cells_that_do_not_fit_are_not_chosen():
     row = row_of_knobs(
         lambda p, b, s: 60.0 * (1 + b) * (1 + 0.3 * s) / (1 + p), fits=lambda p, b, s: b + s + p < 5
     )
-    for seed in range(4):
+    shares = []
+    for seed in range(BEGINNINGS):
         grid, score = best_found(row, seed)
-        assert 0.5 * grid.optimum() <= score <= grid.optimum()
+        assert 0 < score <= grid.optimum()
+        shares.append(score / grid.optimum())
+    assert mean(shares) >= 0.7  # eight trials, and the best cell lies beside those that do not fit
 
 
 @pytest.mark.skipif(not load_recorded(RECORDED), reason="no grid was recorded")

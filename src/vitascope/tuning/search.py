@@ -26,6 +26,8 @@ __all__ = ["GridSearch"]
 
 _MOST_CELLS = 20_000
 _LEAST_SPREAD = 5
+_SPREAD_PART = 3
+"""At most one of so many trials is drawn without the model: few trials are better spent where it points."""
 _NOT_WORTH_A_TRIAL = 0.0005
 _DOUBT = 2.0
 """Deviations by which a cell beside the best may be better than the model says."""
@@ -165,7 +167,7 @@ class GridSearch:
                 cell = self._spread.pop(0)
                 if cell in tried or self._is_pointless(cell):
                     continue
-                if done < len(self.knobs) + _LEAST_SPREAD:
+                if done < min(len(self.knobs) + _LEAST_SPREAD, self.most_trials // _SPREAD_PART):
                     return cell, "spread: each knob is seen at several values"
             if (step := self._most_promising(tried)) is not None:
                 return step
@@ -232,7 +234,7 @@ class GridSearch:
             chance *= normal_cdf(mean / np.maximum(deviation, 0.05))
         for limit in self.limits:
             mean, deviation = self._figures[limit.figure].predict()
-            bound = math.log(limit.most + max(limit.most, _SMALLEST) * 0.05)
+            bound = math.log(max(limit.most, 0.0) + max(limit.most, _SMALLEST) * 0.05)
             chance *= normal_cdf((bound - mean) / np.maximum(deviation, 0.01))
             for row, keeps in self._decided(limit, ran):
                 chance[row] = chance[row] if keeps else 0.0
