@@ -82,6 +82,8 @@ class Tuned:
     target: Target
     error_limit: float | None
     """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
+    as_they_are: Cell
+    """The settings as they are, as a cell of the search."""
     unreachable: str | None = None
     """What cannot be had and what can, in one line; None when the target was reached."""
 
@@ -116,12 +118,18 @@ class Tuned:
             return NOTHING_BETTER
         if self.target.fps is not None and self.before.score >= self.target.fps:
             return "the settings as they are reach the target"
-        ran = [trial.measured for trial in self.search.trials if trial.measured.failure is None]
-        if any(one.score >= self.before.score * _LEAST_GAIN for one in ran):
-            return f"{NOTHING_BETTER}: what ran faster broke a limit, or was no faster when it was run again"
-        if self.shown.pace is None or len(ran) < 2:
+        others = [
+            trial.measured
+            for trial in self.search.trials
+            if trial.measured.failure is None and trial.cell != self.as_they_are
+        ]
+        pace = self.shown.pace
+        if any(one.score >= self.before.score * _LEAST_GAIN for one in others):
+            again = "what ran faster broke a limit, or was no faster when it was run again"
+            return f"{NOTHING_BETTER}: {again}{'' if pace is None else f'; {pace}'}"
+        if pace is None or not others:
             return NOTHING_BETTER
-        return f"{NOTHING_BETTER}: {self.shown.pace}, and nothing that was tried made that faster"
+        return f"{NOTHING_BETTER}: {pace}, and nothing that was tried made that faster"
 
     @property
     def gain(self) -> float:
@@ -308,6 +316,7 @@ class Tuner:
             search=found,
             target=self._target,
             error_limit=error_limit,
+            as_they_are=cell_of(search.knobs, now),
             unreachable=self._unreachable(search, found, after),
         )
 
