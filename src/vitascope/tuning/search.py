@@ -167,11 +167,18 @@ class GridSearch:
                 cell = self._spread.pop(0)
                 if cell in tried or self._is_pointless(cell):
                     continue
-                if done < min(len(self.knobs) + _LEAST_SPREAD, self.most_trials // _SPREAD_PART):
+                if done < self._spread_trials():
                     return cell, "spread: each knob is seen at several values"
             if (step := self._most_promising(tried)) is not None:
                 return step
         return self._confirm()
+
+    def _spread_trials(self) -> int:
+        """Trials up to which cells are drawn without the model: it knows nothing before one ran."""
+        most = len(self.knobs) + _LEAST_SPREAD
+        if all(trial.measured.failure is not None for trial in self.trials):
+            return most
+        return min(most, self.most_trials // _SPREAD_PART)
 
     def result(self) -> SearchResult:
         """What is known so far."""
