@@ -171,6 +171,13 @@ def test_a_tiny_face_is_refused(mesh, astronaut, astronaut_face):
         MeshAnimator(mesh).set_portrait(astronaut, face=tiny)
 
 
+@pytest.mark.parametrize("shift", [(5000, 0), (-600, 0), (0, -5000)])
+def test_a_face_beside_the_picture_is_refused(mesh, astronaut, astronaut_face, shift):
+    away = replace(astronaut_face, landmarks=astronaut_face.landmarks + np.float32([*shift, 0]))
+    with pytest.raises(InputError, match="outside of the picture"):
+        MeshAnimator(mesh).set_portrait(astronaut, face=away)
+
+
 def test_a_driver_that_stands_still_does_not_shake_the_portrait(animator, mesh, astronaut_face):
     from vitascope.animation.motion import MotionEstimator
 

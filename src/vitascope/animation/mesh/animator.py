@@ -137,7 +137,7 @@ class MeshAnimator:
         """Take a portrait; see ``Animator``.
 
         Raises:
-            InputError: The face is too small.
+            InputError: The face is too small, or lies outside of the picture.
             MissingDependencyError: A GPU was named, and CuPy is not installed.
             KernelCompileError: The kernels could not be built for that GPU.
             DeviceMemoryError: It has too little memory left.
