@@ -5,6 +5,9 @@ pytest puts this directory on the module path, so ``from clips import write_clip
 A test that needs what this machine lacks is skipped, with the reason; where that must not happen, in CI, the variable
 ``VITASCOPE_REQUIRE_MODELS=1`` (fetched models), ``VITASCOPE_REQUIRE_CUDA=1`` (a GPU) or ``VITASCOPE_REQUIRE_BROWSER=1``
 (a browser) turns the skip into a failure.
+
+With ``VITASCOPE_TEST_WITHOUT_POOLS=1`` each array on a GPU has an allocation of its own, for compute-sanitizer: in a
+pool a read past an array's end is one of its neighbour's memory.
 """
 
 from __future__ import annotations
@@ -25,6 +28,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR",
     str(Path(tempfile.gettempdir()) / f"vitascope-inductor-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"),
+)
+
+os.environ.update(
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if os.environ.get("VITASCOPE_TEST_WITHOUT_POOLS") == "1" else {}
 )
 
 import pytest
@@ -53,6 +60,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fetched_model)
     # Last, so that with several processes the others need not stand still for each of them.
     items.sort(key=lambda item: item.get_closest_marker("whole_gpu") is not None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_pools() -> None:
+    if os.environ.get("VITASCOPE_TEST_WITHOUT_POOLS") == "1" and not missing_gpu():
+        import cupy
+
+        cupy.cuda.set_allocator(None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -34,11 +34,11 @@ def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
         yield
         return
     place = folder or Path(tempfile.gettempdir())
-    # Runs that see other GPUs do not wait for each other.
-    name = f"vitascope-test-gpu-{os.getuid()}-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}".replace(
-        "/", "-"
-    )
-    with (place / f"{name}.gate").open("w") as gate, (place / f"{name}.lock").open("w") as room:
+    user = os.getuid()
+    with (
+        (place / f"vitascope-test-gpu-{user}.gate").open("w") as gate,
+        (place / f"vitascope-test-gpu-{user}.lock").open("w") as room,
+    ):
         wanted = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         fcntl.flock(gate, wanted)
         fcntl.flock(room, wanted)

@@ -86,9 +86,8 @@ def test_the_fraction_is_reserved_at_once(idle_gpu) -> None:
     _, total = idle_gpu
     share = 1024 * MIB / total
     taken = []
-    for _ in range(
-        5
-    ):  # in one of which memory of another process, whose end nobody waited for, may come back
+    # Memory of another process, whose end nobody waited for, may come back meanwhile: once, not most of the times.
+    for _ in range(5):
         free, _ = cupy.cuda.runtime.memGetInfo()
         streams = JobStreams(select_device("cuda"), memory_fraction=share)
         taken.append(free - cupy.cuda.runtime.memGetInfo()[0])

@@ -82,8 +82,8 @@ class Tuned:
     target: Target
     error_limit: float | None
     """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
-    as_they_are: Cell
-    """The settings as they are, as a cell of the search."""
+    others: tuple[Measured, ...]
+    """Trials that ran, of settings that are known to differ from those as they are."""
     unreachable: str | None = None
     """What cannot be had and what can, in one line; None when the target was reached."""
 
@@ -118,16 +118,11 @@ class Tuned:
             return NOTHING_BETTER
         if self.target.fps is not None and self.before.score >= self.target.fps:
             return "the settings as they are reach the target"
-        others = [
-            trial.measured
-            for trial in self.search.trials
-            if trial.measured.failure is None and trial.cell != self.as_they_are
-        ]
         pace = self.shown.pace
-        if any(one.score >= self.before.score * _LEAST_GAIN for one in others):
+        if any(one.score >= self.before.score * _LEAST_GAIN for one in self.others):
             again = "what ran faster broke a limit, or was no faster when it was run again"
             return f"{NOTHING_BETTER}: {again}{'' if pace is None else f'; {pace}'}"
-        if pace is None or not others:
+        if pace is None or not self.others:
             return NOTHING_BETTER
         return f"{NOTHING_BETTER}: {pace}, and nothing that was tried made that faster"
 
@@ -316,7 +311,7 @@ class Tuner:
             search=found,
             target=self._target,
             error_limit=error_limit,
-            as_they_are=cell_of(search.knobs, now),
+            others=search.ran_elsewhere(now),
             unreachable=self._unreachable(search, found, after),
         )
 

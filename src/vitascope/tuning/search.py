@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from vitascope.tuning.surrogate import Floats, Surrogate, expected_gain, normal_
 __all__ = ["GridSearch"]
 
 _MOST_CELLS = 20_000
-_LEAST_SPREAD = 5
+_SPREAD_BEYOND_KNOBS = 5
 _SPREAD_PART = 3
-"""At most one of so many trials is drawn without the model: few trials are better spent where it points."""
+"""Once something ran, at most one of so many trials is drawn without the model: few are best spent where it points."""
+_LEAST_SPREAD = 2
+"""The first cell, and one elsewhere: the model cannot tell anything from a single one."""
 _NOT_WORTH_A_TRIAL = 0.0005
 _DOUBT = 2.0
 """Deviations by which a cell beside the best may be better than the model says."""
@@ -107,6 +109,16 @@ class GridSearch:
             measured.figures[limit.figure] <= limit.most for limit in self.limits
         )
 
+    def ran_elsewhere(self, values: Mapping[str, Any]) -> tuple[Measured, ...]:
+        """What ran of settings that are known to differ from ``values``: what ``auto`` stands for is not."""
+        known = {knob.key: values[knob.key] for knob in self.knobs if values[knob.key] in knob.values}
+        return tuple(
+            trial.measured
+            for trial in self.trials
+            if trial.measured.failure is None
+            and any(self.values(trial.cell)[key] != value for key, value in known.items())
+        )
+
     def run(
         self,
         measure: Callable[[dict[str, Any]], Measured],
@@ -168,17 +180,17 @@ class GridSearch:
                 if cell in tried or self._is_pointless(cell):
                     continue
                 if done < self._spread_trials():
-                    return cell, "spread: each knob is seen at several values"
+                    return cell, "spread: over the values of all knobs"
             if (step := self._most_promising(tried)) is not None:
                 return step
         return self._confirm()
 
     def _spread_trials(self) -> int:
         """Trials up to which cells are drawn without the model: it knows nothing before one ran."""
-        most = len(self.knobs) + _LEAST_SPREAD
+        most = len(self.knobs) + _SPREAD_BEYOND_KNOBS
         if all(trial.measured.failure is not None for trial in self.trials):
             return most
-        return min(most, self.most_trials // _SPREAD_PART)
+        return min(most, max(self.most_trials // _SPREAD_PART, _LEAST_SPREAD))
 
     def result(self) -> SearchResult:
         """What is known so far."""

@@ -99,7 +99,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         size: (height, width) of the portrait.
 
     Raises:
-        InputError: The face is too small, or lies beside the picture.
+        InputError: The face is too small, or lies outside of the picture.
     """
     if face.size_pixels < MIN_FACE_PIXELS:
         raise InputError(
