@@ -258,11 +258,14 @@ def memory(source: Path, folder: Path) -> dict[str, Any]:
 
 
 def startup(clip: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """Seconds from starting the process to the end of a one-frame job, which bounds the first frame from above."""
+    """Seconds from starting the process to the end of a one-frame job, which bounds the first frame from above.
+
+    ``rvm`` at a quarter of the size, as in the other claims, and ``default`` as it comes: at the size of ``balanced``.
+    """
     rows = {}
-    for name in ("rvm", "fast"):
+    for name, arguments in (ARGUMENTS | {"default": ["--model", "rvm"]}).items():
         seconds = [
-            run_vitascope(clip, folder / "one.mp4", *ARGUMENTS[name], "--end", "0.02")["process_seconds"]
+            run_vitascope(clip, folder / "one.mp4", *arguments, "--end", "0.02")["process_seconds"]
             for _ in range(rounds)
         ]
         rows[f"{name}_seconds"] = round(median(seconds), 2)

@@ -246,6 +246,45 @@ def test_a_reader_that_leaves_is_no_error():
     assert answer.stderr == ""
 
 
+@pytest.mark.parametrize("words", [("segment", "", "-o", "o.mp4"), ("segment", "in.mp4", "-o", "")])
+def test_an_empty_word_is_not_the_current_folder(fails, words):
+    code, message = fails(*words)
+    assert code == 2
+    assert message == "vitascope: an argument is empty: is a variable of the shell not set?\n"
+
+
+def test_a_name_that_is_too_long_is_one_line(fails, tmp_path):
+    code, message = fails("segment", tmp_path / f"{'n' * 300}.mp4", "-o", tmp_path / "o.mp4")
+    assert code != 0
+    assert message.endswith("File name too long\n")
+
+
+def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):
+    answer = subprocess.run(
+        [sys.executable, "-m", "vitascope", "segment", clip, "-o", tmp_path / "ü.mp4", "--profile", "fast"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert b"\\xfc.mp4" in answer.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run(
+            [sys.executable, "-m", "vitascope", "config", "show"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert answer.returncode != 0
+    assert answer.stderr.startswith("vitascope: No space left on device\n")
+    assert "Traceback" not in answer.stderr
+
+
 def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     _, message = fails("segment", clip, "-o", tmp_path / "o.mp4", "--codec", "divx")
     assert message == "vitascope: --codec: 'divx' is none of auto, h264, h265, av1, prores, vp9, ffv1, png\n"

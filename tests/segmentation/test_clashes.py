@@ -100,6 +100,7 @@ def test_the_contact_sheet_is_nothing_else(tree):
     assert "the contact sheet is the input" in refused("one.mp4", out="o.mp4", preview=Path("one.mp4"))
     assert "same file" in refused("one.mp4", out="o.png", preview=Path("O.png"))
     assert "is a file" in refused("one.mp4", out="o.mp4", preview=Path("clips"))
+    assert "is a PNG" in refused("one.mp4", out="o.mp4", preview=Path("sheet.jpg"))
     assert "folder of pictures" in refused("one.mp4", out="frames", preview=Path("frames/sheet.png"))
 
 

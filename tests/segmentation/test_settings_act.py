@@ -216,6 +216,7 @@ def test_mask_max_width(clip, tmp_path, scripted, most, width, height):
     ("key", "value"),
     [
         ("gpu.precision", "fp32"),
+        ("gpu.device_id", 3),
         ("gpu.decoder_sessions", 2),
         ("gpu.max_vram_usage", 0.5),
         ("gpu.memory_fraction", 0.3),

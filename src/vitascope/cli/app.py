@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -29,6 +30,7 @@ from vitascope.errors import VitascopeError, one_line
 
 __all__ = ["app", "main"]
 
+FAILED = 1
 INTERRUPTED = 130
 USAGE = 2
 
@@ -59,6 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a batch
+            stream.reconfigure(errors="backslashreplace")
+    if "" in words:
+        # Nothing of ours is spelt so, and as a path it would be the current folder.
+        _complain("an argument is empty: is a variable of the shell not set?", debug=debug)
+        raise SystemExit(USAGE)
     _say_what_is_fetched(quiet=bool({"-q", "--quiet"} & set(words)))
     try:
         result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
@@ -76,6 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except VitascopeError as error:
         _complain(one_line(error), debug=debug)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        # What no part of the program answers for: a name longer than names can be, a full disk behind stdout.
+        what = "" if error.filename is None else f"{error.filename}: "
+        _complain(f"{what}{error.strerror or error}", debug=debug)
+        raise SystemExit(FAILED) from None
     raise SystemExit(result if isinstance(result, int) else 0)
 
 

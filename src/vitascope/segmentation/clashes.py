@@ -49,6 +49,8 @@ def refuse_clashes(
             if plan.preview.is_dir():
                 raise UsageError(f"{plan.preview}: the contact sheet is a file; name one in that folder")
             read.refuse(plan.preview, video=plan.video, what="contact sheet")
+            if plan.preview.suffix.lower() != ".png":
+                raise UsageError(f"{plan.preview}: the contact sheet is a PNG; let its name end in .png")
             written.add(plan.preview)
     written.refuse_files_in_folders()
 

@@ -24,7 +24,7 @@ _OF_TENSORRT = (
     "tensorrt.workspace_gb",
     "tensorrt.cache_dir",
 )
-_GPU_ONLY = ("gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
+_GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
 def notes_on(
