@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import CycloptsError
 from rich.console import Console
 
 from vitascope import __version__
@@ -25,6 +25,7 @@ from vitascope.cli import (
     profile,
     segment,
 )
+from vitascope.cli.completion import CompletingApp
 from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
 
@@ -34,7 +35,7 @@ FAILED = 1
 INTERRUPTED = 130
 USAGE = 2
 
-app = App(
+app = CompletingApp(
     name="vitascope",
     help="Cut people out of video, flat or VR, stereo or not.",
     help_epilogue="Every command takes --debug, which shows where an error came from.",
