@@ -8,6 +8,8 @@
         for frame, alpha in segmenter.stream("in.mp4"):
             ...
 
+    vitascope.animate("portrait.jpg", "driver.mp4", "talking.mp4")
+
 Names are loaded when they are first used: importing the package touches neither CUDA nor a codec.
 """
 
@@ -17,16 +19,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vitascope.animation.face import Animator
+    from vitascope.animation.offline import animate
     from vitascope.media.reader import open_video
     from vitascope.segmentation.batch import segment
     from vitascope.segmentation.segmenter import Segmenter
 
 __version__ = "0.1.0"
 
-__all__ = ["Segmenter", "__version__", "open_video", "segment"]
+__all__ = ["Animator", "Segmenter", "__version__", "animate", "open_video", "segment"]
 
 _HOMES = {
+    "Animator": "vitascope.animation.face",
     "Segmenter": "vitascope.segmentation.segmenter",
+    "animate": "vitascope.animation.offline",
     "open_video": "vitascope.media.reader",
     "segment": "vitascope.segmentation.batch",
 }

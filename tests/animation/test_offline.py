@@ -16,12 +16,14 @@ import cv2
 import numpy as np
 import pytest
 
+import vitascope
 from clips import write_clip
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader, write_motion
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.cli import main
+from vitascope.errors import ConfigError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.rgb import planes_from_rgb
 
@@ -242,6 +244,23 @@ def test_planes_are_those_of_the_reference(size):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_in_python(tmp_path, motion_file, face_model, monkeypatch):
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    report = vitascope.animate(
+        str(EXAMPLES / "astronaut.jpg"),
+        motion_file,
+        tmp_path / "out.mp4",
+        settings={"animation.calibrate": False, "animation.max_side": 256, "video.end_seconds": 0.2},
+        record=tmp_path / "part.motion",
+    )
+    frames, _ = decode(tmp_path / "out.mp4")
+    assert 0 < len(frames) == report.frame_count < 10
+    assert max(frames[0][1].shape[:2]) == 256
+    assert (tmp_path / "part.motion").exists()
+    with pytest.raises(ConfigError, match="expression"):
+        vitascope.animate("a.jpg", motion_file, tmp_path / "o.mp4", settings={"animation.expression": "much"})
+
+
 def test_ctrl_c_keeps_what_was_written_and_names_it(tmp_path, face_model):
     folder = tmp_path / "out"
     folder.mkdir()

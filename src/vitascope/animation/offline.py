@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import (
@@ -25,7 +26,7 @@ from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.report import AnimateReport, WrittenFile
 from vitascope.animation.tracking import require_mediapipe
-from vitascope.config import LoadedSettings, Settings, vitascope_home
+from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.pipeline import Pipeline
@@ -38,7 +39,7 @@ from vitascope.media.output_target import picture_folder
 from vitascope.media.writer import VideoWriter
 from vitascope.models.store import ModelStore
 
-__all__ = ["MODEL_NAME", "Started", "animate_file", "tracking_options"]
+__all__ = ["MODEL_NAME", "Started", "animate", "animate_file", "tracking_options"]
 
 MODEL_NAME = "face-landmarker"
 """In the catalogue of models."""
@@ -66,6 +67,41 @@ def tracking_options(settings: Settings) -> TrackingOptions:
         expression_window=wanted.smoothing_window,
         min_confidence=wanted.min_confidence,
         neutral=settings.animation.neutral,
+    )
+
+
+def animate(
+    portrait: Path | str,
+    driver: Path | str,
+    out: Path | str,
+    *,
+    profile: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    record: Path | str | None = None,
+) -> AnimateReport:
+    """Let a portrait follow the face of a video.
+
+    Args:
+        portrait: A picture file with a face: photo, painting, statue.
+        driver: A video of a face, or a ``.motion`` file that was recorded before.
+        out: The film; the suffix chooses the container. A folder, or a name such as ``frame_%05d.png``, takes pictures.
+        profile: As for ``vitascope animate``.
+        settings: More settings by dotted key, for example ``{"animation.expression": 1.2}``.
+        record: Where to keep the driver's motion (``.motion``); None keeps none.
+
+    Returns:
+        What was written, how fast, and with what.
+
+    Raises:
+        VitascopeError: Its subclass says what went wrong, see ``animate_file``; nothing is left half-written.
+    """
+    return animate_file(
+        Path(portrait),
+        Path(driver),
+        Path(out),
+        loaded=load_settings(profile=profile, flags=dict(settings or {})),
+        store=ModelStore(vitascope_home()),
+        record=None if record is None else Path(record),
     )
 
 
