@@ -87,7 +87,12 @@ def test_inputs_that_would_meet_in_one_file_are_kept_apart():
     names = ("a.mp4", "a.avi", "a_avi.mp4", "A.MP4", "a_2.mp4")
     planned = paths(plan_outputs(found(*names), "cut", ["mask", "key"]))
     assert len({path.casefold() for path in planned}) == 2 * len(names)
-    assert planned[2:4] == ["cut/a_avi_mask.mp4", "cut/a_avi_key.mp4"]
+    assert planned[4:6] == ["cut/a_avi_mask.mp4", "cut/a_avi_key.mp4"]
+
+
+def test_a_film_that_comes_later_takes_no_name_of_one_that_is_done():
+    alone = paths(plan_outputs(found("a.mp4"), "cut/", ["key"]))
+    assert paths(plan_outputs(found("a.avi", "a.mp4"), "cut", ["key"])) == ["cut/a_avi.mp4", *alone]
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,17 @@ def plan_outputs(
             f"{out}: {what} into a folder, not a file; name one, such as {target.with_suffix('')}/"
         )
     taken: set[str] = set()
+    # Who keeps its name chooses first: a film that is added to a folder takes no other's, which may be done already.
+    keeps = [
+        video.relative_path.suffix.lower() == _suffix_in_folder(video, kinds[0], codec) for video in videos
+    ]
+    outputs_of = {
+        number: _in_folder(target, videos[number], kinds, codec, taken)
+        for number in sorted(range(len(videos)), key=lambda number: not keeps[number])
+    }
     return [
-        PlannedVideo(video.path, _in_folder(target, video, kinds, codec, taken), sheet)
-        for video, sheet in zip(videos, previews, strict=True)
+        PlannedVideo(video.path, outputs_of[number], sheet)
+        for number, (video, sheet) in enumerate(zip(videos, previews, strict=True))
     ]
 
 
