@@ -77,9 +77,9 @@ def test_files_name_a_profile_and_the_argument_wins(tmp_path: Path) -> None:
     assert load_settings(files=[own, quality]).settings.model.name == "mine"
 
 
-def test_a_bare_flag_value_is_called_after_its_key() -> None:
+def test_a_bare_value_is_a_programs_own() -> None:
     loaded = load_settings(flags={"output.key_color": "lime", "output.kinds": ("mask", "key")})
-    assert str(loaded.origin("output.key_color")) == "--key-color"
+    assert str(loaded.origin("output.key_color")) == "settings"
     assert loaded.settings.output.key_color == RgbColor(0, 255, 0)
     assert loaded.settings.output.kinds == ("mask", "key")
 
@@ -319,7 +319,7 @@ def test_a_wrong_flag_is_named() -> None:
     assert message_of(flags=flags) == (
         "--crf: output.crf is 99, expected a whole number from 0 to 63 or null"
     )
-    assert message_of(flags={"output.crv": 9}).startswith("--crv: unknown setting 'output.crv'")
+    assert message_of(flags={"output.crv": 9}).startswith("settings: unknown setting 'output.crv'")
 
 
 def test_unknown_profiles_list_the_profiles(tmp_path: Path) -> None:

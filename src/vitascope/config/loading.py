@@ -121,7 +121,7 @@ def load_settings(
         files: YAML settings files, in order. Relative paths in a file are relative to its folder.
         assignments: ``key=value`` texts of ``--set``, in order; values are spelled as in YAML.
         flags: Values of other flags by dotted key, only of flags that were given; None as a value means null.
-            A ``FlagValue`` carries the flag's name for messages; a bare value is called after its key.
+            A ``FlagValue`` carries the flag's name for messages; a bare value is one of a program's ``settings=``.
 
     Raises:
         ConfigError: Unknown setting or profile, malformed or contradicting value, unreadable file. One line that
@@ -195,11 +195,7 @@ def _assignment(text: str) -> dict[str, _Entry]:
 
 
 def _flag(key: str, given: Any) -> dict[str, _Entry]:
-    value, name = (
-        (given.value, given.name)
-        if isinstance(given, FlagValue)
-        else (given, f"--{key.rpartition('.')[2].replace('_', '-')}")
-    )
+    value, name = (given.value, given.name) if isinstance(given, FlagValue) else (given, "settings")
     if key not in setting_fields():
         raise unknown_setting(key, source=name)
     return {key: _Entry(_anchor(key, value, folder=Path()), Origin(OriginKind.FLAG, name))}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from vitascope.config import LoadedSettings, load_settings
+from vitascope.config import FlagValue, LoadedSettings, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.probe import probe
@@ -94,7 +94,7 @@ class SuiteOptions:
             ConfigError: A setting is unknown or out of range.
         """
         network = self.model or ("selfie" if self.quick else None)
-        flags = {} if network is None else {"model.name": network}
+        flags = {} if network is None else {"model.name": FlagValue(network, "--model")}
         # One frame at a time would make all batches the same.
         wanted = [*self.assignments, *OF_ONE_PROCESS, "performance.mode=throughput", *more]
         return load_settings(profile=self.profile, files=self.files, assignments=wanted, flags=flags)
