@@ -85,7 +85,7 @@ def animate(
         portrait: A picture file with a face: photo, painting, statue.
         driver: A video of a face, or a ``.motion`` file that was recorded before.
         out: The film; the suffix chooses the container. A folder, or a name such as ``frame_%05d.png``, takes pictures.
-        profile: As for ``vitascope animate``.
+        profile: Settings to begin with: ``balanced`` (default), ``fast``, ``quality`` or ``animator``.
         settings: More settings by dotted key, for example ``{"animation.expression": 1.2}``.
         record: Where to keep the driver's motion (``.motion``); None keeps none.
 
