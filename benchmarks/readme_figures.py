@@ -37,15 +37,17 @@ def table() -> str:
             f"| {row['ratio']:.2f} ({row['ratio_min']:.2f}) |"
         )
     memory, startup, first = rows["memory"], rows["startup"], rows["rvm"]
+    dates = [row["date"] for row in (memory, startup, first)]
     lines += [
         "",
-        f"Ten times the length takes {memory['growth_mb']:+d} MB of memory "
-        f"({memory['peak_mb_10_s']} MB for 10 s of 1080p with `fast`). From a cold process to the end of a one-frame "
-        f"job of 1080p: {startup['fast_seconds']:.1f} s with `fast`, {startup['rvm_seconds']:.1f} s with `rvm` at a "
-        f"quarter of the size, {startup['default_seconds']:.1f} s as it comes, where the network sees a shot's first "
-        f"picture four times. Measured {first['date']} to {startup['date']} on {first['cores']} cores "
+        f"Ten times the length of a 1080p film changes the memory by {memory['rvm_growth_mb']:+d} MB with `rvm` "
+        f"({memory['rvm_peak_mb_10_s']} MB for 10 s) and {memory['fast_growth_mb']:+d} MB with `fast` "
+        f"({memory['fast_peak_mb_10_s']} MB). From a cold process to the first frame of 1080p and its alpha: "
+        f"{startup['fast_first_frame_seconds']:.1f} s with `fast`, {startup['rvm_first_frame_seconds']:.1f} s with "
+        f"`rvm` at a quarter of the size, {startup['default_first_frame_seconds']:.1f} s as it comes. "
+        f"Measured {min(dates)} to {max(dates)} on {first['cores']} cores "
         f"({first['machine']}), ONNX Runtime {first['onnxruntime']}, commit {first['commit']}, "
-        f"the start at {startup['commit']}.",
+        f"memory and start at {startup['commit']}.",
     ]
     return "\n".join(lines)
 

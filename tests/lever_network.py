@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 
 from pictures import solid_frame
@@ -38,6 +39,10 @@ class TrailState:
         for eye, at in enumerate(places):
             seen[eye, at.rows, at.columns] = state.seen[eye]
         self.seen = seen
+
+    def stretch(self, size):
+        level = -(-size[0] // 2), -(-size[1] // 2)
+        self.seen = np.stack([cv2.resize(eye, level[::-1]) for eye in to_numpy(self.seen)])
 
     def arrays(self):
         return [] if self.seen is None else [to_numpy(self.seen)]

@@ -300,3 +300,10 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     assert message == "vitascope: cache info: Unknown option: --films; see vitascope cache info --help\n"
     _, message = fails("segment", clip, "--oot", tmp_path)
     assert message == "vitascope: Unknown option: --oot. Did you mean --out?\n"
+    _, message = fails("modles", "list")
+    assert message == "vitascope: there is no command 'modles'; did you mean models?\n"
+    _, message = fails("models", "fetch")
+    assert (
+        message
+        == "vitascope: there is no command 'fetch'; there are list, pull, where, verify, remove, export\n"
+    )

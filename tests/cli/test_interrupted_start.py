@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import types
 
@@ -33,3 +34,10 @@ def test_without_it_the_command_runs(capsys):
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.strip()
+
+
+def test_a_command_waits_for_its_own_modules_alone():
+    """What ``--version`` imports is what every command waits for: no settings, no arrays, no codecs."""
+    program = "import sys, vitascope.cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"numpy", "pydantic", "av", "cv2", "onnxruntime"} & set(loaded.stdout.split())

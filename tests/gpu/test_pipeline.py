@@ -296,6 +296,15 @@ def test_impossible_stages_are_refused():
         Map("m", int, workers=0)
     with pytest.raises(ValueError, match="at least 1 item, not 0"):
         Batched(batches, size=0)
+    with pytest.raises(ValueError, match="at least 1 item, not 0"):
+        Batched(batches, size=4, first_size=0)
+
+
+def test_a_first_batch_of_another_size():
+    grouper = Batched(lambda batch: [tuple(batch)], size=3, first_size=1)
+    out = [batch for item in range(6) for batch in grouper.accumulate(item)]
+    assert [*out, *grouper.flush()] == [(0,), (1, 2, 3), (4, 5)]
+    assert list(grouper.flush()) == []
 
 
 def test_run_needs_a_sink_and_stream_needs_none():

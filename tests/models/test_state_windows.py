@@ -73,11 +73,34 @@ def test_parts_are_cut_out_and_put_back(kind):
     assert all(np.array_equal(now, old) for now, old in zip(state.arrays(), before, strict=True))
 
 
+@pytest.mark.parametrize("size", [(160, 224), (81, 113), (301, 113), SIZE])
+def test_a_memory_is_stretched_alike_in_both_engines(size):
+    states = [rvm_state(), torch_state()]
+    for state in states:
+        state.stretch(size)
+    for level, (onnx, torch) in enumerate(zip(*(state.arrays() for state in states), strict=True), start=1):
+        assert onnx.shape[2:] == (-(-size[0] // 2**level), -(-size[1] // 2**level))
+        np.testing.assert_allclose(onnx, torch.transpose(0, 3, 1, 2), atol=1e-4)
+
+
+def test_a_ramp_stays_a_ramp_when_it_is_stretched():
+    state = rvm_state(eyes=1, size=(32, 32))
+    for tensor in state.tensors:
+        tensor[:] = np.linspace(0, 1, tensor.shape[3], endpoint=False) + 0.5 / tensor.shape[3]
+    state.stretch((32, 128))
+    finest = state.tensors[0]
+    assert finest.shape == (1, 3, 16, 64)
+    expected = (np.arange(64) + 0.5) / 64
+    np.testing.assert_allclose(finest[0, 0, 5, 2:-2], expected[2:-2], atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", STATES)
 def test_an_empty_memory_has_empty_parts(kind):
     state = STATES[kind]()
     part = state.window([Region(0, 0, 16, 16)] * 2)
     state.reset()
+    state.stretch((64, 64))
+    assert state.arrays() == []
     assert state.arrays() == []
     assert state.window([Region(0, 0, 16, 16)] * 2).arrays() == []
     with pytest.raises(ValueError, match="empty"):

@@ -107,6 +107,15 @@ def test_leaving_the_stream_early_stops_its_threads(clip):
     assert threading.active_count() == before
 
 
+def test_closing_a_segmenter_ends_its_streams(clip):
+    before = threading.active_count()
+    with Segmenter(profile="fast") as segmenter:
+        steps = segmenter.stream(clip)
+        next(steps)
+    assert threading.active_count() == before
+    assert list(steps) == []
+
+
 def test_two_streams_of_one_segmenter_do_not_share_state(clip, scripted):
     with Segmenter() as segmenter:
         for _, _ in zip(segmenter.stream(clip), segmenter.stream(clip), strict=True):

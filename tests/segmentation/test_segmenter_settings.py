@@ -19,12 +19,12 @@ from vitascope.segmentation.segmenter import Segmenter
     ("setting", "value", "calls"),
     [
         ("model.batch_size", 1, [(1, 1)] * 12),
-        ("model.batch_size", 5, [(5, 1), (5, 1), (2, 1)]),
-        ("model.batch_size", "4-8", [(4, 1)] * 3),
-        ("pipeline.stages.inference.batch_size", 6, [(6, 1)] * 2),
+        ("model.batch_size", 5, [(1, 1), (5, 1), (5, 1), (1, 1)]),
+        ("model.batch_size", "4-8", [(1, 1), (4, 1), (4, 1), (3, 1)]),
+        ("pipeline.stages.inference.batch_size", 6, [(1, 1), (6, 1), (5, 1)]),
     ],
 )
-def test_batch_size_counts_frames_of_a_call(clip, scripted, setting, value, calls):
+def test_batch_size_counts_frames_of_a_call_after_the_first(clip, scripted, setting, value, calls):
     with Segmenter(profile="fast", settings={setting: value, "model.warm_up_frames": 0}) as segmenter:
         list(segmenter.stream(clip))
     assert scripted.calls == calls

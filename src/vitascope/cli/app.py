@@ -13,21 +13,10 @@ from cyclopts import CycloptsError
 from rich.console import Console
 
 from vitascope import __version__
-from vitascope.cli import (
-    animate,
-    bench,
-    cache,
-    config,
-    doctor,
-    interactive,
-    models,
-    optimize,
-    profile,
-    segment,
-)
 from vitascope.cli.completion import CompletingApp
 from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
+from vitascope.observe.keys import holding_interrupts
 
 __all__ = ["app", "main"]
 
@@ -44,16 +33,17 @@ app = CompletingApp(
     # Errors and Ctrl-C are handled in main: one line on stderr, and an exit code that says whose fault it was.
     suppress_keyboard_interrupt=False,
 )
-app.command(segment.segment)
-app.command(animate.animate)
-app.command(models.app)
-app.command(cache.app)
-app.command(doctor.doctor)
-app.command(config.app)
-app.command(profile.profile)
-app.command(interactive.interactive)
-app.command(bench.app)
-app.command(optimize.optimize)
+# By their paths: a command's modules are imported when it is called, and nobody waits for those of the others.
+app.command("vitascope.cli.segment:segment")
+app.command("vitascope.cli.animate:animate")
+app.command("vitascope.cli.models:app", name="models")
+app.command("vitascope.cli.cache:app", name="cache")
+app.command("vitascope.cli.doctor:doctor")
+app.command("vitascope.cli.config:app", name="config")
+app.command("vitascope.cli.profile:profile")
+app.command("vitascope.cli.interactive:interactive")
+app.command("vitascope.cli.bench:app", name="bench")
+app.command("vitascope.cli.optimize:optimize")
 app.register_install_completion_command()
 
 
@@ -71,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(USAGE)
     _say_what_is_fetched(quiet=bool({"-q", "--quiet"} & set(words)))
     try:
+        _load_command(words)
         result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
@@ -92,6 +83,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(f"{what}{error.strerror or error}", debug=debug)
         raise SystemExit(FAILED) from None
     raise SystemExit(result if isinstance(result, int) else 0)
+
+
+def _load_command(words: Sequence[str]) -> None:
+    """Import the modules of the command that is called; of all commands, for the page that lists them."""
+    lists_all = not words or words[0] in app.help_flags
+    with holding_interrupts():
+        for name in app:
+            if lists_all or name == words[0]:
+                app[name]
 
 
 class _Notes(logging.Handler):

@@ -50,6 +50,7 @@ Written from `--help` by `make docs`; a test fails when the two differ.
 
 def reference_page() -> str:
     """The page, as Markdown."""
+    app.resolved_commands()  # one that was not imported has no help yet
     parts = [_HEAD]
     for command in COMMANDS:
         parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{_help_of(command)}\n```\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
 from cyclopts import (
     CoercionError,
     CycloptsError,
     MissingArgumentError,
+    UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
@@ -19,6 +21,8 @@ def in_words(error: CycloptsError) -> str:
     """One line for people: cyclopts speaks of types and tokens where a word is missing, wrong or one too many."""
     command = " ".join(error.command_chain or ())
     see_help = f"see vitascope {command} --help"
+    if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app is not None:
+        return _unknown_command(error.unused_tokens[0], [name for name in error.app if name[0] != "-"])
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
         what = name if name.startswith("-") else name.upper()
@@ -32,6 +36,15 @@ def in_words(error: CycloptsError) -> str:
         if choices:
             return f"{error.token.keyword}: {error.token.value!r} is none of {', '.join(choices)}"
     return str(error)
+
+
+def _unknown_command(word: str, commands: list[str]) -> str:
+    if word.startswith("-"):
+        return f"{word}: there is no such option here; commands are {', '.join(commands)}"
+    close = get_close_matches(word, commands, n=1)
+    if close:
+        return f"there is no command {word!r}; did you mean {close[0]}?"
+    return f"there is no command {word!r}; there are {', '.join(commands)}"
 
 
 def _choices(kind: Any) -> list[str]:

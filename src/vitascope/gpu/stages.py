@@ -173,17 +173,24 @@ class Batched(Generic[T, U]):
     Args:
         work: What one batch becomes; one result for each item, or any other number.
         size: Items in a batch, at least 1.
+        first_size: Items in the first batch; ``size`` when omitted. With 1 a first result comes soon.
         timeout_seconds: How long the first item of a batch waits for others; None: until the batch is full.
 
     Raises:
-        ValueError: ``size`` is below 1.
+        ValueError: A size is below 1.
     """
 
     def __init__(
-        self, work: Callable[[Sequence[T]], Iterable[U]], *, size: int, timeout_seconds: float | None = None
+        self,
+        work: Callable[[Sequence[T]], Iterable[U]],
+        *,
+        size: int,
+        first_size: int | None = None,
+        timeout_seconds: float | None = None,
     ) -> None:
-        if size < 1:
-            raise ValueError(f"a batch holds at least 1 item, not {size}")
+        self._wanted = size if first_size is None else first_size
+        if min(size, self._wanted) < 1:
+            raise ValueError(f"a batch holds at least 1 item, not {min(size, self._wanted)}")
         self._work = work
         self._size = size
         self._timeout_seconds = timeout_seconds
@@ -195,7 +202,7 @@ class Batched(Generic[T, U]):
         if not self._items and self._timeout_seconds is not None:
             self._deadline = perf_counter() + self._timeout_seconds
         self._items.append(item)
-        return self.flush() if len(self._items) == self._size else ()
+        return self.flush() if len(self._items) == self._wanted else ()
 
     def due_seconds(self) -> float | None:
         """How long the items that are there still wait for others."""
@@ -210,6 +217,8 @@ class Batched(Generic[T, U]):
     def flush(self) -> Iterable[U]:
         """The results of the batch as it is; nothing when it is empty."""
         batch, self._items = self._items, []
+        if batch:
+            self._wanted = self._size
         return self._work(batch) if batch else ()
 
 

@@ -165,6 +165,13 @@ class SpatialState(NetworkState, Protocol):
         """
         ...
 
+    def stretch(self, size: tuple[int, int]) -> None:
+        """Go on with larger pictures of the same, of (height, width) samples: features are scaled, bilinear.
+
+        An empty state stays empty.
+        """
+        ...
+
     def arrays(self) -> list[FloatArray]:
         """What is remembered, in the host's memory; empty before the first frame."""
         ...

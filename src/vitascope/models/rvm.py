@@ -22,6 +22,7 @@ from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import (
     FloatArray,
     MatteEstimate,
@@ -38,9 +39,8 @@ from vitascope.models.rvm_graph import (
     STATES_OUT,
     cut_official_graph,
     state_channels,
-    state_sizes,
 )
-from vitascope.models.rvm_input import RvmInput, body_downsample_ratio
+from vitascope.models.rvm_input import RvmInput, body_downsample_ratio, state_sizes
 from vitascope.models.state_windows import each_part
 
 __all__ = ["RvmEngines", "RvmNetwork", "RvmState", "body_downsample_ratio", "cut_official_graph"]
@@ -86,6 +86,13 @@ class RvmState:
             for eye, at in enumerate(places):
                 tensor[eye, :, at.rows, at.columns] = own[eye]
         self.tensors = tensors
+
+    def stretch(self, size: tuple[int, int]) -> None:
+        """Scale the features to pictures of (height, width), see ``SpatialState``."""
+        if self.tensors is not None:
+            self.tensors = [
+                _scaled(tensor, level) for tensor, level in zip(self.tensors, state_sizes(size), strict=True)
+            ]
 
     def arrays(self) -> list[FloatArray]:
         """The features in the host's memory, see ``SpatialState``."""
@@ -203,6 +210,13 @@ class RvmNetwork:
             arrays.zeros((eyes, channels, *level), np.float32)
             for channels, level in zip(self._channels, state_sizes(size), strict=True)
         ]
+
+
+def _scaled(features: FloatArray, size: tuple[int, int]) -> FloatArray:
+    eyes, channels, height, width = features.shape
+    planes = features.reshape(eyes * channels, 1, height, width)
+    scaled = resize_normalize(planes, size=size, mean=(0.0,), std=(1.0,), scale=1.0, layout_in="NCHW")
+    return scaled.reshape(eyes, channels, *size)
 
 
 def _on_cpu(threads: int) -> RvmEngines:

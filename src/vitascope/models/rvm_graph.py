@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vitascope.errors import ModelError
 from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.models.rvm_input import state_sizes
 
 __all__ = [
     "GAIN",
@@ -31,7 +32,6 @@ __all__ = [
     "cut_official_graph",
     "engine_profiles",
     "state_channels",
-    "state_sizes",
 ]
 
 SMALL_RGB: Final = "small_rgb"
@@ -106,16 +106,6 @@ def state_channels(decoder: bytes) -> tuple[int, ...]:
         )
         channels.append(int(weights[convolution.input[1]].dims[1]) // 2)
     return tuple(channels)
-
-
-def state_sizes(size: Sequence[int]) -> list[tuple[int, int]]:
-    """(height, width) of the states r1 to r4 for a picture of (height, width): halved each time, rounded up."""
-    height, width = size
-    sizes = []
-    for _ in STATES_IN:
-        height, width = -(-height // 2), -(-width // 2)
-        sizes.append((height, width))
-    return sizes
 
 
 def engine_profiles(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from vitascope.models.network import NetworkInput
 
-__all__ = ["RvmInput", "body_downsample_ratio"]
+__all__ = ["RvmInput", "body_downsample_ratio", "state_sizes"]
 
-_DEEPEST_STRIDE: Final = 16
+_LEVELS: Final = 4
+_DEEPEST_STRIDE: Final = 1 << _LEVELS
 
 
 def body_downsample_ratio(size: tuple[int, int]) -> float:
@@ -22,6 +24,16 @@ def body_downsample_ratio(size: tuple[int, int]) -> float:
         size: (height, width) of one eye, upright.
     """
     return min(1.0, 768.0 / max(size))
+
+
+def state_sizes(size: Sequence[int]) -> list[tuple[int, int]]:
+    """(height, width) of the states r1 to r4 for a picture of (height, width): halved each time, rounded up."""
+    height, width = size
+    sizes = []
+    for _ in range(_LEVELS):
+        height, width = -(-height // 2), -(-width // 2)
+        sizes.append((height, width))
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor
 
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
@@ -27,7 +28,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models import rvm_torch_network, rvm_torch_ops
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState, SpatialState
-from vitascope.models.rvm_input import RvmInput
+from vitascope.models.rvm_input import RvmInput, state_sizes
 from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
 from vitascope.models.rvm_torch_ops import TorchOps
 from vitascope.models.rvm_weights import RvmWeights, load_rvm_weights
@@ -82,6 +83,15 @@ class RvmTorchState:
                 for eye, at in enumerate(places):
                     tensor[eye, at.rows, at.columns] = own[eye]
         self.tensors = tensors
+
+    def stretch(self, size: tuple[int, int]) -> None:
+        """Scale the features to pictures of (height, width), see ``SpatialState``."""
+        if self.tensors is not None:
+            with self.on_stream():
+                self.tensors = tuple(
+                    _scaled(tensor, level)
+                    for tensor, level in zip(self.tensors, state_sizes(size), strict=True)
+                )
 
     def arrays(self) -> list[FloatArray]:
         """The features in the host's memory, see ``SpatialState``."""
@@ -316,6 +326,13 @@ class RvmTorchNetwork:
             # What this call allocated and did not use would stand beside what recording the graph allocates.
             torch.cuda.empty_cache()
         self._seen.add(shape)
+
+
+def _scaled(features: Tensor, size: tuple[int, int]) -> Tensor:
+    """Channels are the last axis of the features, and the second of what PyTorch scales."""
+    planes = features.permute(0, 3, 1, 2)
+    scaled = F.interpolate(planes, size, mode="bilinear", align_corners=False)
+    return scaled.permute(0, 2, 3, 1).contiguous()
 
 
 def frame_chunks(frames: int, most: int) -> list[int]:

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor, nn
 
+from vitascope.models.rvm_input import state_sizes
 from vitascope.models.rvm_torch_ops import Activation, FoldedConvolution, GruWeights, HeadWeights, TorchOps
 from vitascope.models.rvm_weights import MOBILENET_BLOCKS, InvertedResidual, RvmWeights, convolutions
 
@@ -40,10 +41,8 @@ def state_shapes(
     weights: RvmWeights, eyes: int, size: tuple[int, int]
 ) -> tuple[tuple[int, int, int, int], ...]:
     """Shapes of r1 to r4, [E, h, w, C], for pictures of (height, width): halved, rounded up, from level to level."""
-    height, width = size
     shapes = []
-    for level in (1, 2, 3, 4):
-        height, width = -(-height // 2), -(-width // 2)
+    for level, (height, width) in enumerate(state_sizes(size), start=1):
         channels = weights.tensors[f"decoder.decode{level}.gru.hh.0.weight"].shape[0]
         shapes.append((eyes, height, width, channels))
     return tuple(shapes)

@@ -19,6 +19,7 @@ from vitascope.models.store import ModelStore
 from vitascope.segmentation.deferred_network import DeferredNetwork
 from vitascope.segmentation.matte_cache import MatteCache, stretch_key
 from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.settling import SETTLING_SIDE
 from vitascope.segmentation.video_fingerprint import video_fingerprint
 
 __all__ = [
@@ -136,7 +137,7 @@ def open_matte_cache(
         network=_identity(named, store) or named,
         kind=(model.kind, model.person_class),
         size=(model.longest_side, model.downsample_ratio),
-        warm_up=model.warm_up_frames,
+        warm_up=(model.warm_up_frames, SETTLING_SIDE),
         device=gpu if device.kind == "cuda" else device.kind,
         stereo=layout.value,
         start=wanted.start_seconds,

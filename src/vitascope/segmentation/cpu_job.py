@@ -75,6 +75,8 @@ class CpuJob:
             return self._renderer.render(self._matting.refine(estimated))
 
         parallelism = self._parallelism
+        # Nobody waits for the second picture to see the first.
+        infer = Batched(self._matting.infer, size=self._frames_per_call, first_size=1)
         in_order = self._matting.refines_in_order or self._renderer.draws_in_order
         return [
             Map(
@@ -83,7 +85,7 @@ class CpuJob:
                 workers=parallelism.prepare_threads,
                 output=parallelism.prepared_limits(self._limits, frames=self._frames_per_call),
             ),
-            Group("infer", Batched(self._matting.infer, size=self._frames_per_call), output=self._limits),
+            Group("infer", infer, output=self._limits),
             Map(
                 "postprocess",
                 draw,

@@ -31,7 +31,8 @@ class Parallelism:
             limits: Of every queue.
             frames: Of one call.
         """
-        return replace(limits, items=min(limits.items, self.prepare_threads * self.batches_ahead * frames))
+        items = min(limits.items, self.prepare_threads * self.batches_ahead * frames)
+        return replace(limits, items=items, opening_items=frames)
 
     def prepared_batch_limits(self, limits: QueueLimits) -> QueueLimits:
         """Of the queue before the network on a GPU, which holds batches."""

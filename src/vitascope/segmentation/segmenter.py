@@ -7,8 +7,8 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from weakref import WeakSet
 
 import cv2
 
@@ -108,6 +108,7 @@ class Segmenter:
         self.settings = self.loaded.settings
         self._store = store or ModelStore(vitascope_home())
         self._background_begin: Fraction | None = None
+        self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
         self._crew = self._open_crew(fetch_progress)
         if self._crew is not None:
             self.device, self.chosen = self._crew.device, self._crew.chosen
@@ -132,14 +133,14 @@ class Segmenter:
         """Use as a context manager that frees the network."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free the network."""
         self.close()
 
     def close(self) -> None:
-        """Free the network, and give OpenCV its threads back; end worker processes."""
+        """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run."""
+        for steps in list(self._steps):
+            steps.close()
         if self._crew is not None:
             self._crew.close()
             return
@@ -155,21 +156,23 @@ class Segmenter:
     def stream(self, video: Path | str) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
 
-        Leaving the loop early stops them. Nothing is written.
+        Leaving the loop early stops them, and so does closing the segmenter. Nothing is written.
 
         Raises:
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
+        steps = self._stream(Path(video))
+        self._steps.add(steps)
+        return steps
+
+    def _stream(self, video: Path) -> Generator[FrameAndAlpha, None, None]:
         if self._crew is not None:  # frames do not cross processes: this one mattes them itself
-            with (
-                Segmenter(loaded=self._crew.alone, store=self._store) as alone,
-                closing(alone.stream(video)) as steps,
-            ):
-                yield from steps
+            with Segmenter(loaded=self._crew.alone, store=self._store) as alone:
+                yield from alone.stream(video)
             return
         with ExitStack() as stack:
-            reader = stack.enter_context(self._open(Path(video)))
+            reader = stack.enter_context(self._open(video))
             source = FramesUntilDamage(reader)
             layout = self._layout(reader)
             job = self._job(stack, reader, layout, [], cache=self._cache(reader, layout))
@@ -222,7 +225,10 @@ class Segmenter:
             encodings = self._encodings(reader, outputs)
             source = FramesUntilDamage(reader)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
-            profile = stack.enter_context(self._profile([path for _, path in outputs]))
+            wanted = self.settings.debug.profile_performance
+            profile = stack.enter_context(
+                RunProfile([path for _, path in outputs], wanted=wanted, device_id=self.device.index)
+            )
             cache = self._cache(reader, layout)
             job = self._job(stack, reader, layout, kinds, profiler=profile.profiler, cache=cache)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
@@ -319,7 +325,7 @@ class Segmenter:
             max_corrupt_frames=wanted.max_corrupt_frames,
             threads=self.settings.pipeline.stages.decode.threads or 0,
             cuda_device=None if self._streams is None else self.device.index,
-            decoder_sessions=self._decoder_sessions(video),
+            decoder_sessions=decoder_sessions(self.settings, video, streams=self._streams),
         )
 
     def _cache(self, reader: VideoReader, layout: DetectedLayout) -> MatteCache | None:
@@ -361,15 +367,8 @@ class Segmenter:
             cache=cache,
         )
 
-    def _profile(self, outputs: Sequence[Path]) -> RunProfile:
-        wanted = self.settings.debug.profile_performance
-        return RunProfile(outputs, wanted=wanted, device_id=self.device.index)
-
     def _frames_per_call(self, reader: VideoReader) -> int:
         return frames_per_call(self.loaded, reader.info, streams=self._streams)
-
-    def _decoder_sessions(self, video: Path) -> int:
-        return decoder_sessions(self.settings, video, streams=self._streams)
 
     def _bind_encoder(self) -> None:
         """NVENC takes pictures on the GPU in this thread."""

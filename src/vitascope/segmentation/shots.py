@@ -8,6 +8,7 @@ from typing import Any
 
 from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkState
+from vitascope.segmentation.settling import settle
 
 __all__ = ["ShotInference", "next_part"]
 
@@ -75,10 +76,7 @@ class ShotInference:
 
     def _run_shot(self, images: Any) -> list[MatteEstimate]:
         if self._is_cold:
-            # A recurrent network doubts what it sees for the first time: whole torsos are missing from the first
-            # frames of a shot. Its memory settles when it is shown the same picture a few times.
-            for _ in range(self._warm_up_frames):
-                self._network.infer(images[:1], self._state)
+            settle(self._network, images[:1], self._state, calls=self._warm_up_frames)
             self._is_cold = False
         return self._network.infer(images, self._state)
 

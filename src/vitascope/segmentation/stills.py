@@ -32,6 +32,7 @@ from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
 from vitascope.segmentation.plain_matte import fit_plain_matte
+from vitascope.segmentation.settling import settle
 
 __all__ = ["StillSegmenter"]
 
@@ -166,8 +167,7 @@ class StillSegmenter:
         network = self.chosen.network
         state, eyes = network.new_state(), pictures[None]
         if network.recurrent:  # as at the first frame of a shot, see ShotInference
-            for _ in range(self.settings.model.warm_up_frames):
-                network.infer(eyes, state)
+            settle(network, eyes, state, calls=self.settings.model.warm_up_frames)
         (estimate,) = network.infer(eyes, state)
         return _arrays(estimate)
 

