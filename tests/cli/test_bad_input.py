@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -196,37 +197,70 @@ def test_a_full_disk(tmp_path, clip):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_ctrl_c_keeps_the_part_that_was_written(tmp_path):
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_batch_keeps_and_records_what_is_done(tmp_path, clip, ending):
+    """Ctrl-C, a kill, and a closed terminal; the last two also where a script started it in the background."""
     long = write_clip(
         tmp_path / "long.mp4", width=640, height=360, frame_count=600, codec_options={"preset": "ultrafast"}
     )
+    out = tmp_path / "out"
     # The tinted picture, at a high rate: the file grows while the film is under way, so that a part can be seen.
-    process = subprocess.Popen(
-        command(
-            "segment", long, "-o", tmp_path / "out" / "out.mp4", "--profile", "fast", "--output", "overlay",
-            "--set", "output.crf=3",
-        ),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    words = command(
+        "segment", clip, long, clip.with_name("none.mp4"), "-o", out, "--profile", "fast", "--output", "overlay",
+        "--set", "output.crf=3", "--json",
     )  # fmt: skip
+    clip.with_name("none.mp4").write_bytes(clip.read_bytes())
+
+    def as_in_the_background() -> None:
+        if ending != signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    process = subprocess.Popen(
+        words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=as_in_the_background
+    )
     deadline = time.monotonic() + 60
-    while not any(part.stat().st_size > 1000 for part in (tmp_path / "out").glob(".out.*.part.mp4")):
+    while not any(part.stat().st_size > 1000 for part in out.glob(".long.*.part.mp4")):
         assert time.monotonic() < deadline, "nothing was written"
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    process.send_signal(ending)
+    told, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert err.count("\n") == 1
     assert "interrupted" in err
-    (part,) = (tmp_path / "out").iterdir()
-    assert part.name == "out.mp4.part"
-    assert "out.mp4.part" in err
+    assert sorted(path.name for path in out.iterdir()) == [clip.name, "long.mp4.part"]
+    assert "long.mp4.part" in err
+    states = [(Path(item["input"]).name, item["status"]) for item in json.loads(told)]
+    assert states == [(clip.name, "done"), ("long.mp4", "interrupted"), ("none.mp4", "interrupted")]
     import av
 
-    with av.open(str(part), format="mp4") as container:
+    with av.open(str(out / "long.mp4.part"), format="mp4") as container:
         assert 0 < sum(1 for _ in container.decode(video=0)) < 600
+
+
+def test_a_wrong_setting_is_recorded_for_machines(capsys, clip, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["segment", str(clip), "-o", str(tmp_path / "o.mp4"), "--set", "edges.nope=1", "--json"])
+    told, err = capsys.readouterr()
+    (item,) = json.loads(told)
+    assert (ended.value.code, item["input"], item["status"]) == (2, str(clip), "failed")
+    assert item["error"] in err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes a pipe")
+def test_a_reader_that_leaves_does_not_end_a_batch(clip, tmp_path):
+    second = tmp_path / "second.mp4"
+    second.write_bytes(clip.read_bytes())
+    process = subprocess.Popen(
+        command("segment", clip, second, "-o", tmp_path / "out", "--profile", "fast"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    with process:
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([clip.name, "second.mp4"])
 
 
 def test_debug_shows_where_it_came_from(capsys, tmp_path):

@@ -50,6 +50,22 @@ def test_a_job_shows_frames_speed_and_stages(screen: io.StringIO) -> None:
     assert not drawing()
 
 
+@pytest.mark.parametrize("width", [50, 80, 100, 130])
+@pytest.mark.parametrize(
+    "name", ["in.mp4", "wedding_vr180_first_dance_and_all_of_the_speeches_take_2_final.mp4"]
+)
+def test_the_figures_fit_the_terminal_whatever_the_name(screen: io.StringIO, width: int, name: str) -> None:
+    with JobProgress(Console(file=screen, force_terminal=True, width=width, color_system=None)) as progress:
+        progress.show(name, finished_job(), frame_count=90_000)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while " fps" not in screen.getvalue():
+            assert time.monotonic() < deadline, screen.getvalue()
+            time.sleep(0.01)
+    line = screen.getvalue()
+    assert "7/90000" in line
+    assert ("encode" in line) == (width == 130)
+
+
 def test_a_download_shows_megabytes_and_no_frames(screen: io.StringIO) -> None:
     with JobProgress(terminal(screen)) as progress:
         progress.fetched("rvm", 3_000_000, 14_900_000)

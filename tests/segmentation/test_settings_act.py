@@ -232,6 +232,24 @@ def test_wishes_for_a_gpu_are_named_where_none_computes(clip, tmp_path, scripted
     assert notes == (f"{key} has no effect here: this run computed on the processor",)
 
 
+def test_wishes_for_other_commands_are_named_in_a_line_each(clip, tmp_path, scripted):
+    flags = {
+        "animation.gaze": 0.5,
+        "tracking.min_confidence": 0.4,
+        "batching.dynamic.timeout_ms": 3,
+        "performance.gpu_memory_fraction": 0.5,
+        "performance.target_fps": 30,
+    }
+    with Segmenter(settings=flags) as segmenter:
+        notes = segmenter.write(clip, [("key", tmp_path / "o.mp4")]).notes
+    assert notes == (
+        "animation.gaze and 1 more have no effect here: read by vitascope animate",
+        "performance.gpu_memory_fraction has no effect here: read by LivePortrait's networks",
+        "batching.dynamic.timeout_ms has no effect here: read by StillSegmenter",
+        "performance.target_fps has no effect here: performance.auto_tune is off",
+    )
+
+
 @pytest.mark.parametrize("backend", ["inductor", "tensorrt"])
 def test_an_engine_of_the_gpu_is_refused_on_the_processor(backend):
     with pytest.raises(UsageError, match=f"model.backend={backend} runs on a GPU"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 from vitascope.observe.keys import holding_interrupts
 
@@ -15,12 +17,32 @@ _OBJECTS_BETWEEN_SEARCHES = 100_000
 twentieth of a second."""
 
 
+def _end_as_ctrl_c_does() -> None:
+    """Have a request to end (``kill``, a closed terminal) answered as Ctrl-C is: nothing is left half-written.
+
+    Who had it ignored (``nohup``) has it ignored.
+    """
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _press_ctrl_c)
+
+
+def _press_ctrl_c(_number: int, _frame: FrameType | None) -> None:
+    if (
+        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ):  # as a shell's script starts what runs in the background
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and exit; see ``vitascope.cli.app.main``.
 
     Ctrl-C while the commands are still being loaded is answered as it is later: with one line, and 130.
     """
     if arguments is None:  # this process is ours
+        _end_as_ctrl_c_does()
         gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
     try:
         with holding_interrupts():

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from vitascope.cli.page import Page
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -152,7 +153,7 @@ def animate(
         from vitascope.observe.progress import JobProgress
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     with (
         serving_metrics(None, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=not (quiet or json)) as progress,
@@ -207,7 +208,7 @@ def _live(
             require_mediapipe()
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
 
     def say(line: str) -> None:
         if not quiet:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
-from rich.console import Console
 
 from vitascope.cli.bench_animate import animate
 from vitascope.cli.bench_baseline import baseline
 from vitascope.cli.bench_checklist import checklist
+from vitascope.cli.page import Page
 from vitascope.cli.prompt_end import ending_promptly
 from vitascope.config import load_settings
 from vitascope.observe.keys import holding_interrupts
@@ -69,7 +69,7 @@ def run(
         from vitascope.tuning.results import RESULTS_NAME
         from vitascope.tuning.suite import SuiteOptions, run_suite
 
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     options = SuiteOptions(
         only=only,
         quick=quick,
@@ -127,7 +127,7 @@ def compare(
             json_module.dump({"regression": None, "reason": lacking}, sys.stdout, indent=2)
             sys.stdout.write("\n")
         else:
-            Console(highlight=False, markup=False, soft_wrap=True).print(f"nothing was compared: {lacking}")
+            Page().print(f"nothing was compared: {lacking}")
         return 0
     found = compare_results(baseline_for(baseline, run), run, tolerance=tolerance)
     if json:
@@ -136,7 +136,7 @@ def compare(
         )
         sys.stdout.write("\n")
         return int(found.is_regression)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     rows = [
         [
             change.label(),
@@ -199,7 +199,7 @@ def analyze(
         if profile is not None or loaded.origin(f"performance.{name}").explicit
     }
     analysis = analyse([load_results(path) for path in results], performance=wanted)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     written = write_reports(
         analysis, output_dir or results[0].parent
     )  # also for those who read but the first lines
@@ -239,7 +239,7 @@ def pipeline(
         from vitascope.tuning.results import RESULTS_NAME, ResultsFile
         from vitascope.tuning.suite import keep_earlier
 
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     options = PipelineOptions(
         video=video,
         discard=discard,

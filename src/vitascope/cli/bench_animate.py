@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from vitascope.cli.page import Page
 from vitascope.config import load_settings, vitascope_home
 from vitascope.errors import UsageError
 
@@ -91,7 +92,7 @@ def _measure(
         from vitascope.models.store import ModelStore
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     with PressedKeys() as keys:
         report = measure_live(
             find_example(image),
@@ -155,7 +156,7 @@ def _tune(
         json_module.dump(_plain(tuned, file), sys.stdout, indent=2)
         sys.stdout.write("\n")
         return
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     for effect in tuned.search.effects:
         if effect.key in tuned.values:
             page.print(f"{effect.key}: {tuned.values[effect.key]}")

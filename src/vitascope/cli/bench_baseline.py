@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
+from vitascope.cli.page import Page
 
 __all__ = ["baseline"]
 
@@ -24,7 +24,7 @@ def baseline(results: Path, baselines: Path, /) -> None:
 
     run = load_results(results)
     replaced = store_baseline(baselines, run)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     page.print(
         f"{baselines}: {'replaced' if replaced else 'added'} the baseline of {run.machine.label()}, "
         f"{len(run.measured)} cells; it has {len(load_baselines(baselines))} in all"

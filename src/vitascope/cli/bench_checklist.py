@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.observe.keys import holding_interrupts
 
@@ -61,7 +62,7 @@ def checklist(
         assignments=tuple(set_ or ()),
     )
     found = checklist_of(measure_for_checklist(options, tell=None if json else screen.print))
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     if json:
         page.print_json(data=found.to_dict())
     else:

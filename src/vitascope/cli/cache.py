@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
+
+from vitascope.cli.page import Page
 
 __all__ = ["app"]
 
@@ -26,7 +27,7 @@ def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     from vitascope.segmentation.cached_film import cache_contents
 
     contents = cache_contents()
-    page = Console(highlight=False, soft_wrap=True)
+    page = Page(markup=True)
     if json:
         page.print_json(
             data={
@@ -47,7 +48,7 @@ def clear() -> None:
     from vitascope.segmentation.cached_film import clear_cache
 
     removed = clear_cache()
-    Console(highlight=False, soft_wrap=True).print(
+    Page(markup=True).print(
         f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB",
         markup=False,
     )

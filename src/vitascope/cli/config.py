@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.config import load_settings
 
@@ -37,7 +37,7 @@ def show(
         json: Print for machines.
     """
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
-    page = Console(highlight=False)
+    page = Page(markup=True, soft_wrap=False)
     if yaml:
         page.print(loaded.to_yaml(), markup=False, soft_wrap=True, end="")
         return

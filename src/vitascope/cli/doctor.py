@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vitascope import __version__
+from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
 
@@ -28,7 +28,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
         json: Print for machines.
     """
     found = findings()
-    page = Console(highlight=False)
+    page = Page(markup=True, soft_wrap=False)
     if json:
         page.print_json(data=found)
         return

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vitascope.cli.metrics_options import metrics_address, serving_metrics
+from vitascope.cli.page import Page
 from vitascope.config import vitascope_home
 from vitascope.errors import VitascopeError
 from vitascope.observe.keys import holding_interrupts
@@ -55,7 +56,7 @@ def interactive(
         from vitascope.tuning.live_commands import live_ending, live_failure
         from vitascope.tuning.live_run import LiveRun
 
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     ended: list[Job] = []
     failures: list[VitascopeError | None] = []
     consoles: list[CommandConsole] = []

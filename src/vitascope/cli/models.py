@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
 
@@ -28,7 +29,7 @@ def list_models(*, json: Annotated[bool, Parameter(negative="")] = False) -> Non
     from vitascope.models.store import ModelStore
 
     entries = ModelStore(vitascope_home()).entries()
-    page = Console(highlight=False)
+    page = Page(markup=True, soft_wrap=False)
     if json:
         page.print_json(
             data=[
@@ -66,7 +67,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     from vitascope.observe.progress import JobProgress
 
     store = ModelStore(vitascope_home())
-    page = Console(highlight=False, soft_wrap=True)
+    page = Page(markup=True)
     with JobProgress(Console(stderr=True)) as progress:
         for name in names:
             path = store.pull(name, progress=partial(progress.fetched, name))
@@ -78,7 +79,7 @@ def where() -> None:
     """Print the folder that fetched networks lie in (VITASCOPE_HOME moves it)."""
     from vitascope.models.store import ModelStore
 
-    Console(highlight=False, soft_wrap=True).print(str(ModelStore(vitascope_home()).where()), markup=False)
+    Page(markup=True).print(str(ModelStore(vitascope_home()).where()), markup=False)
 
 
 @app.command
@@ -94,7 +95,7 @@ def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /)
 
     store = ModelStore(vitascope_home())
     checks = [check for name in names for check in store.verify(name)] if names else store.verify()
-    page = Console(highlight=False, soft_wrap=True)
+    page = Page(markup=True)
     for check in checks:
         page.print(f"{check.name}: {check.verdict.value}", markup=False)
     return 5 if any(check.verdict is Verdict.CORRUPT for check in checks) else 0
@@ -112,7 +113,9 @@ def remove(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     store = ModelStore(vitascope_home())
     for name in names:
         removed = store.remove(name)
-        Console(highlight=False).print(f"{name}: {'removed' if removed else 'was not here'}", markup=False)
+        Page(markup=True, soft_wrap=False).print(
+            f"{name}: {'removed' if removed else 'was not here'}", markup=False
+        )
 
 
 @app.command
@@ -146,7 +149,7 @@ def export(
         raise MissingDependencyError(
             f"{name}: writing ONNX files needs PyTorch: pip install 'vitascope[torch]'"
         ) from error
-    page = Console(highlight=False, soft_wrap=True, markup=False)
+    page = Page()
     export_onnx_files(
         PublishedNetworks.read(folder),
         to,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from vitascope.cli.page import Page
 from vitascope.cli.prompt_end import ending_promptly
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.observe.keys import holding_interrupts
@@ -196,7 +197,7 @@ class _Job:
             json_module.dump(_plain(tuned, file), sys.stdout, indent=2)
             sys.stdout.write("\n")
             return
-        page = Console(highlight=False, markup=False, soft_wrap=True)
+        page = Page()
         for key, value in tuned.values.items():
             page.print(f"{key}: {'null' if value is None else value}")
             page.print(f"  {effects[key]}")
@@ -274,6 +275,6 @@ def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
         json_module.dump(detected.to_dict(), sys.stdout, indent=2)
         sys.stdout.write("\n")
         return 0
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     page.print("\n".join(detected.lines()))
     return 0

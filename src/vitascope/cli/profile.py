@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from vitascope.cli.page import Page
 from vitascope.cli.prompt_end import ending_promptly
 from vitascope.observe.keys import holding_interrupts
 
@@ -55,7 +55,7 @@ def profile(
     )
     with ending_promptly():
         result = profile_video(run, tool="nsight-systems" if tool == "nsight" else tool, folder=output_dir)
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     page.print(result.table)
     page.print()
     for number, finding in enumerate(result.findings, start=1):

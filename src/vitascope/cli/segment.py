@@ -12,12 +12,12 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.cli.metrics_options import MetricsAddress, metrics_address, serving_metrics, watch_gpus
+from vitascope.cli.page import Page
 from vitascope.config import (
     Codec,
     FlagValue,
     LoadedSettings,
     OutputKind,
-    load_settings,
 )
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
@@ -144,16 +144,12 @@ def segment(
         raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
     if tensorboard is not None and dry_run:
         raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
-    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
-    source = SettingsSource(
-        profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
-    )
     return _run(
-        loaded,
-        source,
+        SettingsSource(
+            profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
+        ),
         inputs,
         out,
-        settings_files=config or (),
         recursive=recursive,
         resume=resume,
         preview=preview,
@@ -166,12 +162,10 @@ def segment(
 
 
 def _run(
-    loaded: LoadedSettings,
     source: SettingsSource,
     inputs: list[str],
     out: str,
     *,
-    settings_files: Sequence[Path],
     recursive: bool,
     resume: bool,
     preview: Path | None,
@@ -187,14 +181,16 @@ def _run(
 
     screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     videos: Sequence[str | Path] = inputs
+    items: list[_Told] = []
     try:
+        loaded = source.load()
         planned = plan_batch(
             inputs,
             out,
             loaded.settings,
             recursive=recursive,
             preview=preview,
-            settings_files=settings_files,
+            settings_files=source.files,
         )
         videos = [plan.video for plan in planned]
         if loaded.settings.performance.auto_tune and not dry_run:
@@ -202,9 +198,10 @@ def _run(
         if dry_run:
             items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not as_json)
         else:
-            items = _segment(
+            _segment(
                 loaded,
                 planned,
+                items,
                 resume=resume,
                 screen=screen,
                 quiet=quiet,
@@ -215,6 +212,11 @@ def _run(
     except VitascopeError as error:  # refused as a whole: every input shares its fate
         if as_json:
             _print_json([failure_to_dict(video, error) for video in videos])
+        raise
+    except KeyboardInterrupt:
+        if as_json:
+            undone = [{"input": str(video), "status": "interrupted"} for video in videos[len(items) :]]
+            _print_json([*(item.fields for item in items), *undone])
         raise
     if as_json:
         _print_json([item.fields for item in items])
@@ -240,7 +242,7 @@ def _explain(
     with holding_interrupts():
         from vitascope.segmentation.explain import Explanation, explain_all
 
-    page = Console(highlight=False, markup=False, soft_wrap=True)
+    page = Page()
     items = []
     for item in explain_all(planned, loaded.settings, resume=resume):
         items.append(_Told(item.to_dict(), None if isinstance(item, Explanation) else item.error))
@@ -255,6 +257,7 @@ def _explain(
 def _segment(
     loaded: LoadedSettings,
     planned: list[PlannedVideo],
+    items: list[_Told],
     *,
     resume: bool,
     screen: Console,
@@ -262,15 +265,15 @@ def _segment(
     chatty: bool,
     metrics_at: MetricsAddress | None,
     tensorboard: Path | None,
-) -> list[_Told]:
+) -> None:
+    """Segment, and append to ``items`` what became of each."""
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.batch import segment_all
         from vitascope.segmentation.segmenter import Segmenter
         from vitascope.segmentation.summary import summarise
 
-    page = Console(highlight=False, markup=False, soft_wrap=True)
-    items = []
+    page = Page()
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=chatty) as progress,
@@ -297,7 +300,7 @@ def _segment(
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
                     screen.print(f"vitascope: {one_line(outcome.error)}")
             elif outcome.report is not None and chatty:
-                page.print("\n".join(summarise(outcome.report)))
+                page.print("\n".join(summarise(outcome.report, preview=outcome.planned.preview)))
             elif chatty:
                 page.print(f"{outcome.planned.video}: done already")
     if chatty and len(items) > 1:
@@ -306,7 +309,6 @@ def _segment(
         ]
         tail = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
         page.print(f"{len(items) - len(failed)} of {len(items)} videos done{tail}")
-    return items
 
 
 def _gpus(segmenter: Segmenter) -> list[int]:

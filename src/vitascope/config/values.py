@@ -202,7 +202,7 @@ def parse_seconds(value: object) -> float:
         seconds = float(value)
     elif isinstance(value, str) and (
         match := re.fullmatch(
-            r"\s*(?:(?:(\d{1,4}):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)|(\d+(?:\.\d+)?))\s*", value
+            r"\s*(?:(?:(\d{1,4}):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)|(\d+(?:\.\d*)?|\.\d+))\s*", value
         )
     ):
         hours, minutes, rest, plain = match.groups()

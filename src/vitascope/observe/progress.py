@@ -7,12 +7,17 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from vitascope.gpu.pipeline_report import Measured, PipelineReport
 
 __all__ = ["JobProgress"]
 
 _REFRESH_SECONDS = 0.25
+# In columns of the terminal.
+_FIGURES_WIDTH = len(" 100000/100000 1234.5 fps 0:00:00")
+_LOADS_WIDTH = len(" decode 100% prep 100% infer 100% post 100% encode 100%")
+_WIDTH_WITH_LOADS = 130
 _SHORT_NAMES = {"preprocess": "prep", "postprocess": "post"}
 
 
@@ -27,13 +32,18 @@ class JobProgress:
     """
 
     def __init__(self, console: Console, *, visible: bool = True) -> None:
+        has_loads = console.width >= _WIDTH_WITH_LOADS
+        bar_width = min(24, console.width // 5)
+        others = bar_width + _FIGURES_WIDTH + (_LOADS_WIDTH if has_loads else 0)
+        # A long name gives way to the figures.
+        name = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - others, 8))
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", table_column=name),
+            BarColumn(bar_width=bar_width),
             MofNCompleteColumn(),
             TextColumn("{task.fields[pace]}"),
             TimeRemainingColumn(compact=True),
-            TextColumn("[dim]{task.fields[load]}"),
+            *([TextColumn("[dim]{task.fields[load]}")] if has_loads else []),
             console=console,
             auto_refresh=False,
             transient=True,

@@ -24,6 +24,17 @@ _OF_TENSORRT = (
     "tensorrt.workspace_gb",
     "tensorrt.cache_dir",
 )
+_OF_ANIMATE = ("frame_skip_", "prefetch_frames", "use_async_")
+_OF_OTHERS = {
+    ("animation.", "tracking.", *(f"performance.{key}" for key in _OF_ANIMATE)): "read by vitascope animate",
+    (
+        "performance.gpu_memory_fraction",
+        "performance.clear_cache_interval",
+    ): "read by LivePortrait's networks",
+    ("batching.",): "read by StillSegmenter",
+}
+"""Beginnings of keys that serve another command, and whose they are."""
+_OF_TUNER = ("performance.target_fps", "performance.max_latency_ms")
 _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
@@ -64,6 +75,7 @@ def notes_on(
     stays_on_gpu = device.kind == "cuda" and can_stay_on_gpu(info.format)
     notes += notes_on_parallelism(loaded, stays_on_gpu=stays_on_gpu, is_shared=is_shared)
     notes += _notes_on_levers(loaded, is_shared=is_shared)
+    notes += _notes_on_others(loaded)
     is_rvm = network.name.startswith("rvm")
     unused = {
         "model.input_size": not is_rvm,
@@ -119,3 +131,18 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
         for key, (why, is_idle) in idle.items()
         if is_idle and loaded.origin(key).explicit
     ]
+
+
+def _notes_on_others(loaded: LoadedSettings) -> list[str]:
+    """Wishes for other commands: a settings file may serve several, so they are told in one line each."""
+    explicit = [row.key for row in loaded.rows() if row.origin.explicit]
+    notes = []
+    for beginnings, readers in _OF_OTHERS.items():
+        keys = [key for key in explicit if key.startswith(beginnings)]
+        if keys:
+            them = keys[0] + (f" and {len(keys) - 1} more have" if len(keys) > 1 else " has")
+            notes.append(f"{them} no effect here: {readers}")
+    if not loaded.settings.performance.auto_tune:
+        why = "performance.auto_tune is off"
+        notes += [f"{key} has no effect here: {why}" for key in _OF_TUNER if key in explicit]
+    return notes

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from vitascope.observe.report_values import frames_in_words, size_in_words
 from vitascope.segmentation.report import SegmentReport
 
 __all__ = ["summarise"]
 
 
-def summarise(report: SegmentReport) -> list[str]:
-    """What a person wants to know after a job, a line each; the outputs first."""
+def summarise(report: SegmentReport, *, preview: Path | None = None) -> list[str]:
+    """What a person wants to know after a job, a line each; the outputs first.
+
+    Args:
+        report: Of the job.
+        preview: The contact sheet that it wrote.
+    """
     lines = []
     for output in report.outputs:
         lines.append(f"{output.path}  {output.kind}, {output.codec}, {size_in_words(output.size_bytes)}")
         lines += [f"  note: {note}" for note in output.notes]
+    if preview is not None:
+        lines.append(f"{preview}  contact sheet")
     frames = frames_in_words(report.frame_count)
     lines.append(
         f"{frames} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; {_pace(report)}"
