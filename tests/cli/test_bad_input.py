@@ -159,16 +159,18 @@ def test_an_onnx_of_the_wrong_kind(fails, tmp_path, clip):
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user whom permissions bind")
-def test_a_read_only_folder(fails, tmp_path, clip):
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_read_only_folder(fails, tmp_path, clip, more):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o555)
-    code, message = fails("segment", clip, "-o", folder / "out.mp4", "--profile", "fast")
+    code, message = fails("segment", clip, "-o", folder / "out.mp4", "--profile", "fast", *more)
     assert (code, "out.mp4" in message) == (4, True)
 
 
-def test_a_folder_that_cannot_be_made(fails, tmp_path, clip):
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_folder_that_cannot_be_made(fails, tmp_path, clip, more):
     (tmp_path / "file").write_text("")
-    code, message = fails("segment", clip, "-o", tmp_path / "file" / "out.mp4", "--profile", "fast")
+    code, message = fails("segment", clip, "-o", tmp_path / "file" / "out.mp4", "--profile", "fast", *more)
     assert (code, "out.mp4" in message) == (4, True)
 
 

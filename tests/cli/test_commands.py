@@ -287,7 +287,10 @@ def test_a_damaged_network_is_noticed_and_refused(run, clip, tmp_path, monkeypat
     content = bytearray(rvm_model_path.read_bytes())
     content[5000] ^= 0xFF
     (store.where() / rvm_model_path.name).write_bytes(content)
-    assert run("models", "verify", "rvm")[0] == 5
+    code, out, err = run("models", "verify", "rvm")
+    assert (code, out) == (5, "rvm: corrupt\n")
+    assert err.count("\n") == 1
+    assert "vitascope models pull rvm" in err
     code, _, err = run("segment", clip, "-o", tmp_path / "o.mp4", "--model", "rvm")
     assert code == 5
     assert err.count("\n") == 1

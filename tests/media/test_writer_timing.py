@@ -66,6 +66,26 @@ def test_the_last_frame_is_shown_as_long_as_the_source_says(tmp_path: Path, fram
         assert container.streams.video[0].duration == 120 + (frame_duration or 40)
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+@pytest.mark.parametrize("first", [0, 700])
+def test_a_film_with_pauses_is_as_long_as_its_source(
+    tmp_path: Path, suffix: str, codec: Any, first: int
+) -> None:
+    """Encoders that reorder decode ahead of time, and the format counts in decoding time."""
+    path = tmp_path / f"out{suffix}"
+    info = make_info(time_base=Fraction(1, 1000), rate=Fraction(25))
+    pts = [first + when for when in (0, 40, 80, 120, 160, 200, 1200, 1240, 1280, 1320, 3320)]
+    encoding = choose_encoding(path, codec=codec, source_format=info.format)
+    encode(path, info, pts=pts, encoding=encoding)
+    assert seconds(path) == [Fraction(when, 1000) for when in pts]
+    with av.open(str(path)) as container:
+        counted_from = first if suffix == ".mkv" else 0
+        assert container.duration == pytest.approx((counted_from + 3360) * 1000, abs=1500)
+        if suffix != ".mkv":
+            assert container.streams.video[0].duration == 3360
+
+
 def test_times_that_stand_still_are_moved_on(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
     encode(path, make_info(time_base=Fraction(1, 1000)), pts=[0, 40, 40, 30, 120])

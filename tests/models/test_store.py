@@ -79,7 +79,11 @@ def test_the_listing_says_what_each_model_is_and_where(store: ModelStore, server
     store.pull("net")
     assert store.entries()[1].state is ModelState.CACHED
     net.path.write_bytes(b"cut")
-    assert store.entries()[1].state is ModelState.ABSENT
+    assert store.entries()[1].state is ModelState.DAMAGED
+    assert not store.is_cached("net")
+    net.path.write_bytes(CONTENT[:-1] + b"?")  # of the right size: known once somebody has read it
+    assert store.verify("net")[0].verdict is Verdict.CORRUPT
+    assert store.entries()[1].state is ModelState.DAMAGED
 
 
 def test_a_file_where_the_home_should_be_leaves_models_absent(server: FileServer, tmp_path: Path) -> None:

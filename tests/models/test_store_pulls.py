@@ -146,6 +146,20 @@ def test_when_every_source_fails_one_line_says_why(
     assert len(caught.value.__cause__.exceptions) == 2
 
 
+@pytest.mark.parametrize("content", [b"cut", CONTENT[:-1] + b"?"])
+def test_a_damaged_file_is_named_when_it_cannot_be_replaced(
+    server: FileServer, tmp_path: Path, content: bytes
+) -> None:
+    store = make_store(tmp_path, from_url(server))
+    path = store.pull("net")
+    path.write_bytes(content)
+    server.status = 404
+    with pytest.raises(ModelUnavailableError) as caught:
+        store.pull("net")
+    assert str(caught.value).startswith(f"{path}: is damaged; model 'net' could not be fetched (")
+    assert path.read_bytes() == content
+
+
 def test_a_silent_server_ends_the_pull(server: FileServer, tmp_path: Path) -> None:
     server.silent_after = 4000
     store = make_store(tmp_path, from_url(server), stall_seconds=0.2)

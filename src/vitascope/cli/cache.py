@@ -27,7 +27,7 @@ def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     from vitascope.segmentation.cached_film import cache_contents
 
     contents = cache_contents()
-    page = Page(markup=True)
+    page = Page()
     if json:
         page.print_json(
             data={
@@ -37,9 +37,7 @@ def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
             }
         )
         return
-    page.print(
-        f"{contents.folder}: {contents.entries} entries, {contents.size_bytes / 1e6:.1f} MB", markup=False
-    )
+    page.print(f"{contents.folder}: {contents.entries} entries, {contents.size_bytes / 1e6:.1f} MB")
 
 
 @app.command
@@ -48,7 +46,4 @@ def clear() -> None:
     from vitascope.segmentation.cached_film import clear_cache
 
     removed = clear_cache()
-    Page(markup=True).print(
-        f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB",
-        markup=False,
-    )
+    Page().print(f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB")

@@ -37,9 +37,9 @@ def show(
         json: Print for machines.
     """
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
-    page = Page(markup=True, soft_wrap=False)
+    page = Page()
     if yaml:
-        page.print(loaded.to_yaml(), markup=False, soft_wrap=True, end="")
+        page.print(loaded.to_yaml(), end="")
         return
     rows = loaded.rows()
     if json:

@@ -28,7 +28,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
         json: Print for machines.
     """
     found = findings()
-    page = Page(markup=True, soft_wrap=False)
+    page = Page()
     if json:
         page.print_json(data=found)
         return

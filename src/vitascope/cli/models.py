@@ -29,7 +29,7 @@ def list_models(*, json: Annotated[bool, Parameter(negative="")] = False) -> Non
     from vitascope.models.store import ModelStore
 
     entries = ModelStore(vitascope_home()).entries()
-    page = Page(markup=True, soft_wrap=False)
+    page = Page()
     if json:
         page.print_json(
             data=[
@@ -67,11 +67,11 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     from vitascope.observe.progress import JobProgress
 
     store = ModelStore(vitascope_home())
-    page = Page(markup=True)
+    page = Page()
     with JobProgress(Console(stderr=True)) as progress:
         for name in names:
             path = store.pull(name, progress=partial(progress.fetched, name))
-            page.print(f"{name}: {path}", markup=False)
+            page.print(f"{name}: {path}")
 
 
 @app.command
@@ -79,11 +79,11 @@ def where() -> None:
     """Print the folder that fetched networks lie in (VITASCOPE_HOME moves it)."""
     from vitascope.models.store import ModelStore
 
-    Page(markup=True).print(str(ModelStore(vitascope_home()).where()), markup=False)
+    Page().print(str(ModelStore(vitascope_home()).where()))
 
 
 @app.command
-def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /) -> int:
+def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /) -> None:
     """Read every network on this machine again and compare its sha256 with the catalogue's.
 
     Exits with 5 when a file is damaged.
@@ -95,10 +95,12 @@ def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /)
 
     store = ModelStore(vitascope_home())
     checks = [check for name in names for check in store.verify(name)] if names else store.verify()
-    page = Page(markup=True)
+    page = Page()
     for check in checks:
-        page.print(f"{check.name}: {check.verdict.value}", markup=False)
-    return 5 if any(check.verdict is Verdict.CORRUPT for check in checks) else 0
+        page.print(f"{check.name}: {check.verdict.value}")
+    for check in checks:
+        if check.verdict is Verdict.CORRUPT:
+            store.path(check.name)  # raises, and says what to do
 
 
 @app.command
@@ -113,9 +115,7 @@ def remove(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     store = ModelStore(vitascope_home())
     for name in names:
         removed = store.remove(name)
-        Page(markup=True, soft_wrap=False).print(
-            f"{name}: {'removed' if removed else 'was not here'}", markup=False
-        )
+        Page().print(f"{name}: {'removed' if removed else 'was not here'}")
 
 
 @app.command

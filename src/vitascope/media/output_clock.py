@@ -13,6 +13,9 @@ __all__ = ["FrameTime", "Moment", "OutputClock"]
 _MAX_REORDER_FRAMES = 16
 """Pictures that any of our encoders may hold back (the limit of H.264 and H.265)."""
 
+_SUMMING_MUXERS = frozenset({"mp4", "mov"})
+"""FFmpeg's names of formats in which a film is as long as its packets together."""
+
 
 class Moment(Protocol):
     """A place in time, such as a frame's."""
@@ -54,6 +57,7 @@ class OutputClock:
         self._usual_duration = max(round(1 / (frame_rate * time_base)), 1)
         self._first_pts: int | None = None
         self._last_pts: int | None = None
+        self._first_dts: int | None = None
         self._last_dts: int | None = None
         self._durations: dict[int, int] = {}
 
@@ -107,4 +111,18 @@ class OutputClock:
             # libx265 hands out uninitialised memory for films of one or two frames. Nothing is reordered in these.
             dts = pts if self._last_dts is None else max(earliest, first)
         packet.dts = self._last_dts = dts
+        if self._first_dts is None:
+            self._first_dts = dts
         return dts + self.offset
+
+    def reach_end(self, packet: Packet[VideoStream], *, muxer: str) -> None:
+        """Let the last packet last until all of them sum up to the film's length, where that is how a format counts.
+
+        ISO media files (14496-12, 8.6.1) count from decoding time to decoding time, which runs behind by some frames
+        where an encoder reorders them: with a long pause at the end, by seconds.
+        """
+        if muxer not in _SUMMING_MUXERS:
+            return
+        length = self._end_ticks - self.offset - (self._first_pts or 0)
+        counted = (packet.dts or 0) - (self._first_dts or 0)
+        packet.duration = max(packet.duration or 0, length - counted)

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitascope.errors import UsageError
+from vitascope.errors import OutputError, UsageError
 from vitascope.media._av_errors import wrap_output_error
 from vitascope.media.partial_file import FILE_BROWSER_LITTER, PartialFile, PartialFolder
 
-__all__ = ["OutputTarget", "PictureFolder", "is_written", "picture_folder"]
+__all__ = ["OutputTarget", "PictureFolder", "is_written", "picture_folder", "refuse_unwritable"]
 
 _FOLDER_PATTERN = "%06d.png"
 
@@ -86,6 +86,26 @@ def is_written(path: Path) -> bool:
     """
     pictures = picture_folder(path)
     return path.is_file() if pictures is None else pictures.is_filled()
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Look whether an output could be created, and create nothing.
+
+    Raises:
+        OutputError: Its folder may not be written, or a file is in the way.
+        UsageError: It is a pattern without exactly one number.
+    """
+    pictures = picture_folder(path)
+    target = (path if pictures is None else pictures.folder).absolute()
+    nearest = next(folder for folder in target.parents if folder.exists())
+    if not nearest.is_dir():
+        raise OutputError(f"{path}: cannot create it: {nearest} is no folder")
+    if not os.access(nearest, os.W_OK):
+        raise OutputError(f"{path}: cannot create it: {nearest} may not be written")
+    if pictures is None and target.is_dir():
+        raise OutputError(f"{path}: cannot create it: it is a folder; name a file in it")
+    if target.is_file() and not os.access(target, os.W_OK):
+        raise OutputError(f"{path}: cannot replace it: the file is write-protected")
 
 
 class OutputTarget:

@@ -123,6 +123,7 @@ class VideoWriter:
         self._copier: StreamCopier | None = None
         self._container: av.container.OutputContainer | None = None
         self._encoder: PictureEncoder | None = None
+        self._latest: Packet[VideoStream] | None = None
         self._target = OutputTarget(path, muxer=encoding.muxer)
         try:
             self._open()
@@ -305,9 +306,13 @@ class VideoWriter:
         ticks = self._clock.complete(packet)
         if self._copier is not None:
             self._copier.advance_to(ticks * self._clock.time_base)
-        container, _ = self._opened()
+        before, self._latest = self._latest, packet  # held back: the last of a film may have to last longer
+        if before is not None:
+            self._mux_stamped(before)
+
+    def _mux_stamped(self, packet: Packet[VideoStream]) -> None:
         try:
-            container.mux(packet)
+            self._opened()[0].mux(packet)
         except av.FFmpegError:
             self._has_failed = True
             raise
@@ -322,6 +327,9 @@ class VideoWriter:
         with wrap_output_error(self._path, "finish it"):
             for packet in encoder.flush():
                 self._mux(packet)
+            if self._latest is not None:
+                self._clock.reach_end(self._latest, muxer=self._encoding.muxer)
+                self._mux_stamped(self._latest)
             if self._copier is not None:
                 self._copier.finish(until)
                 self._copier.close()

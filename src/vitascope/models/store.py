@@ -41,6 +41,8 @@ class ModelState(StrEnum):
     """Ships inside the package."""
     CACHED = "cached"
     """Was fetched, and has the size that the catalogue names."""
+    DAMAGED = "damaged"
+    """A file lies there that has another size, or was found to be another one; it would be fetched again."""
     ABSENT = "absent"
     """Would have to be fetched."""
 
@@ -108,12 +110,12 @@ class ModelStore:
     def is_cached(self, name: str) -> bool:
         """True when the model can be had without a network: it ships with Vitascope, or was fetched.
 
-        Looks at the size only; :meth:`path` compares the sha256.
+        Looks at the size, and at what is known of the sha256; :meth:`path` computes it.
 
         Raises:
             ModelError: No model has that name.
         """
-        return self._state(self._catalogue.entry(name)) is not ModelState.ABSENT
+        return self._state(self._catalogue.entry(name)) in (ModelState.BUNDLED, ModelState.CACHED)
 
     def path(self, name: str) -> Path:
         """The verified file of a model that is on this machine; never touches the network.
@@ -257,11 +259,14 @@ class ModelStore:
     def _state(self, entry: ModelEntry) -> ModelState:
         if entry.is_bundled:
             return ModelState.BUNDLED
+        path = self._path_of(entry)
         try:
-            size_bytes = self._path_of(entry).stat().st_size
+            stat = path.stat()
         except OSError:
             return ModelState.ABSENT
-        return ModelState.CACHED if size_bytes == entry.size_bytes else ModelState.ABSENT
+        known = self._fingerprints.get(path) or Fingerprint.read_stamp(_beside(path, "verified"))
+        is_other = known is not None and known.describes(stat) and known.sha256 != entry.sha256
+        return ModelState.DAMAGED if is_other or stat.st_size != entry.size_bytes else ModelState.CACHED
 
     def _verify(self, entry: ModelEntry) -> Verification:
         path = self._path_of(entry)
@@ -319,8 +324,9 @@ class ModelStore:
             fetched.replace(path)
             part.unlink(missing_ok=True)
             return
+        damaged = f"{path}: is damaged; " if path.exists() else ""
         raise ModelUnavailableError(
-            f"model {entry.name!r} could not be fetched ({'; '.join(reasons)}); "
+            f"{damaged}model {entry.name!r} could not be fetched ({'; '.join(reasons)}); "
             f"once that is solved, run `vitascope models pull {entry.name}`"
         ) from ExceptionGroup(f"every source of model {entry.name!r} failed", failures)
 

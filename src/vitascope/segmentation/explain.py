@@ -11,7 +11,7 @@ from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import StereoLayout, VideoInfo
 from vitascope.media.encoding import Encoding
-from vitascope.media.output_target import picture_folder
+from vitascope.media.output_target import picture_folder, refuse_unwritable
 from vitascope.media.probe import probe
 from vitascope.media.reader import open_video
 from vitascope.models.store import ModelStore
@@ -147,6 +147,8 @@ def _foresee(settings: Settings, store: ModelStore | None) -> str:
 
 def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: bool) -> Explanation:
     info = _look_at(planned, settings)
+    for _, path in planned.outputs:
+        refuse_unwritable(path)
     declared = settings.video.stereo
     encodings = tuple(
         encoding_for(
