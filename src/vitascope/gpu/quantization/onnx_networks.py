@@ -18,6 +18,7 @@ import numpy as np
 
 from vitascope.errors import EngineError, UsageError
 from vitascope.gpu.engines.onnx_network import load_network
+from vitascope.gpu.quantization.byte_products import adds_byte_products_exactly
 from vitascope.gpu.quantization.calibration import CalibrationMethod, FloatArray, entropy_bins, named_frames
 
 __all__ = ["QUANTIZED_OPERATORS", "dynamic_network", "half_network", "static_network", "weight_bytes"]
@@ -48,8 +49,9 @@ def static_network(
         method: How the range of an activation is chosen; see ``calibration``.
         percentile: For that method: share of values that are kept, in per cent.
         per_channel: One weight scale for each output channel.
-        target: ``cpu``: unsigned activations with a zero point, which x86 multiplies fastest. ``gpu``: signed ones
-            without, the only kind that TensorRT takes ("Working with Quantized Types").
+        target: ``cpu``: unsigned activations with a zero point, which x86 multiplies fastest; on a processor that does
+            not add byte products exactly, weights of 7 bits. ``gpu``: signed ones without, the only kind that TensorRT
+            takes ("Working with Quantized Types").
         skip: Names of nodes that stay in FP32.
 
     Raises:
@@ -71,7 +73,7 @@ def static_network(
         quantizer = QDQQuantizer(
             prepared,
             per_channel,
-            False,
+            not (symmetric or adds_byte_products_exactly()),
             QuantType.QInt8,
             QuantType.QInt8 if symmetric else QuantType.QUInt8,
             _tensor_ranges(source, reader, method, percentile),
