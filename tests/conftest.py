@@ -25,6 +25,9 @@ from typing import NoReturn
 # Before NumPy and PyTorch are loaded. Small matrices are slower with a thread for each core in each of several test
 # processes, and PyTorch's compiler writes its cache in ways that two processes at once do not survive.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # There is a worker for each core: PyTorch's threads beyond that would wait for one another, spinning.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR",
     str(Path(tempfile.gettempdir()) / f"vitascope-inductor-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"),

@@ -10,7 +10,7 @@ from skimage import data
 from clips import write_clip
 from vitascope.segmentation.segmenter import Segmenter
 
-FRAMES = 96
+FRAMES = 64
 
 
 def swaying(n: int):

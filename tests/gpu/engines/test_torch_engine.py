@@ -221,11 +221,12 @@ class TestPackages:
             assert running.notes == again == []
         assert sorted(path.suffix for path in directory.iterdir()) == [".json", ".pt2"]
 
-    def test_other_weights_are_another_package(self, packages):
+    def test_other_weights_are_another_package(self, packages, compiled_again):
         notes = []
         with aot(packages, notes, fingerprint="two") as running:
             assert_right(running.run(arrays()), arrays())
         assert "not there yet" in notes[0]
+        assert len(compiled_again) == 1
         assert len(list(packages.glob("*.pt2"))) == 2
 
     @pytest.mark.parametrize(
