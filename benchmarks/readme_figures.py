@@ -38,6 +38,7 @@ def table() -> str:
         )
     memory, startup, first = rows["memory"], rows["startup"], rows["rvm"]
     dates = [row["date"] for row in (memory, startup, first)]
+    commits = dict.fromkeys(rows[claim]["commit"] for claim in (*NAMES, "memory", "startup"))
     lines += [
         "",
         f"Ten times the length of a 1080p film changes the memory by {memory['rvm_growth_mb']:+d} MB with `rvm` "
@@ -45,9 +46,9 @@ def table() -> str:
         f"({memory['fast_peak_mb_10_s']} MB). From a cold process to the first frame of 1080p and its alpha: "
         f"{startup['fast_first_frame_seconds']:.1f} s with `fast`, {startup['rvm_first_frame_seconds']:.1f} s with "
         f"`rvm` at a quarter of the size, {startup['default_first_frame_seconds']:.1f} s as it comes. "
-        f"Measured {min(dates)} to {max(dates)} on {first['cores']} cores "
-        f"({first['machine']}), ONNX Runtime {first['onnxruntime']}, commit {first['commit']}, "
-        f"memory and start at {startup['commit']}.",
+        f"Measured {' to '.join(sorted(set(dates)))} on {first['cores']} cores "
+        f"({first['machine']}), ONNX Runtime {first['onnxruntime']}, "
+        f"commits {', '.join(commits)}.",
     ]
     return "\n".join(lines)
 
