@@ -11,7 +11,7 @@ demo: $(VENV)/installed ## Segment the stereo example, animate the portrait, and
 	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance) and demo/portrait.mp4."
 
 test: $(VENV)/installed-dev check ## Run the checks and the whole test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/installed-dev ## Style, types, import rule
 	$(BIN)/ruff check .

@@ -110,12 +110,13 @@ class ModelStore:
     def is_cached(self, name: str) -> bool:
         """True when the model can be had without a network: it ships with Vitascope, or was fetched.
 
-        Looks at the size, and at what is known of the sha256; :meth:`path` computes it.
+        Looks at the size only; :meth:`path` compares the sha256.
 
         Raises:
             ModelError: No model has that name.
         """
-        return self._state(self._catalogue.entry(name)) in (ModelState.BUNDLED, ModelState.CACHED)
+        entry = self._catalogue.entry(name)
+        return entry.is_bundled or self._size_on_disk(entry) == entry.size_bytes
 
     def path(self, name: str) -> Path:
         """The verified file of a model that is on this machine; never touches the network.
@@ -259,14 +260,18 @@ class ModelStore:
     def _state(self, entry: ModelEntry) -> ModelState:
         if entry.is_bundled:
             return ModelState.BUNDLED
-        path = self._path_of(entry)
-        try:
-            stat = path.stat()
-        except OSError:
+        size_bytes, path = self._size_on_disk(entry), self._path_of(entry)
+        if size_bytes is None:
             return ModelState.ABSENT
         known = self._fingerprints.get(path) or Fingerprint.read_stamp(_beside(path, "verified"))
-        is_other = known is not None and known.describes(stat) and known.sha256 != entry.sha256
-        return ModelState.DAMAGED if is_other or stat.st_size != entry.size_bytes else ModelState.CACHED
+        is_other = known is not None and known.describes(path.stat()) and known.sha256 != entry.sha256
+        return ModelState.DAMAGED if is_other or size_bytes != entry.size_bytes else ModelState.CACHED
+
+    def _size_on_disk(self, entry: ModelEntry) -> int | None:
+        try:
+            return self._path_of(entry).stat().st_size
+        except OSError:
+            return None
 
     def _verify(self, entry: ModelEntry) -> Verification:
         path = self._path_of(entry)

@@ -67,7 +67,10 @@ def test_batches_change_no_picture(
     networks.painted.clear()
     batched = animate(driver, tmp_path / "batched", model_store, "animation.batch_size=4")
     assert networks.painted == [4, 4, 4]  # the last of them with three pictures
-    np.testing.assert_array_equal(pictures(tmp_path / "batched"), wanted)
+    # But for the last bit of a sum, which depends on how many threads share a batch.
+    apart = np.abs(np.subtract(pictures(tmp_path / "batched"), wanted, dtype=np.int16))
+    assert apart.max() <= 1
+    assert (apart > 0).mean() < 1e-5
     assert single.frame_count == batched.frame_count == FRAMES
     assert single.lost_count == batched.lost_count == 3
 

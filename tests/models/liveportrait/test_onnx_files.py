@@ -85,7 +85,7 @@ def test_onnx_runtime_computes_what_pytorch_computes(part: str) -> None:
     samplings = sum(node.op_type == "GridSample" for node in model.graph.node)
     assert samplings == (2 if part == "warping" else 0)
     with OnnxRuntimeEngine(content, threads=2) as engine:
-        for batch in (1, 3):
+        for batch in (1, 2):
             inputs = inputs_of(part, batch)
             made = engine.run({name: tensor.numpy() for name, tensor in inputs.items()})
             assert tuple(made) == form.outputs
