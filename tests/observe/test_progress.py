@@ -29,6 +29,13 @@ def drawing() -> bool:
     return any(thread.name == "vitascope-progress" for thread in threading.enumerate())
 
 
+def wait_for(text: str, screen: io.StringIO) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while text not in screen.getvalue():
+        assert time.monotonic() < deadline, screen.getvalue()
+        time.sleep(0.01)
+
+
 def finished_job() -> Pipeline:
     pipeline = Pipeline([Source("decode", range(7)), Sink("encode", int)])
     pipeline.run()
@@ -39,10 +46,7 @@ def test_a_job_shows_frames_speed_and_stages(screen: io.StringIO) -> None:
     with JobProgress(terminal(screen)) as progress:
         assert drawing()
         progress.show("in.mp4", finished_job(), frame_count=9)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while "7/9" not in screen.getvalue():
-            assert time.monotonic() < deadline, screen.getvalue()
-            time.sleep(0.01)
+        wait_for("7/9", screen)
     line = screen.getvalue()
     assert "in.mp4" in line
     assert " fps" in line
@@ -57,10 +61,7 @@ def test_a_job_shows_frames_speed_and_stages(screen: io.StringIO) -> None:
 def test_the_figures_fit_the_terminal_whatever_the_name(screen: io.StringIO, width: int, name: str) -> None:
     with JobProgress(Console(file=screen, force_terminal=True, width=width, color_system=None)) as progress:
         progress.show(name, finished_job(), frame_count=90_000)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while " fps" not in screen.getvalue():
-            assert time.monotonic() < deadline, screen.getvalue()
-            time.sleep(0.01)
+        wait_for(" fps", screen)
     line = screen.getvalue()
     assert "7/90000" in line
     assert ("encode" in line) == (width == 130)
