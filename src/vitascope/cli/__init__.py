@@ -29,9 +29,8 @@ def _end_as_ctrl_c_does() -> None:
 
 
 def _press_ctrl_c(_number: int, _frame: FrameType | None) -> None:
-    if (
-        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    ):  # as a shell's script starts what runs in the background
+    # A script's shell starts what runs in the background with Ctrl-C ignored.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
