@@ -167,11 +167,17 @@ def test_a_read_only_folder(fails, tmp_path, clip, more):
     assert (code, "out.mp4" in message) == (4, True)
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_folder_that_cannot_be_made(fails, tmp_path, clip, more):
+@pytest.mark.parametrize(
+    ("name", "code"), [("file/out.mp4", 4), ("file/frames/%03d.png", 4), ("frames/%03d.png", 2)]
+)
+def test_an_output_that_cannot_be_made(fails, tmp_path, clip, name, code):
     (tmp_path / "file").write_text("")
-    code, message = fails("segment", clip, "-o", tmp_path / "file" / "out.mp4", "--profile", "fast", *more)
-    assert (code, "out.mp4" in message) == (4, True)
+    (tmp_path / "frames").mkdir()
+    (tmp_path / "frames" / "notes.txt").write_text("")
+    words = ("segment", clip, "-o", tmp_path / name, "--profile", "fast")
+    said, message = fails(*words)
+    assert (said, str(tmp_path / name.split("/")[0]) in message) == (code, True)
+    assert fails(*words, "--dry-run") == (code, message)
 
 
 def command(*words):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitascope.errors import OutputError, UsageError
+from vitascope.errors import UsageError
 from vitascope.media._av_errors import wrap_output_error
 from vitascope.media.partial_file import FILE_BROWSER_LITTER, PartialFile, PartialFolder
 
@@ -92,20 +93,23 @@ def refuse_unwritable(path: Path) -> None:
     """Look whether an output could be created, and create nothing.
 
     Raises:
-        OutputError: Its folder may not be written, or a file is in the way.
+        OutputError: Its folder may not be written, or what is there cannot be replaced.
         UsageError: It is a pattern without exactly one number.
     """
     pictures = picture_folder(path)
-    target = (path if pictures is None else pictures.folder).absolute()
-    nearest = next(folder for folder in target.parents if folder.exists())
-    if not nearest.is_dir():
-        raise OutputError(f"{path}: cannot create it: {nearest} is no folder")
-    if not os.access(nearest, os.W_OK):
-        raise OutputError(f"{path}: cannot create it: {nearest} may not be written")
-    if pictures is None and target.is_dir():
-        raise OutputError(f"{path}: cannot create it: it is a folder; name a file in it")
-    if target.is_file() and not os.access(target, os.W_OK):
-        raise OutputError(f"{path}: cannot replace it: the file is write-protected")
+    target = path if pictures is None else pictures.folder
+    if pictures is None:
+        PartialFile.check(target)
+    else:
+        PartialFolder.check(target, file_pattern=pictures.file_names)
+    parents = target.absolute().parents
+    nearest = next(folder for folder in parents if folder.exists())
+    with_folder = nearest != parents[0] or not nearest.is_dir()
+    with wrap_output_error(target, "create its folder" if with_folder else "create it"):
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        if not os.access(nearest, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
 
 class OutputTarget:

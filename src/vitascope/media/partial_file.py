@@ -48,10 +48,7 @@ class PartialFile:
 
     def __init__(self, target: Path) -> None:
         self.target = target
-        if target.is_dir():
-            raise OutputError(f"{target}: cannot create it: it is a folder; name a file in it")
-        if target.exists() and not os.access(target, os.W_OK):
-            raise OutputError(f"{target}: cannot replace it: the file is write-protected")
+        self.check(target)
         self._made_folders = _make_parents(target)
         self._lock = _lock(target, made_folders=self._made_folders)
         if self._lock.is_exclusive:
@@ -66,6 +63,18 @@ class PartialFile:
             self._lock.release()
             _remove_folders(self._made_folders)
             raise
+
+    @staticmethod
+    def check(target: Path) -> None:
+        """Refuse a target that a finished file cannot replace; creates nothing.
+
+        Raises:
+            OutputError: It is a folder or write-protected.
+        """
+        if target.is_dir():
+            raise OutputError(f"{target}: cannot create it: it is a folder; name a file in it")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise OutputError(f"{target}: cannot replace it: the file is write-protected")
 
     def commit(self) -> None:
         """Flush to disk and give the file its name.
@@ -115,7 +124,7 @@ class PartialFolder:
     def __init__(self, target: Path, *, file_pattern: re.Pattern[str]) -> None:
         self.target = target
         self._file_pattern = file_pattern
-        self._check_target()
+        self.check(target, file_pattern=file_pattern)
         self._made_folders = _make_parents(target)
         self._lock = _lock(target, made_folders=self._made_folders)
         if self._lock.is_exclusive:
@@ -130,13 +139,43 @@ class PartialFolder:
             _remove_folders(self._made_folders)
             raise
 
+    @staticmethod
+    def check(target: Path, *, file_pattern: re.Pattern[str]) -> None:
+        """Refuse a target that a finished folder cannot replace; creates nothing.
+
+        Raises:
+            OutputError: It is a file or the current folder, or holds other things.
+        """
+        if not target.exists():
+            return
+        if not target.is_dir():
+            raise OutputError(f"{target}: cannot create a folder: a file of that name exists")
+        # The finished folder takes this one's place; a shell that stands in it would stand in a removed folder.
+        if Path.cwd().is_relative_to(target.resolve()):
+            raise OutputError(
+                f"{target}: cannot replace the current folder by pictures; name a folder in it, such as frames"
+            )
+        with wrap_output_error(target, "look into it"):
+            foreign = next(
+                (
+                    entry.name
+                    for entry in target.iterdir()
+                    if not file_pattern.fullmatch(entry.name) and entry.name not in FILE_BROWSER_LITTER
+                ),
+                None,
+            )
+        if foreign is not None:
+            raise OutputError(
+                f"{target}: the folder holds other files ({foreign}); name a new or an empty folder"
+            )
+
     def commit(self) -> None:
         """Give the folder its name, in place of an earlier run's.
 
         Raises:
             OutputError: The rename failed, or the target has got other content meanwhile.
         """
-        self._check_target()
+        self.check(self.target, file_pattern=self._file_pattern)
         old = self.path.with_name(f".{self.target.absolute().name}.{self._token}.old")
         with wrap_output_error(self.target, "finish it"):
             for file in self.path.iterdir():
@@ -179,30 +218,6 @@ class PartialFolder:
                     old.rename(self.target)
         for stale in _siblings(self.target, head, ".part"):
             shutil.rmtree(stale, ignore_errors=True)
-
-    def _check_target(self) -> None:
-        if not self.target.exists():
-            return
-        if not self.target.is_dir():
-            raise OutputError(f"{self.target}: cannot create a folder: a file of that name exists")
-        # The finished folder takes this one's place; a shell that stands in it would stand in a removed folder.
-        if Path.cwd().is_relative_to(self.target.resolve()):
-            raise OutputError(
-                f"{self.target}: cannot replace the current folder by pictures; name a folder in it, such as frames"
-            )
-        with wrap_output_error(self.target, "look into it"):
-            foreign = next(
-                (
-                    entry.name
-                    for entry in self.target.iterdir()
-                    if not self._file_pattern.fullmatch(entry.name) and entry.name not in FILE_BROWSER_LITTER
-                ),
-                None,
-            )
-        if foreign is not None:
-            raise OutputError(
-                f"{self.target}: the folder holds other files ({foreign}); name a new or an empty folder"
-            )
 
 
 def _lock(target: Path, *, made_folders: list[Path]) -> WriterLock:
