@@ -330,7 +330,11 @@ def test_config_show(run, tmp_path):
     assert "my.yaml:2" in rows["edges.grow_px"]
     assert "profile fast" in rows["model.name"]
     assert "8-16" in rows["model.batch_size"]
-    assert json.loads(run("config", "show", "--json")[1])[0]["key"]
+    values = {
+        row["key"]: row["value"] for row in json.loads(run("config", "show", "-c", settings, "--json")[1])
+    }
+    assert (values["edges.grow_px"], values["video.end_seconds"]) == (2, None)
+    assert (values["output.kinds"], values["model.name"]) == (["key"], "auto")
     yaml = tmp_path / "again.yaml"
     yaml.write_text(run("config", "show", "--profile", "fast", "-c", settings, "--yaml")[1])
     assert "grow_px" in yaml.read_text()

@@ -47,7 +47,7 @@ def show(
             data=[
                 {
                     "key": row.key,
-                    "value": row.value_text,
+                    "value": row.plain_value,
                     "origin": str(row.origin),
                     "description": row.description,
                 }

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -82,10 +84,12 @@ class LoadedSettings:
 
     def rows(self) -> list[SettingRow]:
         """Every setting with value and origin, in the order of the sections; what ``config show`` prints."""
+        plain = self.settings.model_dump(mode="json")
         return [
             SettingRow(
                 key=key,
                 value=value_of(self.settings, key),
+                plain_value=reduce(getitem, key.split("."), plain),
                 origin=self.origin(key),
                 description=entry.description,
             )
@@ -94,16 +98,15 @@ class LoadedSettings:
 
     def to_yaml(self) -> str:
         """A settings file that loads to the same settings: the profile, and what was set explicitly over it."""
-        plain = self.settings.model_dump(mode="json")
         tree: dict[str, Any] = {"profile": self.profile}
         for row in self.rows():
             if not row.origin.explicit:
                 continue
-            source, target = plain, tree
+            target = tree
             *sections, name = row.key.split(".")
             for section in sections:
-                source, target = source[section], target.setdefault(section, {})
-            target[name] = source[name]
+                target = target.setdefault(section, {})
+            target[name] = row.plain_value
         return dump_yaml(tree)
 
 

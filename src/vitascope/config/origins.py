@@ -48,12 +48,14 @@ class SettingRow:
 
     key: str
     value: Any
+    plain_value: Any
+    """The value as JSON and YAML have it: a number, text, true or false, null, a list or a mapping."""
     origin: Origin
     description: str
 
     @property
     def value_text(self) -> str:
-        """The value as YAML would have it."""
+        """The value on one line, as YAML would have it."""
         return display(self.value)
 
 
