@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Generator
@@ -55,6 +56,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "patient")
 
 FETCHED_MODEL_FIXTURES = {"pull_or_skip", "rvm_model_path"}
 """Fixtures that fetch; a test that uses one carries the marker ``fetched_model`` by itself."""
+
+
+def pytest_configure() -> None:
+    # What a script starts in the background ignores Ctrl-C, and so would all that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +33,50 @@ def compiled(
     )
 
 
+def variants(names: str, *rows: tuple[str | int, ...]) -> list[dict[str, str | int]]:
+    """Macros of several variants of a source: the names once, and a row of values for each."""
+    return [dict(zip(names.split(), row, strict=True)) for row in rows]
+
+
 def assert_compiles(
-    folder: Path, source: str | Path, architecture: str, entries: list[str], **defines: str | int
+    folder: Path,
+    source: str | Path,
+    architecture: str,
+    entries: Sequence[str],
+    several: Sequence[Mapping[str, str | int]] = ({},),
+    *,
+    strict: bool = True,
 ) -> None:
-    """The source (of the kernels' folder, or a path) becomes PTX with every entry point, without a warning."""
-    answer = compiled(
-        folder, SOURCES / source, "-ptx", "-Werror", "all-warnings", f"-arch={architecture}", **defines
-    )
+    """Each variant of the source (of the kernels' folder, or a path) becomes PTX with every entry point.
+
+    All in one go, each in a namespace of its own: most of what a compiler does is to read CUDA's headers. ``strict``
+    is without a warning.
+    """
+    path, parts = SOURCES / source, ["#include <cuda_fp16.h>"]
+    for number, defines in enumerate(several):
+        macros = {**defines, **{entry: f"{entry}_{number}" for entry in entries}}
+        parts += [
+            f"namespace variant_{number} {{",
+            *(f"#define {name} {value}" for name, value in macros.items()),
+            f'#include "{path}"',
+            "}",
+            *(f"#undef {name}" for name in sorted(_macros(path) | set(macros))),
+        ]
+    together = folder / "together.cu"
+    together.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    warnings = ["-Werror", "all-warnings"] if strict else []
+    answer = compiled(folder, together, "-ptx", *warnings, f"-arch={architecture}")
     assert answer.returncode == 0, answer.stderr
-    text = (folder / "out").read_text()
-    for entry in entries:
-        assert f".entry {entry}(" in text
+    made = re.findall(r"\.entry (\w+)\(", (folder / "out").read_text())
+    assert sorted(made) == sorted(f"{entry}_{n}" for entry in entries for n in range(len(several)))
+
+
+def _macros(path: Path) -> set[str]:
+    """What a source and the files beside it that it includes define."""
+    text = path.read_text(encoding="utf-8")
+    beside = (path.parent / name for name in re.findall(r'#\s*include "(.+)"', text))
+    own = re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)
+    return set(own).union(*map(_macros, beside))
 
 
 def assert_has_layout(

@@ -48,8 +48,17 @@ def tuner_of(clip, *assignments, **options):
     return Tuner(source_of(*assignments), clip, subject="a clip", **{"seconds": 0.1, **options})
 
 
-def test_the_fastest_batch_is_found_without_loss(scripted, clip):
-    tuned = tuner_of(clip).tune()
+@pytest.fixture(scope="module")
+def plainly_tuned(clip, tmp_path_factory):
+    """What a search without any wish finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITASCOPE_HOME", str(tmp_path_factory.mktemp("home")))
+        script_runs(patch)
+        return tuner_of(clip).tune()
+
+
+def test_the_fastest_batch_is_found_without_loss(plainly_tuned):
+    tuned = plainly_tuned
     assert tuned.values == {"model.batch_size": 4}
     assert tuned.gain > 1.5
     assert tuned.after.figures["alpha_error"] == pytest.approx(0, abs=1e-6)
@@ -99,8 +108,8 @@ def test_a_target_that_is_reached_ends_the_search(scripted, clip):
     assert both.unchanged_in_words() == "nothing was better than the settings as they are"
 
 
-def test_where_nothing_is_better_what_sets_the_pace_is_said(scripted, clip):
-    tuned = tuner_of(clip).tune()
+def test_where_nothing_is_better_what_sets_the_pace_is_said(plainly_tuned):
+    tuned = plainly_tuned
     fastest = max(trial.measured.score for trial in tuned.search.trials)
     as_fast = replace(tuned.before, score=fastest)
     as_it_is = replace(tuned, values={}, before=as_fast, after=as_fast)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from test_batch_normalize import noise
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.batch_normalize import batch_normalize
 
 INPUTS = [np.uint8, np.uint16, np.float16, np.float32]
@@ -66,17 +68,10 @@ def test_views_and_a_target_off_alignment():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("layouts", [(0, 0), (0, 1), (1, 0), (1, 1)])
-@pytest.mark.parametrize(("source", "target"), [("unsigned char", "__half"), ("float", "float")])
-def test_the_source_compiles(tmp_path, architecture, layouts, source, target):
-    assert_compiles(
-        tmp_path,
-        "batch_normalize.cu",
-        architecture,
-        ["normalize", "normalize_pixels"],
-        INPUT=source,
-        OUTPUT=target,
-        CHANNELS=3,
-        IN_LAST=layouts[0],
-        OUT_LAST=layouts[1],
+def test_the_source_compiles(tmp_path, architecture):
+    kinds, layouts = (("unsigned char", "__half"), ("float", "float")), ((0, 0), (0, 1), (1, 0), (1, 1))
+    several = variants(
+        "INPUT OUTPUT CHANNELS IN_LAST OUT_LAST",
+        *((*kind, 3, *layout) for kind, layout in itertools.product(kinds, layouts)),
     )
+    assert_compiles(tmp_path, "batch_normalize.cu", architecture, ["normalize", "normalize_pixels"], several)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_twins import plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.blur import blur_without
 
 SHAPES = [
@@ -80,20 +80,12 @@ def test_a_gaussian_wider_than_the_kernel_is_refused():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("sample", "weight", "channels", "weight_channels", "shrunk", "vectors"),
-    [
+def test_the_source_compiles_to_ptx(tmp_path, architecture):
+    several = variants(
+        "SAMPLE WEIGHT CHANNELS WEIGHT_CHANNELS SHRUNK VECTORS",
         ("unsigned char", "unsigned char", 1, 1, 1, 1),
         ("unsigned char", "unsigned short", 2, 1, 1, 1),
         ("unsigned short", "unsigned char", 2, 1, 0, 1),
         ("unsigned short", "unsigned short", 2, 2, 1, 0),
-    ],
-)
-def test_the_source_compiles_to_ptx(
-    tmp_path, architecture, sample, weight, channels, weight_channels, shrunk, vectors
-):
-    assert_compiles(
-        tmp_path, "blur.cu", architecture, ["shrink_weighted", "blur_tiles", "grow"],
-        SAMPLE=sample, WEIGHT=weight, CHANNELS=channels, WEIGHT_CHANNELS=weight_channels, SHRUNK=shrunk,
-        VECTORS=vectors,
-    )  # fmt: skip
+    )
+    assert_compiles(tmp_path, "blur.cu", architecture, ["shrink_weighted", "blur_tiles", "grow"], several)

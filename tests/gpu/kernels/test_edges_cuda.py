@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_twins import plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.edges_cuda import feather_weights
 from vitascope.gpu.kernels.region import Region
@@ -100,9 +100,7 @@ def test_the_weights_make_opencvs_answer(dtype, sigma):
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("sample", "vectors"), [("unsigned char", 1), ("unsigned short", 1), ("unsigned short", 0)]
-)
-def test_the_source_compiles(tmp_path, architecture, sample, vectors):
+def test_the_source_compiles(tmp_path, architecture):
     entries = ["map_levels", "blend", "feather_rows", "feather_columns"]
-    assert_compiles(tmp_path, "edges.cu", architecture, entries, SAMPLE=sample, VECTORS=vectors)
+    several = variants("SAMPLE VECTORS", ("unsigned char", 1), ("unsigned short", 1), ("unsigned short", 0))
+    assert_compiles(tmp_path, "edges.cu", architecture, entries, several)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.histogram import color_histogram
 
 
@@ -58,14 +58,6 @@ def test_the_same_pictures_give_the_same_bits():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("color", "levels", "threads"), [("float", 4, 128), ("__half", 7, 32)])
-def test_the_source_compiles(tmp_path, architecture, color, levels, threads):
-    assert_compiles(
-        tmp_path,
-        "histogram.cu",
-        architecture,
-        ["color_histogram"],
-        COLOR=color,
-        LEVELS=levels,
-        THREADS=threads,
-    )
+def test_the_source_compiles(tmp_path, architecture):
+    several = variants("COLOR LEVELS THREADS", ("float", 4, 128), ("__half", 7, 32))
+    assert_compiles(tmp_path, "histogram.cu", architecture, ["color_histogram"], several)

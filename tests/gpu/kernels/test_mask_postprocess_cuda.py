@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels import mask_postprocess_cuda
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 
@@ -139,10 +139,10 @@ def test_the_result_goes_where_it_is_wanted(options):
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("channels_last", [0, 1])
-@pytest.mark.parametrize(("score", "vectors"), [("float", 0), ("float", 1), ("__half", 1)])
-def test_the_source_compiles(tmp_path, architecture, score, vectors, channels_last):
-    assert_compiles(
-        tmp_path, "mask_postprocess.cu", architecture, ["argmax", "threshold", "vote", "fade"],
-        SCORE=score, VECTORS=vectors, CHANNELS_LAST=channels_last,
-    )  # fmt: skip
+def test_the_source_compiles(tmp_path, architecture):
+    scores = ("float", 0), ("float", 1), ("__half", 1)
+    several = variants(
+        "SCORE VECTORS CHANNELS_LAST", *((*score, last) for score in scores for last in (0, 1))
+    )
+    entries = ["argmax", "threshold", "vote", "fade"]
+    assert_compiles(tmp_path, "mask_postprocess.cu", architecture, entries, several)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.morphology import dilate_box, dilate_disc, erode_box, erode_disc
 
 OPERATIONS = [dilate_box, erode_box, dilate_disc, erode_disc]
@@ -80,19 +80,11 @@ def dilate_like(shape):
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("sample", "erode", "vectors", "depth"),
-    [("unsigned char", 0, 1, 8), ("unsigned char", 1, 0, 16), ("unsigned short", 1, 1, 16)],
-)
-def test_the_source_compiles(tmp_path, architecture, sample, erode, vectors, depth):
-    entries = ["box_rows", "box_columns", "disc"]
-    assert_compiles(
-        tmp_path,
-        "morphology.cu",
-        architecture,
-        entries,
-        SAMPLE=sample,
-        ERODE=erode,
-        VECTORS=vectors,
-        DEPTH=depth,
+def test_the_source_compiles(tmp_path, architecture):
+    several = variants(
+        "SAMPLE ERODE VECTORS DEPTH",
+        ("unsigned char", 0, 1, 8),
+        ("unsigned char", 1, 0, 16),
+        ("unsigned short", 1, 1, 16),
     )
+    assert_compiles(tmp_path, "morphology.cu", architecture, ["box_rows", "box_columns", "disc"], several)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.remap import map_shape, remap
@@ -118,21 +118,13 @@ def test_planar_frames_are_refused_on_the_gpu():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("sample", "peak", "step", "channels", "interpolation", "replicate", "coarse"),
-    [
+def test_the_source_compiles_to_ptx(tmp_path, architecture):
+    several = variants(
+        "SAMPLE PEAK STEP CHANNELS INTERPOLATION REPLICATE COARSE",
         ("unsigned char", 255, 1, 1, 0, 1, 0),
         ("unsigned char", 255, 1, 2, 1, 1, 1),
         ("unsigned short", 1023, 64, 2, 1, 0, 0),
         ("float", 0, 1, 4, 2, 1, 1),
         ("__half", 0, 1, 3, 2, 0, 0),
-    ],
-)
-def test_the_source_compiles_to_ptx(
-    tmp_path, architecture, sample, peak, step, channels, interpolation, replicate, coarse
-):
-    assert_compiles(
-        tmp_path, "remap.cu", architecture, ["remap"],
-        SAMPLE=sample, PEAK=peak, STEP=step, CHANNELS=channels, INTERPOLATION=interpolation, REPLICATE=replicate,
-        COARSE=coarse,
-    )  # fmt: skip
+    )
+    assert_compiles(tmp_path, "remap.cu", architecture, ["remap"], several)

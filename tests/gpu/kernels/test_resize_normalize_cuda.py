@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from test_batch_normalize import MEAN, STD, noise
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES
 from vitascope.gpu.kernels import resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
@@ -127,17 +129,11 @@ def test_more_planes_than_a_grid_is_deep():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("source", "target"), [("unsigned char", "__half"), ("unsigned short", "float"),
-                                                ("__half", "__half"), ("float", "float")])  # fmt: skip
-@pytest.mark.parametrize(("channels", "vectors"), [(1, 0), (3, 1), (4, 1)])
-def test_the_source_compiles(tmp_path, architecture, source, target, channels, vectors):
-    assert_compiles(
-        tmp_path,
-        "resize_normalize.cu",
-        architecture,
-        ["resize_normalize"],
-        INPUT=source,
-        OUTPUT=target,
-        LANES_CHANNELS=channels,
-        VECTORS=vectors,
+def test_the_source_compiles(tmp_path, architecture):
+    kinds = ("unsigned char", "__half"), ("unsigned short", "float"), ("__half", "__half"), ("float", "float")
+    lanes = (1, 0), (3, 1), (4, 1)
+    several = variants(
+        "INPUT OUTPUT LANES_CHANNELS VECTORS",
+        *(kind + lane for kind, lane in itertools.product(kinds, lanes)),
     )
+    assert_compiles(tmp_path, "resize_normalize.cu", architecture, ["resize_normalize"], several)

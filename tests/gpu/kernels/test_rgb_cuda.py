@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.rgb import nv12_to_rgb, rgb_to_nv12
@@ -85,21 +85,13 @@ def test_planar_frames_are_refused_on_the_gpu():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("sample", "shift", "rgb", "channels_last", "cosited_x", "cosited_y", "vectors"),
-    [
-        ("unsigned char", 0, "unsigned char", 1, 1, 0, 1),
-        ("unsigned char", 0, "__half", 1, 0, 0, 1),
-        ("unsigned short", 6, "float", 1, 1, 1, 0),
-        ("unsigned short", 6, "__half", 0, 0, 0, 1),
-        ("unsigned char", 0, "unsigned char", 0, 1, 1, 0),
-    ],
-)
-def test_the_source_compiles_to_ptx(
-    tmp_path, architecture, sample, shift, rgb, channels_last, cosited_x, cosited_y, vectors
-):
-    assert_compiles(
-        tmp_path, "rgb.cu", architecture, ["to_rgb", "from_rgb"],
-        SAMPLE=sample, SHIFT=shift, RGB=rgb, RGB_IS_BYTE=int(rgb == "unsigned char"), CHANNELS_LAST=channels_last,
-        COSITED_X=cosited_x, COSITED_Y=cosited_y, VECTORS=vectors, RGB_VECTORS=vectors,
-    )  # fmt: skip
+def test_the_source_compiles_to_ptx(tmp_path, architecture):
+    several = variants(
+        "SAMPLE SHIFT RGB RGB_IS_BYTE CHANNELS_LAST COSITED_X COSITED_Y VECTORS RGB_VECTORS",
+        ("unsigned char", 0, "unsigned char", 1, 1, 1, 0, 1, 1),
+        ("unsigned char", 0, "__half", 0, 1, 0, 0, 1, 1),
+        ("unsigned short", 6, "float", 0, 1, 1, 1, 0, 0),
+        ("unsigned short", 6, "__half", 0, 0, 0, 0, 1, 1),
+        ("unsigned char", 0, "unsigned char", 1, 0, 1, 1, 0, 0),
+    )
+    assert_compiles(tmp_path, "rgb.cu", architecture, ["to_rgb", "from_rgb"], several)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame, semi_planar_twin, strided
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.semi_planar import to_planar, to_semi_planar, upload
@@ -95,12 +95,13 @@ def test_a_frame_on_the_gpu_is_not_uploaded_again():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("sample", "shift", "vectors"),
-    [("unsigned char", 0, 1), ("unsigned char", 0, 0), ("unsigned short", 6, 1), ("unsigned short", 6, 0)],
-)
-def test_the_source_compiles_to_ptx(tmp_path, architecture, sample, shift, vectors):
-    assert_compiles(
-        tmp_path, "semi_planar.cu", architecture, ["interleave", "deinterleave", "shift_up", "shift_down"],
-        SAMPLE=sample, SHIFT=shift, VECTORS=vectors,
-    )  # fmt: skip
+def test_the_source_compiles_to_ptx(tmp_path, architecture):
+    several = variants(
+        "SAMPLE SHIFT VECTORS",
+        ("unsigned char", 0, 1),
+        ("unsigned char", 0, 0),
+        ("unsigned short", 6, 1),
+        ("unsigned short", 6, 0),
+    )
+    entries = ["interleave", "deinterleave", "shift_up", "shift_down"]
+    assert_compiles(tmp_path, "semi_planar.cu", architecture, entries, several)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_gpu, plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.guided import alpha_dtype
@@ -75,16 +75,12 @@ def test_video_too_deep_for_the_sums_is_refused():
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("vectors", [0, 1])
-@pytest.mark.parametrize(("sample", "shift"), [("unsigned char", 0), ("unsigned short", 6)])
-def test_the_source_compiles(tmp_path, architecture, vectors, sample, shift):
-    assert_compiles(
-        tmp_path,
-        "steady.cu",
-        architecture,
-        ["smooth_alpha"],
-        SAMPLE=sample,
-        SHIFT=shift,
-        ALPHA=sample,
-        VECTORS=vectors,
+def test_the_source_compiles(tmp_path, architecture):
+    several = variants(
+        "SAMPLE SHIFT ALPHA VECTORS",
+        ("unsigned char", 0, "unsigned char", 0),
+        ("unsigned char", 0, "unsigned char", 1),
+        ("unsigned short", 6, "unsigned short", 0),
+        ("unsigned short", 6, "unsigned short", 1),
     )
+    assert_compiles(tmp_path, "steady.cu", architecture, ["smooth_alpha"], several)
