@@ -32,13 +32,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def run(capsys, monkeypatch, face_model):
-    """Run a command line; gives exit code, stdout and stderr."""
+    """Run ``animate``; gives exit code, stdout and stderr.
+
+    Without calibration, which takes longer than most of these runs, unless a test asks for it.
+    """
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
 
-    def runner(*words):
+    def runner(*words, calibrated=False):
+        settings = () if calibrated else ("--set", "animation.calibrate=false")
         with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
+            main(["animate", *map(str, words), *settings])
         captured = capsys.readouterr()
         return ended.value.code, captured.out, captured.err
 
@@ -102,7 +106,7 @@ def decode(path):
 
 def test_motion_moves_the_portrait(run, tmp_path, motion_file, astronaut):
     out = tmp_path / "a.mp4"
-    code, printed, err = run("animate", EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out)
+    code, printed, err = run(EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out, calibrated=True)
     assert (code, err) == (0, "")
     assert "a.mp4  h264" in printed and "10 frames" in printed and "mesh at 512x512" in printed
     frames, streams = decode(out)
@@ -116,8 +120,9 @@ def test_motion_moves_the_portrait(run, tmp_path, motion_file, astronaut):
 
 def test_sound_and_times_of_the_driver_are_kept_and_lost_faces_are_counted(run, tmp_path, driver):
     out, motion = tmp_path / "b.mp4", tmp_path / "b.motion"
+    portrait = EXAMPLES / "astronaut.jpg"
     code, printed, _ = run(
-        "animate", EXAMPLES / "astronaut.jpg", "--driver", driver, "-o", out, "--record", motion, "--json"
+        portrait, "--driver", driver, "-o", out, "--record", motion, "--json", calibrated=True
     )
     assert code == 0
     report = json.loads(printed)
@@ -135,7 +140,7 @@ def test_sound_and_times_of_the_driver_are_kept_and_lost_faces_are_counted(run, 
     turned = [row.angles_degrees[0] for row in rows]
     assert turned[10] - turned[1] > 3
     replayed = tmp_path / "c.mp4"
-    assert run("animate", EXAMPLES / "astronaut.jpg", "--driver", motion, "-o", replayed)[0] == 0
+    assert run(portrait, "--driver", motion, "-o", replayed, calibrated=True)[0] == 0
     for (_, once), (_, again) in zip(frames, decode(replayed)[0], strict=True):
         assert np.abs(once.astype(int) - again).mean() < 1.5
 
@@ -146,9 +151,7 @@ def test_damaged_pictures_of_the_driver_are_counted(run, tmp_path, astronaut):
     for index in range(4):
         assert cv2.imwrite(str(folder / f"{index:02}.jpg"), astronaut[:320, 60:380, ::-1])
     (folder / "02.jpg").write_bytes((folder / "02.jpg").read_bytes()[:200])
-    code, printed, err = run(
-        "animate", EXAMPLES / "astronaut.jpg", "--driver", folder, "-o", tmp_path / "a.mp4"
-    )
+    code, printed, err = run(EXAMPLES / "astronaut.jpg", "--driver", folder, "-o", tmp_path / "a.mp4")
     assert (code, err) == (0, "")
     assert "3 frames" in printed
     assert "note: 1 damaged packets or pictures of the driver were skipped" in printed
@@ -157,7 +160,7 @@ def test_damaged_pictures_of_the_driver_are_counted(run, tmp_path, astronaut):
 def test_settings_act(run, tmp_path, motion_file):
     still = tmp_path / "still.mp4"
     code, *_ = run(
-        "animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", still,
+        EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", still,
         "--expression", "0", "--pose", "0", "--set", "animation.max_side=256", "--quiet",
     )  # fmt: skip
     assert code == 0
@@ -167,31 +170,27 @@ def test_settings_act(run, tmp_path, motion_file):
     sides = []
     for name, flags in (("plain", ()), ("mirror", ("--mirror",))):
         out = tmp_path / f"{name}.mp4"
-        assert run("animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, *flags)[0] == 0
+        assert run(EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, *flags)[0] == 0
         sides.append(decode(out)[0][-1][1].astype(int))
     assert np.abs(sides[0] - sides[1])[60:220, 180:280].mean() > 5
 
 
 def test_a_stretch_of_the_driver(run, tmp_path, motion_file):
     out = tmp_path / "part.mp4"
-    code, *_ = run(
-        "animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, "--start", "0.1", "--end", "0.3"
-    )
+    code, *_ = run(EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, "--start", "0.1", "--end", "0.3")
     assert code == 0
     frames, _ = decode(out)
     assert len(frames) == 5 and frames[0][0] == 0
 
 
 def test_pictures_can_be_written(run, tmp_path, motion_file):
-    assert run("animate", EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", tmp_path / "frames")[0] == 0
+    assert run(EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", tmp_path / "frames")[0] == 0
     assert len(list((tmp_path / "frames").glob("*.png"))) == 10
 
 
 def test_the_shipped_files_are_found_from_anywhere(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, *_ = run(
-        "animate", "examples/astronaut.jpg", "-d", "examples/talk.motion", "-o", "out.mp4", "--end", "0.2"
-    )
+    code, *_ = run("examples/astronaut.jpg", "-d", "examples/talk.motion", "-o", "out.mp4", "--end", "0.2")
     assert code == 0
     assert (tmp_path / "out.mp4").is_file()
 
@@ -216,7 +215,7 @@ def test_bad_input_gets_one_line(run, tmp_path, monkeypatch, motion_file, words,
     monkeypatch.chdir(tmp_path)
     cv2.imwrite("blank.png", np.full((64, 64, 3), 99, np.uint8))
     names = {"motion": motion_file, "portrait": EXAMPLES / "astronaut.jpg", "portrait_twin": "blank.png"}
-    ended, printed, err = run("animate", *(word.format(**names) for word in words))
+    ended, printed, err = run(*(word.format(**names) for word in words))
     assert ended == code, err
     assert printed == ""
     assert err.count("\n") == 1 and message in err
@@ -226,7 +225,7 @@ def test_bad_input_gets_one_line(run, tmp_path, monkeypatch, motion_file, words,
 def test_damaged_motion_leaves_nothing_behind(run, tmp_path, motion_file):
     broken = tmp_path / "broken.motion"
     broken.write_bytes(motion_file.read_bytes()[:-9])
-    code, _, err = run("animate", EXAMPLES / "astronaut.jpg", "-d", broken, "-o", tmp_path / "o.mp4")
+    code, _, err = run(EXAMPLES / "astronaut.jpg", "-d", broken, "-o", tmp_path / "o.mp4")
     assert code == 3 and "cut off in row 9" in err
     assert [path.name for path in tmp_path.iterdir()] == ["broken.motion"]
 

@@ -30,14 +30,18 @@ PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path, face_model):
-    """Run a command line in an empty folder; gives exit code, stdout and stderr."""
+    """Run a command line in an empty folder; gives exit code, stdout and stderr.
+
+    Without calibration, which takes longer than most of these runs, unless a test asks for it.
+    """
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
     monkeypatch.chdir(tmp_path)
 
-    def runner(*words):
+    def runner(*words, calibrated=False):
+        settings = () if calibrated else ("--set", "animation.calibrate=false")
         with pytest.raises(SystemExit) as ended:
-            main(["animate", str(PORTRAIT), *map(str, words)])
+            main(["animate", str(PORTRAIT), *map(str, words), *settings])
         captured = capsys.readouterr()
         return ended.value.code, captured.out, captured.err
 
@@ -78,6 +82,7 @@ def test_a_recording_goes_to_several_sinks(run, motion_file, tmp_path):
     code, out, err = run(
         *("--driver", motion_file, "--sink", "file:out.mp4", "--sink", "null"),
         *("--sink", mjpeg, "--sink", f"udp:127.0.0.1:{free_port()}"),
+        calibrated=True,
     )
     assert (code, err) == (0, "")
     assert "mesh at 512x512" in out
@@ -90,7 +95,9 @@ def test_a_recording_goes_to_several_sinks(run, motion_file, tmp_path):
 
 
 def test_a_film_is_followed_and_recorded(run, film, tmp_path):
-    code, out, _ = run("--driver", film, "--sink", "null", "--record", "kept.motion", "--json")
+    code, out, _ = run(
+        *("--driver", film, "--sink", "null", "--record", "kept.motion", "--json"), calibrated=True
+    )
     assert code == 0
     report = json.loads(out)
     assert report["shown"] >= 1

@@ -7,12 +7,14 @@ import threading
 from fractions import Fraction
 
 import av
+import cv2
 import numpy as np
 import pytest
 from segmented_films import astronaut, packets
 
 import vitascope
 from clips import write_clip
+from vitascope.errors import InputError
 from vitascope.media.spherical import read_rotation, set_rotation
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -70,6 +72,19 @@ def test_a_mask_is_black_and_white_in_a_player(clip, tmp_path):
         frame = next(container.decode(video=0)).to_ndarray(format="rgb24")
     assert frame[6, 6].max() <= 4
     assert frame[55, 80].min() >= 250
+
+
+def test_a_folder_of_videos_is_not_made_a_film_of_its_pictures(clip, tmp_path):
+    folder = tmp_path / "wedding"
+    folder.mkdir()
+    (folder / "first.mp4").write_bytes(clip.read_bytes())
+    cv2.imwrite(str(folder / "cover.jpg"), np.zeros((64, 96, 3), np.uint8))
+    with pytest.raises(
+        InputError, match=r"wedding: it is a folder of videos \(first\.mp4\); name one of them"
+    ):
+        vitascope.segment(folder, tmp_path / "o.mp4", profile="fast")
+    (folder / "first.mp4").unlink()
+    assert vitascope.segment(folder, tmp_path / "o.mp4", profile="fast").frame_count == 1
 
 
 def test_several_kinds_come_out_of_one_pass(clip, tmp_path):

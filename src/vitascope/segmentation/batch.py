@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitascope.config import OutputKind, Settings, load_settings
-from vitascope.errors import VitascopeError, let_go, one_line
+from vitascope.errors import InputError, VitascopeError, let_go, one_line
 from vitascope.media.discovery import FoundVideo, find_videos
 from vitascope.segmentation.clashes import refuse_clashes
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
@@ -107,12 +107,25 @@ def segment(
         flags["output.kinds"] = [output] if isinstance(output, str) else list(output)
     loaded = load_settings(profile=profile, flags=flags)
     wanted = loaded.settings.output
-    source = FoundVideo(Path(video), Path(Path(video).name))
+    source = _only_video(Path(video))
     sheet = None if preview is None else Path(preview)
     (planned,) = plan_outputs([source], out, wanted.kinds, codec=wanted.codec, preview=sheet)
     refuse_clashes([planned], settings=loaded.settings)
     with Segmenter(loaded=loaded) as segmenter:
         return segmenter.write(planned.video, planned.outputs, preview=planned.preview)
+
+
+def _only_video(video: Path) -> FoundVideo:
+    """A folder is one video when it holds pictures and no videos, as it is for the command."""
+    if not video.is_dir():
+        return FoundVideo(video, Path(video.name))
+    found = find_videos([video], recursive=False)
+    if found[0].path != video:
+        names = ", ".join(one.path.name for one in found[:3])
+        raise InputError(
+            f"{video}: it is a folder of videos ({names}{', ...' * (len(found) > 3)}); name one of them"
+        )
+    return found[0]
 
 
 def segment_all(
