@@ -16,13 +16,14 @@ RgbPainter = Callable[[int], npt.NDArray[np.uint8]]
 def moving_disc(width: int, height: int) -> RgbPainter:
     """A disc that drifts over a colour gradient; frame n is a function of n alone."""
     x, y = np.meshgrid(np.arange(width), np.arange(height))
+    background = np.empty((height, width, 3), np.uint8)
+    background[..., 0] = x * 255 // max(width - 1, 1)
+    background[..., 1] = y * 255 // max(height - 1, 1)
+    background[..., 2] = 96
+    radius = max(min(width, height) // 4, 1)
 
     def paint(n: int) -> npt.NDArray[np.uint8]:
-        rgb = np.empty((height, width, 3), np.uint8)
-        rgb[..., 0] = x * 255 // max(width - 1, 1)
-        rgb[..., 1] = y * 255 // max(height - 1, 1)
-        rgb[..., 2] = 96
-        radius = max(min(width, height) // 4, 1)
+        rgb = background.copy()
         inside = (x - (width // 4 + 2 * n) % width) ** 2 + (y - height // 2) ** 2 <= radius**2
         rgb[inside] = (230, 180, 150)
         return rgb
