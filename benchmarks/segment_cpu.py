@@ -319,6 +319,8 @@ def main() -> None:
         name, source, target = options.peer
         plain_loop(Path(source), Path(target), PEERS[name]())
         return
+    if options.clip is None:
+        parser.error("name a clip")
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
