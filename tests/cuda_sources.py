@@ -53,6 +53,7 @@ def assert_compiles(
     is without a warning.
     """
     path, parts = SOURCES / source, ["#include <cuda_fp16.h>"]
+    left_defined = _macros(path)
     for number, defines in enumerate(several):
         macros = {**defines, **{entry: f"{entry}_{number}" for entry in entries}}
         parts += [
@@ -60,7 +61,7 @@ def assert_compiles(
             *(f"#define {name} {value}" for name, value in macros.items()),
             f'#include "{path}"',
             "}",
-            *(f"#undef {name}" for name in sorted(_macros(path) | set(macros))),
+            *(f"#undef {name}" for name in sorted(left_defined | set(macros))),
         ]
     together = folder / "together.cu"
     together.write_text("\n".join(parts) + "\n", encoding="utf-8")

@@ -85,6 +85,9 @@ def test_a_folder_of_videos_is_not_made_a_film_of_its_pictures(clip, tmp_path):
         vitascope.segment(folder, tmp_path / "o.mp4", profile="fast")
     (folder / "first.mp4").unlink()
     assert vitascope.segment(folder, tmp_path / "o.mp4", profile="fast").frame_count == 1
+    (folder / "cover.jpg").unlink()
+    with pytest.raises(InputError, match="wedding: the folder holds no images"):
+        vitascope.segment(folder, tmp_path / "o.mp4", profile="fast")
 
 
 def test_several_kinds_come_out_of_one_pass(clip, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -117,9 +118,10 @@ def segment(
 
 def _only_video(video: Path) -> FoundVideo:
     """A folder is one video when it holds pictures and no videos, as it is for the command."""
-    if not video.is_dir():
-        return FoundVideo(video, Path(video.name))
-    found = find_videos([video], recursive=False)
+    found = [FoundVideo(video, Path(video.name))]
+    if video.is_dir():
+        with suppress(InputError):  # it holds neither: opening it says so
+            found = find_videos([video], recursive=False)
     if found[0].path != video:
         names = ", ".join(one.path.name for one in found[:3])
         raise InputError(
