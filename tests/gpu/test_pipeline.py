@@ -136,19 +136,42 @@ def build(plan: Sequence[tuple[str, int, int]]) -> tuple[list[Stage], Callable[[
     return stages, expected
 
 
+def awaited_in(stages: Sequence[Stage], *, first_alone: bool) -> str | None:
+    """A stage that the first item surely reaches."""
+    return next(stage.name for stage in stages if not isinstance(stage, Map)) if first_alone else None
+
+
 @settings(deadline=None, max_examples=60)
-@given(plan=STAGES, count=st.integers(0, 40), room=st.integers(1, 4), wake=st.integers(1, 6))
-def test_nothing_is_lost_or_reordered_under_wait(plan, count, room, wake):
+@given(
+    plan=STAGES,
+    count=st.integers(0, 40),
+    room=st.integers(1, 4),
+    wake=st.integers(1, 6),
+    first_alone=st.booleans(),
+)
+def test_nothing_is_lost_or_reordered_under_wait(plan, count, room, wake, first_alone):
     stages, expected = build(plan)
     seen: list[int] = []
-    source = Source("source", range(count), output=QueueLimits(items=room, wake_items=wake))
-    watched(Pipeline([source, *stages, Sink("sink", seen.append)]).run)
+    stages.append(Sink("sink", seen.append))
+    source = Source(
+        "source",
+        range(count),
+        output=QueueLimits(items=room, wake_items=wake),
+        first_alone_until=awaited_in(stages, first_alone=first_alone),
+    )
+    watched(Pipeline([source, *stages]).run)
     assert seen == expected(list(range(count)))
 
 
 @settings(deadline=None, max_examples=60)
-@given(plan=STAGES, room=st.integers(1, 4), fail_in=st.integers(0, 6), fail_at=st.integers(0, 20))
-def test_a_failure_anywhere_ends_an_endless_run(plan, room, fail_in, fail_at):
+@given(
+    plan=STAGES,
+    room=st.integers(1, 4),
+    fail_in=st.integers(0, 6),
+    fail_at=st.integers(0, 20),
+    first_alone=st.booleans(),
+)
+def test_a_failure_anywhere_ends_an_endless_run(plan, room, fail_in, fail_at, first_alone):
     stages, _ = build([step if step[:2] != ("repeat", 0) else ("map", 2, 1) for step in plan])
     counter = itertools.count()
 
@@ -158,13 +181,16 @@ def test_a_failure_anywhere_ends_an_endless_run(plan, room, fail_in, fail_at):
         return item
 
     stages.insert(min(fail_in, len(stages)), Map("failing", fail, workers=1 + fail_in % 3))
+    stages.append(Sink("sink", int))
     source = ClosingSource()
+    first = Source(
+        "source",
+        source,
+        output=QueueLimits(items=room),
+        first_alone_until=awaited_in(stages, first_alone=first_alone),
+    )
     with pytest.raises(PipelineError, match="stage 'failing'"):
-        watched(
-            Pipeline(
-                [Source("source", source, output=QueueLimits(items=room)), *stages, Sink("sink", int)]
-            ).run
-        )
+        watched(Pipeline([first, *stages]).run)
     assert source.closed_in in (None, "vitascope-source")
     assert our_threads() == []
 
@@ -280,6 +306,16 @@ def test_an_item_is_let_go_once_it_left():
         ([Source("a", []), Sink("k", int), Map("m", int)], "Sink 'k' cannot stand there"),
         ([Source("a", []), Map("a", int)], "a name of its own"),
         ([Source("a", []), Stage("b"), Sink("k", int)], "Stage 'b' cannot stand there"),
+        ([Source("a", [], first_alone_until="b"), Sink("k", int)], "no stage 'b' follows 'a'"),
+        ([Source("a", [], first_alone_until="a"), Sink("k", int)], "no stage 'a' follows 'a'"),
+        (
+            [
+                Source("a", [], first_alone_until="k"),
+                Group("g", Batched(batches, size=2)),
+                Sink("k", int),
+            ],
+            "'g' may keep the first item from 'k'",
+        ),
     ],
 )
 def test_stages_that_form_no_pipeline_are_refused(stages, match):

@@ -35,41 +35,6 @@ def pool():
         yield executor
 
 
-def test_a_queue_opens_as_items_are_taken():
-    queue = BoundedQueue("a > b", limits=QueueLimits(items=4, nbytes=None, opening_items=1))
-
-    def room() -> int:
-        put = 0
-        try:
-            while True:
-                queue.put(0, timeout_seconds=0)
-                put += 1
-        except TimeoutError:
-            return put
-
-    assert room() == 1
-    waiting = []
-    for _ in range(5):
-        queue.get()
-        room()
-        waiting.append(queue.report().occupancy)
-    assert waiting == [2, 3, 4, 4, 4]
-
-
-def test_who_waits_for_room_is_woken_when_the_queue_opens(pool):
-    queue = BoundedQueue("a > b", limits=QueueLimits(items=8, nbytes=None, opening_items=1))
-    queue.put(0)
-    puts = [pool.submit(queue.put, n) for n in (1, 2)]
-    eventually(lambda: queue.report().put_wait_seconds > 0)
-    queue.get()
-    assert all(put.result(PATIENCE_SECONDS) for put in puts)
-
-
-def test_a_queue_that_never_opens_is_refused():
-    with pytest.raises(ValueError, match="at least 1 item"):
-        QueueLimits(items=4, opening_items=0)
-
-
 def test_items_come_in_order_with_gapless_positions_then_end_for_ever():
     queue = make_queue()
     for item in "xyz":

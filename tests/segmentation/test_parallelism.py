@@ -148,7 +148,7 @@ def test_batches_that_wait_for_the_network(clip, tmp_path, scripted, monkeypatch
 def test_limits_follow_from_threads_and_batches():
     limits = QueueLimits(items=32, nbytes=1000)
     wanted = Parallelism(prepare_threads=2, batches_ahead=3, prepare_streams=4)
-    assert wanted.prepared_limits(limits, frames=4) == QueueLimits(items=24, nbytes=1000, opening_items=4)
+    assert wanted.prepared_limits(limits, frames=4) == QueueLimits(items=24, nbytes=1000)
     assert wanted.prepared_limits(limits, frames=100).items == 32
     assert wanted.prepared_batch_limits(limits) == QueueLimits(items=12, nbytes=1000)
 

@@ -66,6 +66,8 @@ class Pipeline:
         """True when the run was given up: threads unwind as soon as they notice."""
         self.draining = False
         """True when the source is to end early."""
+        self.source_goes_on = threading.Event()
+        """Not set while the first item has the pipeline to itself; see ``Source.first_alone_until``."""
         self._stop_timeout_seconds = stop_timeout_seconds
         self._lock = threading.Lock()
         self._settled = threading.Event()  # given up, or all threads about to exit
@@ -125,6 +127,7 @@ class Pipeline:
         if not self._settled.is_set():
             self._stopped = True
         self.draining = True
+        self.source_goes_on.set()
         if not drain:
             self._halt()
 
@@ -164,12 +167,17 @@ class Pipeline:
     def _link(self, stages: Sequence[Stage]) -> list[Node]:
         nodes: list[Node] = []
         inlet = None
+        awaited = stages[0].first_alone_until if isinstance(stages[0], Source) else None
+        if awaited is None:
+            self.source_goes_on.set()
         for stage, follower in zip(stages, [*(stage.name for stage in stages[1:]), CONSUMER], strict=True):
             outlet: BoundedQueue[tuple[float, Any]] | None = None
             if isinstance(stage, Source | Map | Group):
                 outlet = BoundedQueue(f"{stage.name} > {follower}", limits=stage.output)
             node = Node(stage, inlet, outlet, Turnstile() if stage.workers > 1 else None)
             node.working = stage.workers
+            if stage.name == awaited:
+                node.lets_source_go_on = self.source_goes_on
             for n in range(stage.workers):
                 node.workers.append(Worker(node, self, suffix=f"-{n}" if stage.workers > 1 else ""))
             nodes.append(node)
@@ -264,6 +272,7 @@ class Pipeline:
 
     def _halt(self) -> None:
         self.halted = True
+        self.source_goes_on.set()
         for node in self._nodes:
             if node.outlet is not None:
                 node.outlet.stop()

@@ -35,6 +35,8 @@ class Node:
     workers: list[Worker] = field(default_factory=list)
     working: int = 0
     """Workers that may still put something."""
+    lets_source_go_on: threading.Event | None = None
+    """Of the stage that the first item is alone until: set once it is done with that."""
 
 
 class Worker:
@@ -93,6 +95,8 @@ class Worker:
         node = self._node
         if node.inlet is not None:
             while True:
+                if node.lets_source_go_on is not None and self.meter.items:
+                    node.lets_source_go_on.set()
                 taken = node.inlet.get(timeout_seconds=node.stage._patience_seconds())
                 if taken is Mark.NOTHING_YET:
                     self._lapse()
@@ -158,6 +162,8 @@ class Worker:
                 birth = perf_counter() if self._oldest_birth is None else self._oldest_birth
                 given += _put(node.outlet, birth, result.items if isinstance(result, Together) else (result,))
                 del result
+                if node.inlet is None:
+                    self._pipeline.source_goes_on.wait()
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
                 close()

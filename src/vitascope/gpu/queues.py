@@ -73,10 +73,6 @@ class QueueLimits:
     """A consumer that sleeps is woken when so many items wait, or the queue has no room for more: for one consumer that
     gathers as many anyway, behind a producer that waits for nothing but room. Each time a thread wakes, the others
     wait for the interpreter."""
-    opening_items: int | None = None
-    """Most items waiting before the first is taken, where that is less than ``items``; each that is taken makes room
-    for one more. A fast stage that runs ahead from the beginning takes the cores of a slow one, whose first result is
-    what somebody waits for."""
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -84,9 +80,10 @@ class QueueLimits:
             raise ValueError(f"a consumer is woken by at least 1 item, not {self.wake_items}")
         if self.wake_items > 1 and self.overflow == "drop_oldest":
             raise ValueError("a queue that drops items must wake its consumer for each")
-        fewest = min(self.items, self.items if self.opening_items is None else self.opening_items)
-        if fewest < 1 or (self.nbytes is not None and self.nbytes < 1):
-            raise ValueError(f"a queue must hold at least 1 item and 1 byte, not {fewest} and {self.nbytes}")
+        if self.items < 1 or (self.nbytes is not None and self.nbytes < 1):
+            raise ValueError(
+                f"a queue must hold at least 1 item and 1 byte, not {self.items} and {self.nbytes}"
+            )
         if self.overflow not in ("wait", "drop_oldest"):
             raise ValueError(f"overflow is 'wait' or 'drop_oldest', not {self.overflow!r}")
 
@@ -250,10 +247,7 @@ class BoundedQueue(Generic[T]):
         if not self._entries:  # so that an item above the byte limit passes
             return False
         over_bytes = self.limits.nbytes is not None and self._nbytes + nbytes > self.limits.nbytes
-        most, opening = self.limits.items, self.limits.opening_items
-        if opening is not None:
-            most = min(most, opening + self._taken)
-        return over_bytes or len(self._entries) >= most
+        return over_bytes or len(self._entries) >= self.limits.items
 
     def _remove_oldest(self) -> T:
         self._note_change()

@@ -87,6 +87,10 @@ class Source(Stage, Generic[T]):
     _: KW_ONLY
     output: QueueLimits = _DEFAULT_LIMITS
     """The queue behind this stage."""
+    first_alone_until: str | None = None
+    """A slow stage that the first item shall have the cores to itself for: the second is asked for when that stage,
+    done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
+    is what somebody waits for. Only ``Map`` stages, which let every item through, may stand between."""
 
     def _complete(self) -> Iterable[T]:
         return self.items
@@ -244,7 +248,8 @@ def check_stages(stages: Sequence[Stage]) -> None:
     """Check that stages form a pipeline.
 
     Raises:
-        ValueError: No ``Source`` at the start, a stage that cannot stand where it does, or a name used twice.
+        ValueError: No ``Source`` at the start, a stage that cannot stand where it does, a name used twice, or a first
+            item that might never reach the stage that it is alone until.
     """
     names = [stage.name for stage in stages]
     if not stages or not isinstance(stages[0], Source):
@@ -254,3 +259,11 @@ def check_stages(stages: Sequence[Stage]) -> None:
             raise ValueError(f"{type(stage).__name__} {stage.name!r} cannot stand there: {names}")
     if len(set(names)) < len(names):
         raise ValueError(f"each stage needs a name of its own: {names}")
+    awaited = stages[0].first_alone_until
+    if awaited is None:
+        return
+    if awaited not in names[1:]:
+        raise ValueError(f"no stage {awaited!r} follows {names[0]!r}: {names}")
+    keeping = [stage.name for stage in stages[1 : names.index(awaited)] if not isinstance(stage, Map)]
+    if keeping:
+        raise ValueError(f"{keeping[0]!r} may keep the first item from {awaited!r}: {names}")

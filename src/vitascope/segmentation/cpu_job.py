@@ -63,6 +63,11 @@ class CpuJob:
         """Each frame is prepared by itself."""
         return 1
 
+    @property
+    def slowest_to_begin(self) -> str | None:
+        """The network: its memory settles on the first frame, and all cores compute it."""
+        return "infer"
+
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """The stages between decoder and encoder; they give ``Rendered``, always with alpha and source.
 

@@ -142,6 +142,11 @@ class GpuJob:
         """Frames of a batch."""
         return self._sizer.batch_size
 
+    @property
+    def slowest_to_begin(self) -> str | None:
+        """None: no stage computes on the processor, and the first gathers frames."""
+        return None
+
     def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
         """The stages between decoder and encoder; they give ``Rendered`` in the host's memory.
 

@@ -53,6 +53,11 @@ class Job(Protocol):
         ...
 
     @property
+    def slowest_to_begin(self) -> str | None:
+        """The stage that the first frame shall have the cores to itself for, see ``Source.first_alone_until``."""
+        ...
+
+    @property
     def cut_count(self) -> int:
         """Scene cuts so far."""
         ...

@@ -32,7 +32,7 @@ class Parallelism:
             frames: Of one call.
         """
         items = min(limits.items, self.prepare_threads * self.batches_ahead * frames)
-        return replace(limits, items=items, opening_items=frames)
+        return replace(limits, items=items)
 
     def prepared_batch_limits(self, limits: QueueLimits) -> QueueLimits:
         """Of the queue before the network on a GPU, which holds batches."""

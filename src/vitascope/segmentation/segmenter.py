@@ -176,7 +176,9 @@ class Segmenter:
             source = FramesUntilDamage(reader)
             layout = self._layout(reader)
             job = self._job(stack, reader, layout, [], cache=self._cache(reader, layout))
-            pipeline = Pipeline([self._source(source, job), *job.stages(wants_alpha=lambda _: True)])
+            # Somebody waits for the first frame; of a file, for the last.
+            decode = replace(self._source(source, job), first_alone_until=job.slowest_to_begin)
+            pipeline = Pipeline([decode, *job.stages(wants_alpha=lambda _: True)])
             with closing(pipeline.stream()) as rendered:
                 for step in rendered:
                     assert step.source is not None  # wants_alpha says yes to every frame
