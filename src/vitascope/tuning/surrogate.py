@@ -89,7 +89,9 @@ class Surrogate:
         assert fit is not None  # it has learnt
         across = self._covariance(self._shape, None)
         mean = across @ fit.weights
-        variance = 1 - np.sum((across @ fit.inverse) * across, axis=1)
+        explained = across @ fit.inverse
+        explained *= across
+        variance = 1 - explained.sum(axis=1)
         return mean * fit.scale + fit.mean, np.sqrt(np.maximum(variance, 1e-12)) * fit.scale
 
     def _covariance(self, shape: _Shape, rows: Sequence[int] | None) -> Floats:
@@ -98,12 +100,20 @@ class Surrogate:
         right = self._cells[self._known]
         alone: Floats = np.zeros((len(left), len(right)))
         together: Floats = np.ones((len(left), len(right)))
+        near: Floats = np.empty(
+            (len(left), len(right))
+        )  # in place from here on: new memory costs more than the sums
         for knob, (length, apart) in enumerate(zip(shape.lengths, self._apart, strict=True)):
             # Values are few, cells are many: the costly function is called for values only.
-            near = _matern(apart / length)[:, right[:, knob]][left[:, knob]]
+            values = _matern(apart / length)[:, right[:, knob]]
+            np.take(values, left[:, knob], axis=0, out=near, mode="clip")
             alone += near
             together *= near
-        return np.asarray(shape.share_alone * alone / len(self._apart) + (1 - shape.share_alone) * together)
+        alone *= shape.share_alone
+        alone /= len(self._apart)
+        together *= 1 - shape.share_alone
+        alone += together
+        return alone
 
     def _most_likely(self, standard: Floats) -> _Shape:
         """One sweep of coordinate ascent on the marginal likelihood, from the shape before."""

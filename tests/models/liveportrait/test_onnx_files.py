@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vitascope.errors import OutputError
 from vitascope.gpu import OnnxEngine
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.models.liveportrait import appearance, generator, motion, onnx_files, warping
+from vitascope.models.liveportrait import onnx_files
 from vitascope.models.liveportrait.appearance import AppearanceExtractor
 from vitascope.models.liveportrait.generator import SpadeGenerator
 from vitascope.models.liveportrait.motion import MotionExtractor
@@ -27,6 +27,8 @@ from vitascope.models.liveportrait.published import PublishedNetworks
 from vitascope.models.liveportrait.retargeting import lip_perceptron, stitching_perceptron
 from vitascope.models.liveportrait.warping import WarpingNetwork
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 SMALL: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "appearance": {"picture": (3, 32, 32)},
     "motion": {"picture": (3, 64, 64)},
@@ -34,18 +36,6 @@ SMALL: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "generator": {"features": (256, 4, 4)},
 }
 """Inputs of fewer pixels, for time."""
-
-
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer channels and blocks than in earnest, for time."""
-    monkeypatch.setattr(appearance, "_RESIDUALS", 1)
-    monkeypatch.setattr(motion, "_DEPTHS", (1, 1, 2, 1))
-    monkeypatch.setattr(motion, "_WIDTHS", (8, 16, 24, 32))
-    monkeypatch.setattr(warping, "_ENCODER", (110, 8, 8, 8, 8, 8))
-    monkeypatch.setattr(warping, "_DECODER", ((8, 8), (16, 8), (16, 8), (16, 8), (16, 32)))
-    monkeypatch.setattr(generator, "_HIDDEN_CHANNELS", 8)
-    monkeypatch.setattr(generator, "_MIDDLE_BLOCKS", 1)
 
 
 def network_of(part: str) -> nn.Module:

@@ -31,6 +31,7 @@ def random_networks() -> PublishedNetworks:
     )
 
 
+@pytest.mark.usefixtures("narrow")
 def test_pictures_go_through_all_of_them_together_as_each_alone() -> None:
     parts = random_networks()
     pictures = torch.rand(2, 3, 128, 128)  # half as large as in earnest, for time
