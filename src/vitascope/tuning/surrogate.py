@@ -100,9 +100,8 @@ class Surrogate:
         right = self._cells[self._known]
         alone: Floats = np.zeros((len(left), len(right)))
         together: Floats = np.ones((len(left), len(right)))
-        near: Floats = np.empty(
-            (len(left), len(right))
-        )  # in place from here on: new memory costs more than the sums
+        near: Floats = np.empty((len(left), len(right)))
+        # In place from here on: new memory costs more than the sums.
         for knob, (length, apart) in enumerate(zip(shape.lengths, self._apart, strict=True)):
             # Values are few, cells are many: the costly function is called for values only.
             values = _matern(apart / length)[:, right[:, knob]]
