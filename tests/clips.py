@@ -16,7 +16,8 @@ RgbPainter = Callable[[int], npt.NDArray[np.uint8]]
 def moving_disc(width: int, height: int) -> RgbPainter:
     """A disc that drifts over a colour gradient; frame n is a function of n alone.
 
-    Green: in a disc of the colour of skin the selfie networks find a head, and their gate takes look after look at it.
+    Bright, for the scripted network that goes by it, and green: in a disc of the colour of skin the selfie networks
+    find a head, and their gate takes look after look at it.
     """
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     background = np.empty((height, width, 3), np.uint8)
@@ -28,7 +29,7 @@ def moving_disc(width: int, height: int) -> RgbPainter:
     def paint(n: int) -> npt.NDArray[np.uint8]:
         rgb = background.copy()
         inside = (x - (width // 4 + 2 * n) % width) ** 2 + (y - height // 2) ** 2 <= radius**2
-        rgb[inside] = (40, 200, 60)
+        rgb[inside] = (120, 250, 60)
         return rgb
 
     return paint
