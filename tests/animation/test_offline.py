@@ -18,6 +18,7 @@ import pytest
 
 import vitascope
 from clips import write_clip
+from left_over import left_by
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader, write_motion
@@ -286,3 +287,14 @@ def test_ctrl_c_keeps_what_was_written_and_names_it(tmp_path, face_model):
     (part,) = folder.iterdir()
     with av.open(str(part), format="mp4") as container:
         assert sum(1 for _ in container.decode(video=0)) > 0
+
+
+@pytest.mark.parametrize("kind", ["motion", "video"])
+def test_an_animation_that_is_done_leaves_nothing_in_memory(
+    kind, motion_file, face_model, tmp_path, monkeypatch, request
+):
+    monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+    driver = motion_file if kind == "motion" else request.getfixturevalue("driver")
+    out = tmp_path / "out.mp4"
+    settings = {"animation.calibrate": False}
+    assert not left_by(lambda: vitascope.animate(EXAMPLES / "astronaut.jpg", driver, out, settings=settings))

@@ -29,6 +29,7 @@ from vitascope.animation.tracking import require_mediapipe
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.queues import QueueLimits
@@ -138,12 +139,39 @@ def animate_file(
         KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
     """
     began = perf_counter()
-    settings = loaded.settings
+    share_heaps()
     _refuse_clashes(portrait, driver, out, record)
+    # Here, where no picture is in reach: a failed import inside MediaPipe's keeps the frames that called it for ever.
+    require_mediapipe()
+    return _animate(
+        portrait,
+        driver,
+        out,
+        loaded=loaded,
+        store=store,
+        record=record,
+        on_start=on_start,
+        fetch_progress=fetch_progress,
+        began=began,
+    )
+
+
+def _animate(
+    portrait: Path,
+    driver: Path,
+    out: Path,
+    *,
+    loaded: LoadedSettings,
+    store: ModelStore,
+    record: Path | None,
+    on_start: Callable[[Started], object] | None,
+    fetch_progress: Callable[[str, int, int], None] | None,
+    began: float,
+) -> AnimateReport:
+    settings = loaded.settings
     replaced = tuple(
         f"{path} took the place of an earlier file" for path in (out, record) if path and path.is_file()
     )
-    require_mediapipe()
     model = store.pull(MODEL_NAME, progress=_named(fetch_progress))
     mesh = read_canonical_mesh(model)
     face = with_even_sides(

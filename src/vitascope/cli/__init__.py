@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.observe.keys import holding_interrupts
 
 __all__ = ["main"]
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:  # this process is ours
         _end_as_ctrl_c_does()
         gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
+        share_heaps()
     try:
         with holding_interrupts():
             from vitascope.cli.app import main as run

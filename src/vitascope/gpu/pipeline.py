@@ -19,6 +19,7 @@ from typing import Any
 
 from vitascope.errors import PipelineError, VitascopeError
 from vitascope.gpu.latency import LatencyHistogram
+from vitascope.gpu.memory.host_heap import give_back_free_memory
 from vitascope.gpu.pipeline_report import Meter, PipelineReport, summarise
 from vitascope.gpu.pipeline_worker import Node, Worker
 from vitascope.gpu.profiling.pace import find_bottleneck
@@ -78,7 +79,10 @@ class Pipeline:
         self._started_at = self._ended_at = 0.0
         self._process_cpu_at_start = self._process_cpu_seconds = 0.0
         self._nodes = self._link(stages)
-        self._running = sum(len(node.workers) for node in self._nodes)
+        self._workers: list[Worker] = []  # while the threads live: a worker holds its pipeline
+        self._running = sum(node.working for node in self._nodes)
+        self._ends_in_sink = self._nodes[-1].outlet is None
+        self._final_report: PipelineReport | None = None
 
     def run(self) -> PipelineReport:
         """Run to the end and report.
@@ -89,7 +93,8 @@ class Pipeline:
             ValueError: The last stage is not a ``Sink``.
             RuntimeError: The pipeline ran before.
         """
-        if self._nodes[-1].outlet is not None:
+        self._check_unused()
+        if not self._ends_in_sink:
             raise ValueError(
                 f"run() needs a Sink at the end, not {self._nodes[-1].stage.name!r}; or use stream()"
             )
@@ -111,6 +116,7 @@ class Pipeline:
             ValueError: The last stage is a ``Sink``.
             RuntimeError: The pipeline ran before.
         """
+        self._check_unused()
         outlet = self._nodes[-1].outlet
         if outlet is None:
             raise ValueError(
@@ -140,14 +146,18 @@ class Pipeline:
     def owns_current_thread(self) -> bool:
         """True inside a stage's own work: who waits for the run there waits for ever."""
         current = threading.current_thread()
-        return any(worker.thread is current for node in self._nodes for worker in node.workers)
+        return any(worker.thread is current for worker in self._workers)
 
     def snapshot(self) -> PipelineReport:
         """What happened so far; callable from any thread, and after the run the final report."""
+        with self._lock:
+            return self._final_report or self._report()
+
+    def _report(self) -> PipelineReport:
         now = self._ended_at or perf_counter()
         wall_seconds = now - self._started_at if self._started_at else 0.0
-        rows = [(node.stage.name, [worker.meter for worker in node.workers]) for node in self._nodes]
-        if self._nodes[-1].outlet is not None:
+        rows = [(node.stage.name, node.meters) for node in self._nodes]
+        if not self._ends_in_sink:
             rows.append((CONSUMER, [self._consumer]))
         stages = tuple(summarise(name, meters, wall_seconds=wall_seconds, now=now) for name, meters in rows)
         queues = tuple(node.outlet.report() for node in self._nodes if node.outlet is not None)
@@ -175,11 +185,8 @@ class Pipeline:
             if isinstance(stage, Source | Map | Group):
                 outlet = BoundedQueue(f"{stage.name} > {follower}", limits=stage.output)
             node = Node(stage, inlet, outlet, Turnstile() if stage.workers > 1 else None)
-            node.working = stage.workers
             if stage.name == awaited:
                 node.lets_source_go_on = self.source_goes_on
-            for n in range(stage.workers):
-                node.workers.append(Worker(node, self, suffix=f"-{n}" if stage.workers > 1 else ""))
             nodes.append(node)
             inlet = outlet
         return nodes
@@ -188,26 +195,34 @@ class Pipeline:
     def _threads(self) -> Iterator[None]:
         """Start all threads; on leaving, however that happens, stop and join them and raise what they raised."""
         with self._lock:
-            if self._started_at:
-                raise RuntimeError("a pipeline runs once; build another one")
+            self._check_unused()
             self._started_at = perf_counter()
+        give_back_free_memory()  # of earlier runs
         self._process_cpu_at_start = process_time()
+        self._workers = [
+            Worker(node, self, meter=meter, suffix=f"-{n}" if len(node.meters) > 1 else "")
+            for node in self._nodes
+            for n, meter in enumerate(node.meters)
+        ]
+        failure: BaseException | None = None
         try:
-            for node in self._nodes:
-                for worker in node.workers:
+            try:
+                for worker in self._workers:
                     worker.thread.start()
-            yield
-            failure = self._join()
-        except BaseException as error:  # Ctrl-C, a consumer that left, no thread to be had
-            self.stop(drain=False)
-            failure = self._join()
-            if failure is None:
-                raise
-            if isinstance(error, GeneratorExit):
-                raise failure from failure.__cause__  # without the GeneratorExit, which is no error
-            raise error from failure
-        if failure is not None:
-            raise failure
+                yield
+                failure = self._join()
+            except BaseException as error:  # Ctrl-C, a consumer that left, no thread to be had
+                self.stop(drain=False)
+                failure = self._join()
+                if failure is None:
+                    raise
+                if isinstance(error, GeneratorExit):
+                    raise failure from failure.__cause__  # without the GeneratorExit, which is no error
+                raise error from failure
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback holds this frame: together they would live until a search for cycles
 
     def _wait(self) -> None:
         while not self._settled.wait(INTERRUPT_CHECK_SECONDS):
@@ -235,7 +250,7 @@ class Pipeline:
     def _join(self) -> BaseException | None:
         """Join all threads and return what the run is to raise."""
         deadline = perf_counter() + self._stop_timeout_seconds
-        for worker in (worker for node in self._nodes for worker in node.workers):
+        for worker in self._workers:
             # A thread that was never started is not alive; one whose start() was interrupted finds the run given
             # up and ends by itself.
             if worker.thread.is_alive():
@@ -250,6 +265,7 @@ class Pipeline:
                 self._failures.append((place, left_behind))
         self._process_cpu_seconds = process_time() - self._process_cpu_at_start
         self._ended_at = perf_counter()
+        self._let_go()
         # Taken out: a pipeline that is kept for its report would keep the frames that their tracebacks reach.
         failures, self._failures = self._failures, []
         if not failures:
@@ -265,6 +281,17 @@ class Pipeline:
                 return failure
         return group
 
+    def _let_go(self) -> None:
+        """Keep the report alone: stages hold a video's decoder, network state and encoders, queues its frames."""
+        with self._lock:
+            self._final_report = self._report()
+            self._nodes, self._workers = [], []
+            self._on_halt = None
+
+    def _check_unused(self) -> None:
+        if self._started_at:
+            raise RuntimeError("a pipeline runs once; build another one")
+
     def _fail(self, place: str, error: BaseException) -> None:
         with self._lock:
             self._failures.append((place, error))
@@ -278,8 +305,8 @@ class Pipeline:
                 node.outlet.stop()
             if node.turnstile is not None:
                 node.turnstile.stop()
-        if self._on_halt is not None:
-            self._on_halt()
+        if (on_halt := self._on_halt) is not None:
+            on_halt()
         self._settled.set()
 
     def _is_last_of(self, node: Node) -> bool:

@@ -32,18 +32,27 @@ class Node:
     inlet: BoundedQueue[tuple[float, Any]] | None
     outlet: BoundedQueue[tuple[float, Any]] | None
     turnstile: Turnstile | None
-    workers: list[Worker] = field(default_factory=list)
-    working: int = 0
+    meters: list[Meter] = field(init=False)
+    """One for each worker."""
+    working: int = field(init=False)
     """Workers that may still put something."""
     lets_source_go_on: threading.Event | None = None
     """Of the stage that the first item is alone until: set once it is done with that."""
 
+    def __post_init__(self) -> None:
+        """Prepare for as many workers as the stage asks for."""
+        self.working = self.stage.workers
+        self.meters = [Meter() for _ in range(self.stage.workers)]
+
 
 class Worker:
-    """One thread of a stage. Every exception ends up in ``Pipeline._fail``, with a note that says where it was."""
+    """One thread of a stage. Every exception ends up in ``Pipeline._fail``, with a note that says where it was.
 
-    def __init__(self, node: Node, pipeline: Pipeline, *, suffix: str) -> None:
-        self.meter = Meter()
+    It holds its pipeline, which therefore lets it go when it has ended.
+    """
+
+    def __init__(self, node: Node, pipeline: Pipeline, *, meter: Meter, suffix: str) -> None:
+        self.meter = meter
         self.thread = threading.Thread(
             target=self._run,
             name=f"vitascope-{node.stage.name}{suffix}",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+from av.sidedata.sidedata import SideDataContainer
 from av.sidedata.sidedata import Type as SideDataType
 
 from vitascope.errors import InputError
@@ -153,8 +154,9 @@ def read_side_data(frame: av.VideoFrame) -> SideData:
         MV-HEVC view ids) is newer than PyAV's enumeration.
     """
     try:
+        # Not frame.side_data, which the frame keeps: frame and list would hold each other until a search for cycles.
         # Iterating gives the items, not the keys, although the container is declared a Mapping.
-        listed: list[Any] = list(frame.side_data)
+        listed: list[Any] = list(SideDataContainer(frame))  # type: ignore[call-arg] # the stub has no constructor
     except ValueError:  # PyAV 18.1: "31 is not a valid Type", raised for the whole list
         return SideData()
     items: dict[SideDataType, bytes] = {item.type: bytes(item) for item in listed}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +10,7 @@ from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.fit import fit_frame
 from vitascope.gpu.kernels.region import Region
-from vitascope.media.reader import VideoReader, open_video
+from vitascope.media.reader import open_video
 
 __all__ = ["Background"]
 
@@ -32,10 +31,9 @@ class Background:
 
     def __init__(self, path: Path, *, begin_seconds: Fraction | None = None) -> None:
         self._path = path
-        self._reader: VideoReader | None = None
-        self._rotation_degrees: Rotation = 0
-        self._frames: Iterator[Frame] = self._play()
-        self._current = next(self._frames)
+        self._frames = open_video(path)
+        self._rotation_degrees: Rotation = self._frames.info.rotation_degrees
+        self._current = self._first()
         self._next: Frame | None = next(self._frames, None)
         self._is_still = self._next is None
         self._loop_start_seconds: Fraction | None = None
@@ -60,9 +58,7 @@ class Background:
 
     def close(self) -> None:
         """Close the file."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        self._frames.close()
 
     def behind(self, frame: Frame, regions: list[Region], *, rotation_degrees: Rotation = 0) -> Frame:
         """The background for a frame: same size, format and moment, upright when the frame is turned upright.
@@ -93,8 +89,9 @@ class Background:
             self._next = next(self._frames, None)
             if self._next is None:
                 length = _time_of(self._current) + self._shown_seconds(self._current)
-                self._frames = self._play()
-                self._next = next(self._frames)
+                self._frames.close()
+                self._frames = open_video(self._path)
+                self._next = self._first()
                 loop_seconds = length - _time_of(self._next)
                 self._loop_start_seconds += loop_seconds
                 behind = now_seconds - _time_of(self._next) - self._loop_start_seconds
@@ -105,19 +102,13 @@ class Background:
         """How long a picture is shown: what the file says, else the average interval."""
         if frame.duration > 0:
             return frame.duration * frame.time_base
-        assert self._reader is not None  # it gave the frame
-        return 1 / self._reader.info.average_frame_rate
+        return 1 / self._frames.info.average_frame_rate
 
-    def _play(self) -> Iterator[Frame]:
-        self.close()
-        self._reader = open_video(self._path)
-        self._rotation_degrees = self._reader.info.rotation_degrees
-        count = 0
-        for frame in self._reader:
-            count += 1
-            yield frame
-        if count == 0:
+    def _first(self) -> Frame:
+        first = next(self._frames, None)
+        if first is None:
             raise InputError(f"{self._path}: no picture to put behind people")
+        return first
 
 
 def _time_of(frame: Frame) -> Fraction:

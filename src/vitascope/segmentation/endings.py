@@ -28,9 +28,13 @@ class FramesUntilDamage:
             self._damage = error
 
     def raise_damage(self) -> None:
-        """Raise what ended the frames early, if anything did."""
-        if self._damage is not None:
-            raise self._damage
+        """Raise what ended the frames early, if anything did; once."""
+        damage, self._damage = self._damage, None
+        try:
+            if damage is not None:
+                raise damage
+        finally:
+            del damage  # its traceback holds this frame: together they would live until a search for cycles
 
 
 def kept_files(files: OutputSet) -> str:

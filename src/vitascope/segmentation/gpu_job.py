@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -99,9 +100,18 @@ class GpuJob:
     ) -> None:
         height, width = size
         self.regions: list[Region] = eye_regions(width, height, layout)
+        self.notes: list[str] = []
+        self.times: Profiler | StreamTimes = profiler or StreamTimes()
+        self._sizer = AdaptiveBatchSizer(
+            frames_per_call,
+            max_batch_size=frames_per_call,
+            growing=False,
+            on_shortage=partial(_note_shortage, self.notes),
+        )
+        # No method of this object: the network's state would hold the job, and the job it.
         self.source = MatteSource(
             network,
-            self._run_shots,
+            partial(_run_shots, times=self.times, sizer=self._sizer),
             views=Views(self.regions, rotation_degrees),
             eye_size=upright_size(self.regions[0].size, rotation_degrees),
             options=options.inference,
@@ -118,18 +128,10 @@ class GpuJob:
         )
         self.cut_count = 0
         self.cut_pts: list[int] = []
-        self.times: Profiler | StreamTimes = profiler or StreamTimes()
         self.peak_vram_bytes = 0
-        self.notes: list[str] = []
         self._renderer = renderer
         self._streams = streams
         self._rotation: Rotation = rotation_degrees
-        self._sizer = AdaptiveBatchSizer(
-            frames_per_call,
-            max_batch_size=frames_per_call,
-            growing=False,
-            on_shortage=self._note_shortage,
-        )
         self._limits = limits
         self._parallelism = parallelism or Parallelism()
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
@@ -256,15 +258,6 @@ class GpuJob:
         tiles = arrays[-1].copy() if self._looks_for_motion and arrays else None
         return Pictures(batch.frames, batch.images, starts, tiles)
 
-    def _run_shots(
-        self, shots: ShotInference, images: Any, starts_shot: Sequence[bool]
-    ) -> list[MatteEstimate]:
-        with self.times.profile("network"):
-            return shots.run(images, starts_shot, sizer=self._sizer)
-
-    def _note_shortage(self, error: Exception, frames_per_call: int) -> None:
-        self.notes.append(f"{error}; went on with {frames_per_call} frames a call")
-
     def _coefficients(self, estimate: MatteEstimate, images: Any | None, place: int) -> Coefficients:
         """Of one frame of a batch, of which ``images`` are all the network's pictures."""
         import cupy
@@ -285,6 +278,22 @@ class GpuJob:
         if now - self._memory_checked_at >= _SECONDS_BETWEEN_MEMORY_CHECKS:
             self._memory_checked_at = now
             self.peak_vram_bytes = max(self.peak_vram_bytes, self._streams.check_memory())
+
+
+def _run_shots(
+    shots: ShotInference,
+    images: Any,
+    starts_shot: Sequence[bool],
+    *,
+    times: Profiler | StreamTimes,
+    sizer: AdaptiveBatchSizer,
+) -> list[MatteEstimate]:
+    with times.profile("network"):
+        return shots.run(images, starts_shot, sizer=sizer)
+
+
+def _note_shortage(notes: list[str], error: Exception, frames_per_call: int) -> None:
+    notes.append(f"{error}; went on with {frames_per_call} frames a call")
 
 
 class _Preparing:

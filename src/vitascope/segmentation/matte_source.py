@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from vitascope.gpu.interchange import to_numpy
@@ -60,21 +60,19 @@ class MatteSource:
         self._since_memory = 0
         self._has_begun = False
         self._broke_off = False
-
-        def build() -> Estimator:
-            stream = Stream(
-                network=network,
-                wanted=self.network_input,
-                eye_size=eye_size,
-                views=views,
-                warm_up_frames=warm_up_frames,
-                with_foreground=with_foreground,
-                first_network=first_network,
-            )
-            return build_chain(options, stream, run, tally=self.tally)
-
-        self._build: Callable[[], Estimator] = build
-        self._chain: Estimator | None = None if known is not None else build()
+        self._options, self._run = options, run
+        self._stream = Stream(
+            network=network,
+            wanted=self.network_input,
+            eye_size=eye_size,
+            views=views,
+            warm_up_frames=warm_up_frames,
+            with_foreground=with_foreground,
+            first_network=first_network,
+        )
+        self._chain: Estimator | None = None
+        if known is None:
+            self._opened()
 
     def is_known(self, index: int) -> bool:
         """True for frames whose mattes are in the cache."""
@@ -174,5 +172,5 @@ class MatteSource:
 
     def _opened(self) -> Estimator:
         if self._chain is None:
-            self._chain = self._build()
+            self._chain = build_chain(self._options, self._stream, self._run, tally=self.tally)
         return self._chain

@@ -88,7 +88,7 @@ class Renderer:
             if settings.background is None:
                 raise UsageError("replace needs output.background, the path of an image or a video")
             self._background = Background(Path(settings.background), begin_seconds=background_begin)
-        self._draw = [self._drawer(kind, encoding) for kind, encoding in outputs]
+        self._outputs = tuple(outputs)
 
     def __enter__(self) -> Renderer:
         """Use as a context manager."""
@@ -108,39 +108,40 @@ class Renderer:
 
     def render(self, matte: Matte) -> Rendered:
         """Draw the next frame's outputs."""
-        return Rendered(matte.frame.index, [draw(matte) for draw in self._draw], matte.alpha, matte.frame)
+        pictures = [self._draw(kind, encoding, matte) for kind, encoding in self._outputs]
+        return Rendered(matte.frame.index, pictures, matte.alpha, matte.frame)
 
-    def _drawer(self, kind: OutputKind, encoding: Encoding) -> Callable[[Matte], Frame]:
+    def _draw(self, kind: OutputKind, encoding: Encoding, matte: Matte) -> Frame:
         settings = self._settings
         match kind:
             case "mask":
                 full_range = mask_is_full_range(encoding)
                 depth = 8 if encoding.bit_depth == 8 else 10
-                return lambda matte: self._shrunk(
+                return self._shrunk(
                     matte_frame(matte.frame, matte.alpha, full_range=full_range, bit_depth=depth)
                 )
             case "key":
                 color = settings.key_color.as_tuple()
-                return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, color))
+                return self._on_foreground(matte, lambda eye, alpha, _: over_color(eye, alpha, color))
             case "cutout":
-                return self._on_foreground(lambda eye, alpha, _: over_color(eye, alpha, BLACK))
+                return self._on_foreground(matte, lambda eye, alpha, _: over_color(eye, alpha, BLACK))
             case "alpha":
-                return self._on_foreground(lambda eye, alpha, _: clear_transparent(eye, alpha))
+                return self._on_foreground(matte, lambda eye, alpha, _: clear_transparent(eye, alpha))
             case "blur":
-                return self._on_foreground(self._blur)
+                return self._on_foreground(matte, self._blur)
             case "replace":
-                return self._replace
+                return self._replace(matte)
             case "overlay":
                 color, opacity = settings.overlay_color.as_tuple(), settings.overlay_opacity
-                return lambda matte: each_eye(
+                return each_eye(
                     matte.frame,
                     matte.alpha,
                     self._regions,
                     lambda eye, alpha, _: tint(eye, alpha, color, opacity=opacity),
                 )
 
-    def _on_foreground(self, make: Callable[[Frame, Plane, Region], Frame]) -> Callable[[Matte], Frame]:
-        return lambda matte: each_eye(matte.foreground, matte.alpha, self._regions, make)
+    def _on_foreground(self, matte: Matte, make: Callable[[Frame, Plane, Region], Frame]) -> Frame:
+        return each_eye(matte.foreground, matte.alpha, self._regions, make)
 
     def _blur(self, eye: Frame, alpha: Plane, _: Region) -> Frame:
         sigma = blur_sigma(self._settings, self._rotation_degrees)

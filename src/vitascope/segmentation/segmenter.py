@@ -16,6 +16,7 @@ from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascop
 from vitascope.device import peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline import Pipeline
 from vitascope.gpu.pipeline_report import Interruptible
 from vitascope.gpu.stages import Sink, Source
@@ -104,6 +105,7 @@ class Segmenter:
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
+        share_heaps()
         self.loaded = checked_devices(loaded or load_settings(profile=profile, flags=settings))
         self.settings = self.loaded.settings
         self._store = store or ModelStore(vitascope_home())

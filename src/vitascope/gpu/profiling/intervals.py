@@ -20,9 +20,10 @@ class AtIntervals:
     def __init__(self, call: Callable[[], object], interval_seconds: float, *, name: str) -> None:
         self.failure: Exception | None = None
         """What the function raised, which ended the calls; whoever ends them decides what to do with it."""
-        self._call, self._interval_seconds = call, interval_seconds
+        self._interval_seconds = interval_seconds
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # A thread forgets its arguments when it ends; as an attribute, a method would hold its owner for ever.
+        self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -33,9 +34,9 @@ class AtIntervals:
         self._done.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self, call: Callable[[], object]) -> None:
         try:
             while not self._done.wait(self._interval_seconds):
-                self._call()
+                call()
         except Exception as error:
             self.failure = error

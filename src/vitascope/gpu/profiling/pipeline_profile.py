@@ -64,8 +64,10 @@ class PipelineProfile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop looking."""
+        """Stop looking, and forget the spans, which hold their profiler."""
         self._stack.__exit__(kind, error, trace)
+        if self.profiler is not None and kind is None:  # a GPU that failed is not asked again
+            self.profiler.reset()
 
     def stages(self, stages: Sequence[Stage]) -> list[Stage]:
         """The stages of the run, each with spans around its work."""

@@ -1,0 +1,186 @@
+"""Peak memory of many jobs in a row, against that of one alone.
+
+Each side is a process of its own; its peak is the operating system's figure (``ru_maxrss``). Films are cut from CLIP
+and scaled: what they show matters little, their size does.
+
+- ``batch``: ``vitascope segment`` on a folder of 20 films of 12 frames, against its largest film alone.
+- ``large``: the same with 8 films of 9 frames of 5760x2880.
+- ``loop``: one ``Segmenter`` that writes a film 50 times, against once.
+- ``animate``: ``vitascope.animate`` 10 times, against once.
+- ``bench``: ``vitascope bench run --quick``, against its 1080p film alone in ``segment``.
+
+Prediction: a finished job leaves its network alone, so every ratio is 1; the queues between threads hold now more, now
+fewer frames, so the highest of 50 peaks lies some 5 to 10 % above a single one.
+
+Usage: python benchmarks/memory_over_jobs.py CLIP.mp4 [--only NAME] [--profile fast]
+
+Rows go to ``benchmarks/results/memory_over_jobs.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import av
+
+from row_stamp import commit
+from vitascope.device import available_cores
+
+RESULTS = Path(__file__).parent / "results" / "memory_over_jobs.json"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SINGLE_RUNS = 3
+COMMAND = [sys.executable, "-m", "vitascope"]
+LOOP = """
+import sys, vitascope
+with vitascope.Segmenter(profile=sys.argv[3]) as segmenter:
+    for _ in range(int(sys.argv[4])):
+        segmenter.write(sys.argv[1], [("key", __import__("pathlib").Path(sys.argv[2]))])
+"""
+ANIMATE = """
+import sys, vitascope
+for _ in range(int(sys.argv[4])):
+    vitascope.animate(sys.argv[1], sys.argv[2], sys.argv[3])
+"""
+
+
+def scaled(clip: Path, target: Path, *, width: int, height: int, frames: int) -> Path:
+    """The first frames of a clip, at another size."""
+    with av.open(str(clip)) as source, av.open(str(target), "w") as made:
+        stream = made.add_stream("h264", rate=24, options={"preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for number, frame in enumerate(source.decode(video=0)):
+            if number == frames:
+                break
+            picture = frame.reformat(width, height, "yuv420p")
+            picture.pts = None
+            made.mux(stream.encode(picture))
+        made.mux(stream.encode())
+    return target
+
+
+def peak_mb(*command: str | Path) -> float:
+    """The peak resident size of a process that must end well."""
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command} ended with {status}: {said.decode()[-1000:]}")
+    return used.ru_maxrss / 1024
+
+
+def folder_of(clip: Path, folder: Path, *, films: int, width: int, height: int, frames: int) -> Path:
+    """Copies of one film of that size in a folder."""
+    folder.mkdir()
+    first = scaled(clip, folder / "00.mp4", width=width, height=height, frames=frames)
+    for number in range(1, films):
+        (folder / f"{number:02}.mp4").write_bytes(first.read_bytes())
+    return folder
+
+
+def segment(what: Path, out: Path, profile: str) -> float:
+    """The peak of the command on a film or a folder."""
+    return peak_mb(*COMMAND, "segment", what, "--out", out, "--profile", profile, "--device", "cpu")
+
+
+def batch(
+    clip: Path, folder: Path, profile: str, *, films: int, size: tuple[int, int, int]
+) -> dict[str, Any]:
+    """A folder of films against one of them."""
+    width, height, frames = size
+    source = folder_of(clip, folder / "films", films=films, width=width, height=height, frames=frames)
+    one = [segment(source / "00.mp4", folder / f"{n}.mp4", profile) for n in range(SINGLE_RUNS)]
+    many = segment(source, folder / "cut", profile)
+    return {"jobs": films, "film": f"{width}x{height}, {frames} frames", **compared(one, many)}
+
+
+def loop(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """One segmenter in a loop."""
+    film = scaled(clip, folder / "film.mp4", width=1920, height=1080, frames=12)
+    written = sys.executable, "-c", LOOP, film, folder / "out.mp4", profile
+    one = [peak_mb(*written, "1") for _ in range(SINGLE_RUNS)]
+    return {"jobs": 50, "film": "1920x1080, 12 frames", **compared(one, peak_mb(*written, "50"))}
+
+
+def animate(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """The astronaut, again and again."""
+    del clip, profile
+    made = (
+        sys.executable,
+        "-c",
+        ANIMATE,
+        EXAMPLES / "astronaut.jpg",
+        EXAMPLES / "talk.motion",
+        folder / "a.mp4",
+    )
+    one = [peak_mb(*made, "1") for _ in range(SINGLE_RUNS)]
+    return {"jobs": 10, "film": "512x512, the example", **compared(one, peak_mb(*made, "10"))}
+
+
+def bench(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """The quick suite against its largest film."""
+    film = scaled(clip, folder / "film.mp4", width=1920, height=1080, frames=48)
+    one = [segment(film, folder / f"{n}.mp4", profile) for n in range(SINGLE_RUNS)]
+    many = peak_mb(*COMMAND, "bench", "run", "--quick", "--profile", profile, "--output-dir", folder / "rows")
+    return {"jobs": 4, "film": "1920x1080, 48 frames", **compared(one, many)}
+
+
+def compared(one: list[float], many: float) -> dict[str, Any]:
+    """The figures of a row."""
+    single = median(one)
+    return {
+        "one_mb": round(single),
+        "one_mb_range": [round(min(one)), round(max(one))],
+        "many_mb": round(many),
+        "ratio": round(many / single, 3),
+    }
+
+
+MEASURED = {
+    "batch": lambda *where: batch(*where, films=20, size=(1920, 1080, 12)),
+    "large": lambda *where: batch(*where, films=8, size=(5760, 2880, 9)),
+    "loop": loop,
+    "animate": animate,
+    "bench": bench,
+}
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("clip", type=Path)
+    parser.add_argument("--only", choices=list(MEASURED))
+    parser.add_argument("--profile", default="fast")
+    options = parser.parse_args()
+    kept = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
+    for name in [options.only] if options.only else MEASURED:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = MEASURED[name](options.clip, Path(folder), options.profile)
+        row = {
+            "claim": name,
+            "profile": options.profile,
+            **figures,
+            "cores": available_cores(),
+            "machine": platform.machine(),
+            "commit": commit(),
+            "date": time.strftime("%Y-%m-%d"),
+        }
+        print(row)
+        kept = [old for old in kept if (old["claim"], old["profile"]) != (name, options.profile)] + [row]
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The process's own heap, from outside: what it takes from the system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vitascope.gpu.memory.host_heap import give_back_free_memory, share_heaps
+
+HEAPS_OF_THREADS = """
+import ctypes, sys, threading
+from pathlib import Path
+from vitascope.gpu.memory.host_heap import share_heaps
+
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+if sys.argv[1] == "shared":
+    share_heaps()
+together = threading.Barrier(12)
+blocks = set()
+
+def allocate():
+    together.wait()
+    blocks.add(library.malloc(5000) >> 26)  # a thread's heap is 64 MiB, and begins at a multiple of that
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(blocks))
+"""
+
+needs_glibc = pytest.mark.skipif(
+    not Path("/proc/self/statm").exists() or "glibc" not in __import__("platform").libc_ver()[0],
+    reason="only glibc has several heaps",
+)
+
+
+@needs_glibc
+def test_threads_share_two_heaps():
+    def heaps(word):
+        command = [sys.executable, "-c", HEAPS_OF_THREADS, word]
+        return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+    assert heaps("shared") <= 2
+    assert heaps("own") > 2
+
+
+@needs_glibc
+def test_free_memory_goes_back_to_the_system():
+    def resident_pages():
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    kept = []
+    arrays = []
+    for _ in range(3000):  # too small for pages of their own; what stays lies between them
+        arrays.append(np.ones(12_000, np.uint8))
+        kept.append(np.ones(100, np.uint8))
+    del arrays
+    before = resident_pages()
+    give_back_free_memory()
+    assert resident_pages() < before - 3000  # of 4 KiB, of some 8800
+    assert all(array.sum() == 100 for array in kept)
+
+
+def test_both_may_be_called_again_and_again():
+    for _ in range(3):
+        share_heaps()
+        give_back_free_memory()

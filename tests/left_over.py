@@ -1,0 +1,49 @@
+"""What a finished job leaves in memory while nobody searches for cycles."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+
+import av
+
+from vitascope.frames import Frame
+from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline_worker import Node, Worker
+from vitascope.gpu.queues import BoundedQueue
+from vitascope.gpu.stages import Stage
+
+HEAVY = (
+    Frame,
+    Pipeline,
+    Node,
+    Worker,
+    BoundedQueue,
+    Stage,
+    av.VideoFrame,
+    av.Packet,
+    av.VideoCodecContext,
+    av.container.InputContainer,
+    av.container.OutputContainer,
+)
+"""What holds a film's memory, or would."""
+
+
+def heavy_objects() -> Counter[str]:
+    return Counter(type(thing).__qualname__ for thing in gc.get_objects() if isinstance(thing, HEAVY))
+
+
+def left_by(job: Callable[[], object]) -> Counter[str]:
+    """How many more heavy objects there are after the second run of a job than after its first."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        job()
+        before = heavy_objects()
+        job()
+        return heavy_objects() - before
+    finally:
+        if was_enabled:
+            gc.enable()
