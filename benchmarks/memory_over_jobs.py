@@ -11,7 +11,7 @@ does.
 - ``animate``: ``vitascope.animate`` 10 times, against once.
 - ``bench``: ``vitascope bench run --quick``, against its largest size alone.
 
-Prediction: a finished job leaves its network alone, so every ratio is 1 but for a few per cent of pieces of free memory.
+Prediction: a finished job leaves its network alone, so every ratio is 1 but for a few per cent of free memory.
 
 Usage: python benchmarks/memory_over_jobs.py CLIP.mp4 [--only NAME] [--profile fast]
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import get_args
 
-import onnxruntime as ort
-
 from vitascope.errors import MissingDependencyError
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_providers import PROVIDER_LABELS, Provider, missing_provider
 from vitascope.gpu.engines.trt_api import load_tensorrt
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from vitascope.gpu.engines.engine import Tensor
 from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_providers import FATAL
 
 __all__ = ["BoundSession"]

@@ -17,10 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import onnxruntime as ort
-
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.operator_trace import traces_wanted
 
 __all__ = ["PROVIDER_LABELS", "Provider", "SessionRequest", "missing_provider", "open_session"]

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import onnxruntime as ort
 
 from vitascope import __version__
 from vitascope.device import available_cores
@@ -23,6 +22,7 @@ from vitascope.gpu.engines.gpu_arrays import (
     wanted_outputs,
 )
 from vitascope.gpu.engines.onnx_binding import NUMPY_DTYPES, BoundSession
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import (
     kept_shapes,
     low_precision_of,

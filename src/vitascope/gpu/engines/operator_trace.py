@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any
 
-import onnxruntime as ort
+from vitascope.gpu.engines.onnx_library import ort
 
 __all__ = ["OperatorCall", "OperatorTraces", "operator_traces", "traces_wanted"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import onnxruntime as ort
 from onnx import TensorProto, helper
+
+from vitascope.gpu.engines.onnx_library import ort
 
 __all__ = ["adds_byte_products_exactly"]
 
