@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
-from http.server import ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from vitascope.errors import OutputError, UsageError
+from vitascope.http_server import GuardedHandler, GuardedServer
 from vitascope.observe.metrics import Metrics
 
 __all__ = ["LOOPBACK", "MetricsServer"]
@@ -36,13 +35,14 @@ class MetricsServer:
     def __init__(self, metrics: Metrics, *, port: int, host: str = LOOPBACK) -> None:
         from prometheus_client import MetricsHandler
 
+        handler = type("_Handler", (GuardedHandler, MetricsHandler.factory(metrics.registry)), {})
         if not 0 <= port <= 65535:
             raise UsageError(f"a port lies between 0 and 65535, not {port}")
         try:
             family, _, _, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            self._server = _Server(address, MetricsHandler.factory(metrics.registry), family=family)
+            self._server = GuardedServer(address, handler, family=family, name=host)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise OutputError(
@@ -68,28 +68,3 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    """Threads of its own for those who ask."""
-
-    daemon_threads = True
-    block_on_close = False  # one who reads slowly must not hold us
-    # On Windows the option would let two servers have one port.
-    allow_reuse_address = sys.platform != "win32"
-
-    def __init__(self, address: Any, handler: Any, *, family: int) -> None:
-        self.address_family = family
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Without the look-up of a name that nobody uses, which can take seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(self.allow_reuse_address))
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """One who goes away before the answer is no news; anything else is a fault of ours, and is shown."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)

@@ -6,13 +6,11 @@ The page is served to this machine alone unless a host is named: a stream of one
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
-from typing import Any
 
 import cv2
 
 from vitascope.errors import OutputError
+from vitascope.http_server import GuardedHandler, GuardedServer
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 from vitascope.media.sinks.udp import host_and_port
 
@@ -64,7 +62,7 @@ class MjpegSink:
         """See ``Sink.open``."""
         del made
         try:
-            self._server = _Server((self._host, self._port), _Handler)
+            self._server = _Server((self._host, self._port))
         except OSError as error:
             raise OutputError(f"{self.name} cannot be opened: {error.strerror or error}") from error
         self._thread = threading.Thread(
@@ -99,23 +97,15 @@ class MjpegSink:
         thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(GuardedServer):
     """Hands the newest picture to every client."""
 
-    daemon_threads = True
-    block_on_close = False  # a browser that reads slowly must not hold us
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, address: tuple[str, int]) -> None:
         self._changed = threading.Condition()
         self._picture: tuple[int, bytes] = (0, b"")
         self._clients = 0
         self._is_stopped = False
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Without the look-up of the host's name, which nobody uses and which can take many seconds."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        super().__init__(address, _Handler, name=address[0])
 
     @property
     def has_clients(self) -> bool:
@@ -150,14 +140,11 @@ class _Server(ThreadingHTTPServer):
             self._is_stopped = True
             self._changed.notify_all()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no news."""
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(GuardedHandler):
     server: _Server
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name for it
         """The page, or the stream."""
         if self.path == "/":
             self.send_response(200)
@@ -185,6 +172,3 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(head.encode() + jpeg + b"\r\n")
         finally:
             self.server.leave()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal shows the report."""

@@ -1,0 +1,161 @@
+"""The small HTTP server under the metrics and the live page: for this machine or this network, never for the web.
+
+Three things that Python's own server leaves to its user:
+
+- A page of a stranger's site may not read it. A browser that was told that ``stranger.example`` is 127.0.0.1 (DNS
+  rebinding) sends the stranger's name as ``Host``; names that only a public name server can know are refused (RFC 9110,
+  7.4: 421).
+- Whoever connects and says nothing is let go after some seconds.
+- There are only so many connections at a time. When another comes, the oldest that has not asked yet makes room; where
+  all are being answered, the new one is closed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["GuardedHandler", "GuardedServer"]
+
+MOST_CONNECTIONS = 32
+PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.2
+
+
+class GuardedServer(ThreadingHTTPServer):
+    """A server with a thread for each connection, which end with the process.
+
+    Args:
+        address: As ``socket.getaddrinfo`` gives it; port 0 takes a free one.
+        handler: A ``GuardedHandler``.
+        family: Of the address.
+        name: The host that the user named; requests may call the server so.
+
+    Raises:
+        OSError: The address cannot be listened at.
+    """
+
+    daemon_threads = True
+    block_on_close = False  # one who reads slowly must not hold us
+    # On Windows the option would let two servers have one port.
+    allow_reuse_address = sys.platform != "win32"
+
+    def __init__(
+        self,
+        address: Any,
+        handler: type[GuardedHandler],
+        *,
+        family: socket.AddressFamily = socket.AF_INET,
+        name: str = "",
+    ) -> None:
+        self.address_family = family
+        self._names = {name.lower(), socket.gethostname().lower()}
+        self._lock = threading.RLock()
+        self._silent: dict[socket.socket, None] = {}  # connected, and has not asked yet; oldest first
+        self._answered: set[socket.socket] = set()
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Without the look-up of the host's name, which nobody uses and which can take many seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(self.allow_reuse_address))
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection; where the process has no file descriptor left for it, it waits a moment."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(
+                _PAUSE_SECONDS
+            )  # or the connection that still waits would be asked for again and again
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection on a thread of its own, if there is room."""
+        with self._lock:
+            if len(self._silent) + len(self._answered) >= MOST_CONNECTIONS:
+                if not self._silent:
+                    self.shutdown_request(request)
+                    return
+                oldest = next(iter(self._silent))
+                del self._silent[oldest]
+                _hang_up(oldest)  # its thread finds the end of the request
+            self._silent[request] = None
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._silent.pop(request, None)
+            self._answered.discard(request)
+        super().shutdown_request(request)
+
+    def note_request(self, request: socket.socket) -> None:
+        """A connection has asked for something."""
+        with self._lock:
+            if request in self._silent:
+                del self._silent[request]
+                self._answered.add(request)
+
+    def is_known_as(self, host: str) -> bool:
+        """False for a name that may be a stranger's.
+
+        Args:
+            host: The header ``Host``; empty where a program sends none, which no browser does.
+        """
+        name = _without_port(host.strip()).lower().rstrip(".")
+        if not name or "." not in name or name in self._names:  # no public name is without a dot
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name.endswith((".localhost", ".local"))
+        return True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One who goes away, or does not read, is no news; anything else is a fault of ours, and is shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class GuardedHandler(BaseHTTPRequestHandler):
+    """Answers those who call the server by its name, and do not keep it waiting."""
+
+    server: GuardedServer
+    timeout = PATIENCE_SECONDS
+
+    def parse_request(self) -> bool:
+        """False, with an answer given, for requests that are not answered."""
+        if not super().parse_request():
+            return False
+        if not self.server.is_known_as(self.headers.get("Host", "")):
+            self.send_error(421, explain="Ask for this server by its address.")
+            return False
+        self.server.note_request(self.connection)
+        return True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the terminal shows the report."""
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):  # an address of IPv6
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _hang_up(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it had gone by itself
+        return
