@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from vitascope.cli.page import Page
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
+from vitascope.observe.terminal import Page, Screen
 
 __all__ = ["animate"]
 
@@ -152,7 +151,7 @@ def animate(
         from vitascope.models.store import ModelStore
         from vitascope.observe.progress import JobProgress
 
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    screen = Screen()
     page = Page()
     with (
         serving_metrics(None, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
@@ -207,7 +206,7 @@ def _live(
         with suppress(MissingDependencyError):  # said later, after what is wrong with the command line
             require_mediapipe()
 
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    screen = Screen()
     page = Page()
 
     def say(line: str) -> None:

@@ -10,13 +10,13 @@ import traceback
 from collections.abc import Sequence
 
 from cyclopts import CycloptsError
-from rich.console import Console
 
 from vitascope import __version__
 from vitascope.cli.completion import CompletingApp
 from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Screen, escaped
 
 __all__ = ["app", "main"]
 
@@ -99,9 +99,7 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one, above a progress bar where one is drawn."""
-        Console(file=sys.stderr, soft_wrap=True, highlight=False, markup=False).print(
-            f"note: {record.getMessage()}"
-        )
+        Screen().print(f"note: {record.getMessage()}")
 
 
 def _say_what_is_fetched(*, quiet: bool) -> None:
@@ -115,6 +113,6 @@ def _say_what_is_fetched(*, quiet: bool) -> None:
 
 def _complain(message: str, *, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+        sys.stderr.write(escaped(traceback.format_exc()))
+    console = Screen()
     console.print(f"vitascope: {' '.join(message.split())}")

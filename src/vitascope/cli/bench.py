@@ -12,10 +12,10 @@ from cyclopts import App, Parameter
 from vitascope.cli.bench_animate import animate
 from vitascope.cli.bench_baseline import baseline
 from vitascope.cli.bench_checklist import checklist
-from vitascope.cli.page import Page
 from vitascope.cli.prompt_end import ending_promptly
 from vitascope.config import load_settings
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page
 
 if TYPE_CHECKING:
     from vitascope.tuning.results import BenchResults, Cell

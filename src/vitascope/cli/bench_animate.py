@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from vitascope.cli.page import Page
 from vitascope.config import load_settings, vitascope_home
 from vitascope.errors import UsageError
+from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
     from vitascope.tuning.grid import Trial
@@ -91,7 +90,7 @@ def _measure(
         from vitascope.animation.live.report import summarise_live
         from vitascope.models.store import ModelStore
 
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    screen = Screen()
     page = Page()
     with PressedKeys() as keys:
         report = measure_live(
@@ -130,7 +129,7 @@ def _tune(
         from vitascope.tuning.settings_source import SettingsSource
         from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
 
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    screen = Screen()
 
     def tell(search: GridSearch, trial: Trial) -> None:
         if not json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vitascope.cli.page import Page
+from vitascope.observe.terminal import Page
 
 __all__ = ["baseline"]
 

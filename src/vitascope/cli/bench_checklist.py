@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
     from vitascope.tuning.checklist import Checklist
@@ -52,7 +51,7 @@ def checklist(
         from vitascope.tuning.checklist import checklist_of
         from vitascope.tuning.checklist_measurement import ChecklistOptions, measure_for_checklist
 
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    screen = Screen()
     options = ChecklistOptions(
         video=video,
         soak_seconds=duration,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from vitascope.cli.page import Page
+from vitascope.observe.terminal import Page
 
 __all__ = ["app"]
 

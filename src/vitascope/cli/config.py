@@ -9,9 +9,9 @@ from cyclopts import App, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.config import load_settings
+from vitascope.observe.terminal import Page
 
 __all__ = ["app"]
 

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vitascope import __version__
-from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
+from vitascope.observe.terminal import Page
 
 __all__ = ["doctor", "findings"]
 

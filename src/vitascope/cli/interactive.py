@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from vitascope.cli.metrics_options import metrics_address, serving_metrics
-from vitascope.cli.page import Page
 from vitascope.config import vitascope_home
 from vitascope.errors import VitascopeError
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page
 
 __all__ = ["interactive"]
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 
-from vitascope.cli.page import Page
 from vitascope.cli.tables import print_table
 from vitascope.config import vitascope_home
+from vitascope.observe.terminal import Page, Screen
 
 __all__ = ["app"]
 
@@ -68,7 +67,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
 
     store = ModelStore(vitascope_home())
     page = Page()
-    with JobProgress(Console(stderr=True)) as progress:
+    with JobProgress(Screen()) as progress:
         for name in names:
             path = store.pull(name, progress=partial(progress.fetched, name))
             page.print(f"{name}: {path}")

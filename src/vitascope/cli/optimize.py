@@ -10,12 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from vitascope.cli.page import Page
 from vitascope.cli.prompt_end import ending_promptly
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
     from vitascope.tuning.grid import Trial
@@ -125,7 +124,7 @@ class _Job:
         self._state = (
             None if save_config is None else save_config.with_name(f"{save_config.name}.search.json")
         )
-        self._screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._screen = Screen()
 
     def say(self, line: str) -> None:
         """Tell who waits what goes on."""

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.page import Page
 from vitascope.cli.prompt_end import ending_promptly
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page
 
 __all__ = ["profile"]
 

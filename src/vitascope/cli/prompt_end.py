@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from vitascope.observe.terminal import escaped
+
 __all__ = ["INTERRUPTED", "ending_promptly"]
 
 INTERRUPTED = 130
@@ -79,7 +81,7 @@ def _end(scratch: str, kept: Callable[[], str]) -> NoReturn:
     try:
         shutil.rmtree(scratch, ignore_errors=True)
         said = kept()
-        sys.stderr.write(f"vitascope: interrupted{'; ' if said else ''}{said}\n")
+        sys.stderr.write(escaped(f"vitascope: interrupted{'; ' if said else ''}{said}") + "\n")
         sys.stderr.flush()
     finally:
         os._exit(INTERRUPTED)

@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.cli.metrics_options import MetricsAddress, metrics_address, serving_metrics, watch_gpus
-from vitascope.cli.page import Page
 from vitascope.config import (
     Codec,
     FlagValue,
@@ -21,6 +20,7 @@ from vitascope.config import (
 )
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page, Screen
 from vitascope.tuning.settings_source import SettingsSource
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _run(
     with holding_interrupts():
         from vitascope.segmentation.batch import failure_to_dict, plan_batch
 
-    screen = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    screen = Screen()
     videos: Sequence[str | Path] = inputs
     items: list[_Told] = []
     try:

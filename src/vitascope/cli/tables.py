@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import sys
 
-from rich.console import Console
 from rich.table import Table
+
+from vitascope.observe.terminal import Page
 
 __all__ = ["print_table"]
 
@@ -16,8 +17,8 @@ _UNLIMITED_WIDTH = 100_000
 def print_table(table: Table) -> None:
     """Print a table: as wide as the terminal, or in a pipe or a file a row on a line, however long it gets."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(table)
+        Page(soft_wrap=False).print(table)
         return
     page = io.StringIO()
-    Console(file=page, width=_UNLIMITED_WIDTH, color_system=None, highlight=False).print(table)
+    Page(file=page, width=_UNLIMITED_WIDTH, color_system=None, soft_wrap=False).print(table)
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())

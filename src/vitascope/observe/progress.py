@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from vitascope.gpu.pipeline_report import Measured, PipelineReport
+from vitascope.observe.terminal import escaped
 
 __all__ = ["JobProgress"]
 
@@ -38,12 +39,12 @@ class JobProgress:
         # A long name gives way to the figures.
         name = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - others, 8))
         self._progress = Progress(
-            TextColumn("{task.description}", table_column=name),
+            TextColumn("{task.description}", markup=False, table_column=name),
             BarColumn(bar_width=bar_width),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[pace]}"),
+            TextColumn("{task.fields[pace]}", markup=False),
             TimeRemainingColumn(compact=True),
-            *([TextColumn("[dim]{task.fields[load]}")] if has_loads else []),
+            *([TextColumn("{task.fields[load]}", style="dim", markup=False)] if has_loads else []),
             console=console,
             auto_refresh=False,
             transient=True,
@@ -78,7 +79,7 @@ class JobProgress:
             frame_count: Expected frames; None draws a bar without an end.
         """
         self.clear()
-        task = self._progress.add_task(name, total=frame_count, pace="", load="")
+        task = self._progress.add_task(escaped(name), total=frame_count, pace="", load="")
         self._watched = pipeline, task
 
     def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:

@@ -1,0 +1,71 @@
+r"""What programs print on: plain text, in which a file's name can do nothing to the terminal that shows it.
+
+A name may hold any byte but 0 and ``/``: sequences that set a terminal's clipboard (OSC 52), rewrite a line or turn its
+direction around (Unicode TR 36, "Unicode Security Considerations"), and bytes that are no text at all. They are shown
+as Python writes them in a string, ``\x1b``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+__all__ = ["Page", "Screen", "escaped"]
+
+_HARMFUL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line feed, and C1
+    r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # other directions, other line ends
+    r"\ud800-\udfff]"  # bytes of a name that are no UTF-8
+)
+
+
+def escaped(text: str) -> str:
+    """A text whose control characters are visible, and harmless."""
+    return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class _PlainConsole(Console):
+    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls.
+
+    Args:
+        **options: Of rich's console.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        plain = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
+        super().__init__(**plain | options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text and cells are escaped before they are laid out; rich would leave some controls out without a sign."""
+        return super().render_str(escaped(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Everything else comes through here; rich's own controls are marked as such."""
+        for segment in super().render(renderable, options):
+            if segment.control or not _HARMFUL.search(segment.text):
+                yield segment
+            else:
+                yield Segment(escaped(segment.text), segment.style)
+
+
+class Page(_PlainConsole):
+    """Standard output: results. Whoever reads it may leave: the work goes on, and nothing more is printed."""
+
+    def on_broken_pipe(self) -> None:
+        """Print to nobody from now on, where rich would end the program with the films that were still to come."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Screen(_PlainConsole):
+    """Standard error: notes, errors and progress."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"stderr": True} | options)
