@@ -82,9 +82,19 @@ def test_nothing_appears_before_it_is_complete(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(OutputError, match="cannot be written"):
-        MotionWriter(tmp_path / "no" / "e.motion")
+def test_a_folder_that_is_not_there_is_made_as_for_every_output(tmp_path):
+    with pytest.raises(RuntimeError), MotionWriter(tmp_path / "new" / "e.motion"):
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    with MotionWriter(tmp_path / "new" / "e.motion") as writer:
+        writer.write(FaceMotion(pts_seconds=1.0))
+    assert (tmp_path / "new" / "e.motion").is_file()
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot create"):
+        MotionWriter(tmp_path / "file" / "e.motion")
 
 
 def read_all(path):
@@ -176,3 +186,17 @@ def test_damage_anywhere_is_an_error_of_ours_or_harmless(tmp_path_factory, posit
             assert np.isfinite(motion.rotation).all()
     except VitascopeError as error:
         assert "\n" not in str(error)
+
+
+def test_two_who_record_to_one_file_do_not_mix(tmp_path):
+    path = tmp_path / "both.motion"
+    with MotionWriter(path) as first:
+        with pytest.raises(OutputError, match="being written already"):
+            MotionWriter(path)
+        first.write(FaceMotion(pts_seconds=1.0))
+        first.write(FaceMotion(pts_seconds=2.0))
+    with MotionReader(path) as reader:
+        assert [motion.pts_seconds for motion in reader] == [1.0, 2.0]
+    with MotionWriter(path) as second:  # the lock went with its holder
+        second.write(FaceMotion(pts_seconds=3.0))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["both.motion"]

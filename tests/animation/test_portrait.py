@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -273,3 +276,42 @@ def test_live_runs_know_the_size_of_their_picture(tmp_path, astronaut, model_sto
         run.animate_live(path, "a.motion", ["null"], loaded=load_settings(), store=model_store)
     assert opened[0].rgb.shape == (500, 502, 3)
     assert opened[0].face.picture_size == (502, 500)
+
+
+def png_of_zeros(path, width, height):
+    """A transparent black PNG of any size, in a few bytes a row and without its pixels in memory."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packer = zlib.compressobj(9)
+    row = bytes(1 + 4 * width)
+    data = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
+    head = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b""))
+    return path
+
+
+def test_a_small_file_of_a_huge_picture_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
+    path = png_of_zeros(tmp_path / "huge.png", 65536, 4096)
+    with pytest.raises(InputError, match=r"too many pixels.* at most 268 million are read"):
+        read_picture(path, max_side=MAX)
+
+
+def test_a_portrait_is_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", tmp_path, Path("/dev/zero")):
+        with pytest.raises(InputError, match="a folder, a pipe or a device"):
+            read_picture(path, max_side=MAX)
+
+
+def test_transparency_is_blended_row_by_row_as_in_one_go(tmp_path, monkeypatch):
+    rng = np.random.default_rng(7)
+    path = tmp_path / "soft.png"
+    cv2.imwrite(str(path), rng.integers(0, 256, (101, 67, 4), np.uint8))
+    whole, _ = read_picture(path, max_side=MAX)
+    monkeypatch.setattr("vitascope.animation.portrait._ROWS_BLENDED", 7)
+    parts, notes = read_picture(path, max_side=MAX)
+    np.testing.assert_array_equal(parts, whole)
+    assert notes == ["transparent parts of the portrait are shown on white"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,7 +77,7 @@ def test_empty_and_half_empty_files_are_fine(content: str | bytes, tmp_path: Pat
         (b"\x00\x01\x02\x03", ": not a YAML text file: "),
         (b"model.name: caf\xe9\n", ": not a YAML text file: "),
         (b"\xff\xfe\x00", ": not a YAML text file: "),
-        (bytes(range(256)) * 8192, ": 2097152 bytes are too many for a settings file"),
+        (bytes(range(256)) * 8192, ": more than 1048576 bytes are too many for a settings file"),
     ],
     ids=range(24),
 )
@@ -103,3 +105,17 @@ def test_dotted_sections_may_stand_anywhere(tmp_path: Path) -> None:
     stages = loaded.settings.pipeline.stages
     assert (stages.decode.threads, stages.encode.threads) == (3, 5)
     assert loaded.origin("pipeline.stages.encode.threads").label.endswith(":5")
+
+
+def test_a_file_without_end_is_refused():
+    assert "are too many for a settings file" in message_of(Path("/dev/zero"))
+
+
+def test_settings_may_come_through_a_pipe(tmp_path):
+    pipe = tmp_path / "settings.yaml"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("profile: fast\n",))
+    writer.start()
+    loaded = load_settings(files=[pipe])
+    writer.join()
+    assert loaded.profile == "fast"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -129,3 +133,64 @@ def test_a_foreign_state_a_wrong_picture_and_a_closed_network_are_errors(tmp_pat
     network.close()
     with pytest.raises(ModelError, match="closed"):
         network.infer(images, network.new_state())
+
+
+def test_a_file_that_announces_a_huge_picture_is_refused(tmp_path: Path) -> None:
+    shape: Shape = [1, 3, 65536, 65536]
+    path = weighted(tmp_path / "huge.onnx", RED, input_shape=shape, outputs={"planes": [1, 1, 65536, 65536]})
+    with pytest.raises(ModelError, match=r"65536x65536; at most 67 million samples"):
+        open_custom_network(path, kind="matte")
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from vitascope.models.custom import open_custom_network
+sys.stderr.write("opening\\n")
+sys.stderr.flush()
+open_custom_network(Path(sys.argv[1]), kind="matte")
+"""
+
+
+def endless(path: Path) -> Path:
+    """A network with a loop whose condition never becomes false."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["go_on"]),
+            helper.make_node("Identity", ["carried"], ["kept"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("carried", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("kept", TensorProto.FLOAT, None),
+        ],
+    )
+    constant = helper.make_tensor("always", TensorProto.BOOL, [], [True])
+    return save(
+        path,
+        [
+            helper.make_node("Constant", [], ["always"], value=constant),
+            helper.make_node("ReduceMean", ["picture"], ["grey"], axes=[1], keepdims=1),
+            helper.make_node("Loop", ["", "always", "grey"], ["alpha"], body=body),
+        ],
+        input_shape=[1, 3, 32, 32],
+        outputs={"alpha": [1, 1, 32, 32]},
+    )
+
+
+def test_ctrl_c_ends_a_network_that_never_answers(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDLESS, str(endless(tmp_path / "endless.onnx"))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "opening\n"
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in said
+    assert process.returncode in (-signal.SIGINT, 130, 1)

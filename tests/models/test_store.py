@@ -155,7 +155,10 @@ def test_a_file_put_there_by_hand_is_taken_when_it_is_the_right_one(
     assert server.request_count == 0
 
 
-@pytest.mark.parametrize("stamp", ["", "{}", "[1]", "null", '{"sha256": 1}', "\0"])
+@pytest.mark.parametrize(
+    "stamp",
+    ["", "{}", "[1]", "null", '{"sha256": 1}', "\0", pytest.param("[" * 100_000, id="nested")],
+)
 def test_a_damaged_stamp_only_costs_a_hash(store: ModelStore, stamp: str, hashed: list[Path]) -> None:
     path = leave(store, "network.onnx", CONTENT)
     leave(store, "network.onnx.verified", stamp.encode())

@@ -40,6 +40,7 @@ from vitascope.animation.face import (
     rotation_vector,
 )
 from vitascope.errors import CorruptInputError, InputError, OutputError
+from vitascope.media.partial_file import PartialFile
 
 __all__ = ["MOTION_SUFFIX", "MotionHeader", "MotionReader", "MotionWriter", "write_motion"]
 
@@ -86,7 +87,7 @@ class MotionWriter:
         title: A line for people.
 
     Raises:
-        OutputError: The file cannot be written.
+        OutputError: The file cannot be written, or is being written already.
     """
 
     def __init__(
@@ -99,7 +100,6 @@ class MotionWriter:
         title: str = "",
     ) -> None:
         self._path = path
-        self._temporary = path.with_name(f".{path.name}.part")
         names = [
             name
             for name in _SHAPES
@@ -119,11 +119,17 @@ class MotionWriter:
             "frame_rate": frame_rate,
             "title": title,
         }
+        self._partial = PartialFile(path)
+        self._file: IO[bytes] | None = None
         try:
-            self._file: IO[bytes] | None = self._temporary.open("wb")
+            self._file = self._partial.path.open("wb")
             self._file.write(_MAGIC + str(_VERSION).encode() + b"\n")
             self._file.write(json.dumps(header, separators=(",", ":")).encode() + b"\n")
         except OSError as error:
+            if self._file is not None:
+                with suppress(OSError):
+                    self._file.close()
+            self._partial.discard()
             raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
     def __enter__(self) -> Self:
@@ -173,14 +179,14 @@ class MotionWriter:
             return
         try:
             file.close()
-            if self.row_count == 0:
-                self._temporary.unlink(missing_ok=True)
-                raise OutputError(f"{self._path}: nothing to record; no picture came")
-            self._temporary.replace(self._path)
+            if self.row_count:
+                self._partial.commit()
         except OSError as error:
-            with suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
             raise OutputError(f"{self._path}: cannot be written ({error.strerror or error})") from error
+        finally:
+            self._partial.discard()  # does nothing to a file that has its name
+        if self.row_count == 0:
+            raise OutputError(f"{self._path}: nothing to record; no picture came")
 
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
@@ -188,8 +194,7 @@ class MotionWriter:
         if file is not None:
             with suppress(OSError):  # rows that wait to be written, for which a full disk has no room
                 file.close()
-            with suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
+            self._partial.discard()
 
 
 def write_motion(

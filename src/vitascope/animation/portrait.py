@@ -14,6 +14,7 @@ from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import InputError
+from vitascope.media.images import picture_size
 
 __all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "with_even_sides"]
 
@@ -27,6 +28,10 @@ _WEAKEST = 0.05
 _OTHERS_VIEW = 2.5
 """Beside a face that was found, others are looked for in squares of at least so many of its sizes."""
 _MAX_PIXELS = 1 << 28
+"""More than the 200 million of the largest cameras in phones; FFmpeg cannot tell the size of larger ones."""
+_MAX_FILE_BYTES = 1 << 30
+_ROWS_BLENDED = 256
+"""At a time: one portrait of 200 million pixels in floating point takes 3 GB."""
 _SMALL_PIXELS = 96
 """Sides below which a face, even one that fills the picture, is too small or nearly so."""
 _TRANSPARENT = 255.0
@@ -92,6 +97,17 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         InputError: The file cannot be read, or is no picture that OpenCV decodes.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(
+                f"{path}: a portrait is a picture file, and this is a folder, a pipe or a device"
+            )
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise InputError(
+                f"{path}: larger than {_MAX_FILE_BYTES / 1e9:.1f} GB; a portrait is a picture file"
+            )
+        size = picture_size(path)
+        if size is not None and not 0 < size[0] * size[1] < _MAX_PIXELS:
+            raise _unreadable(path, size)
         data = np.frombuffer(path.read_bytes(), np.uint8)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -106,21 +122,14 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
     finally:
         logging.setLogLevel(before)
     if bgr is None:
-        raise InputError(
-            f"{path}: not a picture that can be read, or a damaged one (JPEG, PNG, WebP, TIFF, BMP …); a video "
-            "is given with --driver"
-        )
-    if bgr.shape[0] * bgr.shape[1] > _MAX_PIXELS:
-        raise InputError(
-            f"{path}: {bgr.shape[1]}x{bgr.shape[0]} are too many pixels, at most {_MAX_PIXELS / 1e6:.3g} million "
-            "are read; shrink it"
-        )
+        raise _unreadable(path, (0, 0))
+    if bgr.shape[0] * bgr.shape[1] >= _MAX_PIXELS:
+        raise _unreadable(path, (bgr.shape[1], bgr.shape[0]))
     notes = []
     if raw is not None and raw.ndim == 3 and raw.shape[2] == 4 and raw.shape[:2] == bgr.shape[:2]:
         peak = {"uint8": 255.0, "uint16": 65535.0}.get(raw.dtype.name, 1.0)
-        alpha = raw[..., 3:].astype(np.float32) / peak
-        if alpha.min() < 1:
-            bgr = np.rint(bgr * alpha + _TRANSPARENT * (1 - alpha)).astype(np.uint8)
+        if raw[..., 3].min() < peak:
+            _show_on_white(bgr, raw[..., 3:], peak)
             notes.append("transparent parts of the portrait are shown on white")
     height, width = bgr.shape[:2]
     if max(height, width) > max_side:
@@ -131,6 +140,30 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
             f"the portrait of {width}x{height} was shrunk to {size[0]}x{size[1]} (animation.max_side)"
         )
     return np.ascontiguousarray(bgr[..., ::-1]), notes
+
+
+def _unreadable(path: Path, size: tuple[int, int]) -> InputError:
+    most = f"at most {_MAX_PIXELS / 1e6:.3g} million are read"
+    if all(size):
+        return InputError(f"{path}: {size[0]}x{size[1]} are too many pixels, {most}; shrink it")
+    return InputError(
+        f"{path}: not a picture that can be read (JPEG, PNG, WebP, TIFF, BMP …), a damaged one, or one of too many "
+        f"pixels: {most}; a video is given with --driver"
+    )
+
+
+def _show_on_white(bgr: npt.NDArray[Any], alpha: npt.NDArray[Any], peak: float) -> None:
+    """Blend a picture with white where it is transparent, in place.
+
+    Args:
+        bgr: uint8 [H, W, 3].
+        alpha: [H, W, 1], 0..``peak``.
+        peak: Opaque.
+    """
+    for first in range(0, len(bgr), _ROWS_BLENDED):
+        rows = slice(first, first + _ROWS_BLENDED)
+        share = alpha[rows].astype(np.float32) / peak
+        bgr[rows] = np.rint(bgr[rows] * share + _TRANSPARENT * (1 - share)).astype(np.uint8)
 
 
 def with_even_sides(portrait: Portrait) -> Portrait:

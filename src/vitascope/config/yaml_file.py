@@ -161,8 +161,11 @@ def unknown_setting(key: str, *, source: str) -> ConfigError:
 
 def _read(path: Path, *, label: str) -> bytes:
     try:
-        is_folder, size = path.is_dir(), path.stat().st_size
-        content = b"" if is_folder or size > MAX_FILE_BYTES else path.read_bytes()
+        is_folder = path.is_dir()
+        content = b""
+        if not is_folder:
+            with path.open("rb") as file:  # a pipe or a device does not say how much will come
+                content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"{label}: no such settings file") from error
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
@@ -170,9 +173,9 @@ def _read(path: Path, *, label: str) -> bytes:
         raise ConfigError(f"{label}: the settings file could not be read: {reason}") from error
     if is_folder:
         raise ConfigError(f"{label}: a folder, expected a YAML settings file")
-    if size > MAX_FILE_BYTES:
+    if len(content) > MAX_FILE_BYTES:
         raise ConfigError(
-            f"{label}: {size} bytes are too many for a settings file; is it another kind of file?"
+            f"{label}: more than {MAX_FILE_BYTES} bytes are too many for a settings file; is it another kind of file?"
         )
     return content
 

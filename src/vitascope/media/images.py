@@ -15,7 +15,7 @@ from vitascope.media._av_errors import silence_libav, wrap_input_error
 from vitascope.media._opened_video import open_container
 from vitascope.media._source import DamageCounter, SourceFacts
 
-__all__ = ["IMAGE_SUFFIXES", "ImageSource", "find_images", "is_still_image", "natural_key"]
+__all__ = ["IMAGE_SUFFIXES", "ImageSource", "find_images", "is_still_image", "natural_key", "picture_size"]
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -132,6 +132,21 @@ class ImageSource:
 
     def close(self) -> None:
         """Nothing stays open between images."""
+
+
+def picture_size(path: Path) -> tuple[int, int] | None:
+    """(width, height) of the picture in a file by its header, without decoding it.
+
+    Returns:
+        None where FFmpeg does not know the format; (0, 0) where it cannot tell: the header is damaged, or the picture
+        has more than some 2^28 pixels.
+    """
+    try:
+        with open_container(path) as container:
+            stream = next(iter(container.streams.video), None)
+            return (0, 0) if stream is None else (stream.width, stream.height)
+    except InputError:
+        return None
 
 
 def is_still_image(path: Path) -> bool:

@@ -9,6 +9,7 @@ kind is refused before the video starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -227,10 +228,23 @@ class CustomNetwork:
 
     def _trial_outputs(self) -> Outputs:
         height, width = self._input.size_for(TRIAL_REGION)
+        picture = np.zeros(self._input.shape_for(1, (height, width)), np.float32)
         try:
-            return self._run(np.zeros(self._input.shape_for(1, (height, width)), np.float32))
+            return self._run_interruptibly(picture)
         except EngineError as error:
             raise ModelError(f"{self._path}: it does not take a {width}x{height} picture: {error}") from error
+
+    def _run_interruptibly(self, picture: FloatArray) -> Outputs:
+        """Run where Ctrl-C is answered: a file may hold a loop without end, and native code hears no signal."""
+        if not isinstance(self._engine, OnnxRuntimeEngine):
+            return self._run(picture)
+        with ThreadPoolExecutor(1, thread_name_prefix="vitascope-trial") as pool:
+            trial: Future[Outputs] = pool.submit(self._run, picture)
+            try:
+                return trial.result()
+            except BaseException:
+                self._engine.interrupt()
+                raise
 
 
 def _normalised_outputs(path: Path) -> frozenset[str]:

@@ -19,6 +19,9 @@ __all__ = ["LONGEST_SIDE", "SIDE_MULTIPLE", "TRIAL_REGION", "PictureInput", "pic
 # stride of segmentation encoders.
 LONGEST_SIDE, SIDE_MULTIPLE = 512, 32
 
+_MOST_SAMPLES = 1 << 26
+"""8192x8192, 800 MB as the network reads it; a file may announce any size."""
+
 TRIAL_REGION = (1080, 1920)
 """(height, width) of the region that a network is tried with when it is opened."""
 
@@ -75,4 +78,9 @@ def picture_input(path: Path, inputs: tuple[TensorSpec, ...]) -> PictureInput:
     if isinstance(batch, int) and batch != 1:
         raise refusal
     height, width = (side if isinstance(side, int) else None for side in size)
+    if (height or 1) * (width or 1) > _MOST_SAMPLES:
+        raise ModelError(
+            f"{path}: it takes pictures of {width or 'any'}x{height or 'any'}; at most {_MOST_SAMPLES / 1e6:.0f} "
+            "million samples can be shown to a network"
+        )
     return PictureInput(inputs[0].name, layout, inputs[0].dtype, not isinstance(batch, int), (height, width))

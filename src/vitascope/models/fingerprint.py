@@ -15,6 +15,8 @@ from pathlib import Path
 
 __all__ = ["Fingerprint"]
 
+_MAX_STAMP_BYTES = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
@@ -47,8 +49,9 @@ class Fingerprint:
     def read_stamp(cls, stamp: Path) -> Fingerprint | None:
         """What a stamp file says, or None when it is absent or damaged: then the file has to be hashed."""
         try:
-            return cls(**json.loads(stamp.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            with stamp.open("rb") as file:
+                return cls(**json.loads(file.read(_MAX_STAMP_BYTES)))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def write_stamp(self, stamp: Path) -> None:

@@ -285,7 +285,7 @@ def read_document(path: Path) -> Any:
         raise InputError(f"{path} is a folder; name the file in it, such as {path / RESULTS_NAME}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # no JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
         raise InputError(f"{path} holds no benchmark results: it is no JSON") from error
 
 

@@ -196,6 +196,10 @@ class OnnxRuntimeEngine:
             ) from error
         return dict(zip(names, results, strict=True))
 
+    def interrupt(self) -> None:
+        """End the calls on the CPU that are under way, from another thread; they and all later ones fail."""
+        self._run_options.terminate = True
+
     def close(self) -> None:
         """Free the session; idempotent. On a GPU, waits for the work that is under way."""
         if self._bound is not None and self._session is not None:

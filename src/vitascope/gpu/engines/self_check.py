@@ -213,7 +213,7 @@ def _load(path: Path, subject: Subject) -> Verdict | None:
         content = json.loads(path.read_bytes())
     except OSError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     match content:
         case {"format": str(fmt), "subject": dict(about), "passed": bool(passed), "reason": str(reason)} if (
