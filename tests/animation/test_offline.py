@@ -155,7 +155,7 @@ def test_damaged_pictures_of_the_driver_are_counted(run, tmp_path, astronaut):
     code, printed, err = run(EXAMPLES / "astronaut.jpg", "--driver", folder, "-o", tmp_path / "a.mp4")
     assert (code, err) == (0, "")
     assert "3 frames" in printed
-    assert "note: 1 damaged packets or pictures of the driver were skipped" in printed
+    assert "note: frames of the driver that were damaged or missing: 1" in printed
 
 
 def test_settings_act(run, tmp_path, motion_file):

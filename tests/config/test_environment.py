@@ -85,7 +85,13 @@ def test_only_one_file_reads_the_environment() -> None:
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 readers.add(path.relative_to(package).as_posix())
     # Libraries that are silenced only by environment variables: SVT-AV1, which the encoder sets while it opens one,
-    # OpenCV's FFmpeg, when it first opens an address, and PyTorch's recorder, which reads its own when it is loaded.
+    # OpenCV's FFmpeg, when it first opens an address, PyTorch's recorder and ONNX Runtime's telemetry, which read their
+    # own when they are loaded.
     # And where a screen is, on Linux, only the environment tells.
-    silenced = {"media/camera.py", "media/encoder_setup.py", "tuning/profiling.py"}
+    silenced = {
+        "media/camera.py",
+        "media/encoder_setup.py",
+        "tuning/profiling.py",
+        "gpu/engines/onnx_library.py",
+    }
     assert readers == {"config/environment.py", "media/sinks/window.py"} | silenced

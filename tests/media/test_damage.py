@@ -238,7 +238,9 @@ def test_damage_past_the_limit_raises(tmp_path: Path) -> None:
     damage_packets(path, range(25, 60))
     with (
         open_video(path, max_corrupt_frames=5) as reader,
-        pytest.raises(CorruptInputError, match=r"6 frames could not be decoded.*at most 5") as error,
+        pytest.raises(
+            CorruptInputError, match=r"could not be decoded \(.*max_corrupt_frames allows 5\), \d+ could"
+        ) as error,
     ):
         list(reader)
     assert_one_line(error, path)
@@ -283,3 +285,136 @@ def test_nothing_reaches_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str
     with open_video(path) as reader:
         list(reader)
     assert capfd.readouterr() == ("", "")
+
+
+# --- frames that vanish without an error -------------------------------------------------------------------------
+
+
+def long_clip(path: Path, **options: object) -> Path:
+    """300 frames with a keyframe every 50, and sound."""
+    keys = {"g": "50", "keyint_min": "50", "sc_threshold": "0"}
+    return write_clip(path, width=160, height=96, frame_count=300, codec_options=keys, audio="aac", **options)  # type: ignore[arg-type]
+
+
+def blank(path: Path, begin: float, end: float) -> Path:
+    """Zeros where a part of a file was, as a bad disk or a broken download leaves."""
+    data = bytearray(path.read_bytes())
+    first, last = int(len(data) * begin), int(len(data) * end)
+    data[first:last] = bytes(last - first)
+    path.write_bytes(data)
+    return path
+
+
+def read(path: Path, **options: object) -> tuple[int, int]:
+    with open_video(path, max_corrupt_frames=1000, **options) as reader:  # type: ignore[arg-type]
+        return len(list(reader)), reader.corrupt_count
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".ts", ".flv"])
+def test_a_part_that_cannot_be_read_is_counted(tmp_path: Path, suffix: str) -> None:
+    path = blank(long_clip(tmp_path / f"blank{suffix}"), 0.3, 0.6)
+    frames, missing = read(path)
+    assert 60 <= frames <= 260
+    assert frames + missing == pytest.approx(300, abs=5)
+    with open_video(path, max_corrupt_frames=10) as reader, pytest.raises(CorruptInputError) as error:
+        list(reader)
+    assert "max_corrupt_frames allows 10" in assert_one_line(error, path)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("which", [0, 3])
+def test_a_damaged_keyframe_costs_all_that_refer_to_it(tmp_path: Path, suffix: str, which: int) -> None:
+    path = long_clip(tmp_path / f"key{suffix}")
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        keys = [(p.pos, p.size) for p in container.demux(stream) if p.size and p.is_keyframe]
+    data = bytearray(path.read_bytes())
+    position, size = keys[which]
+    head = 5 if suffix == ".mp4" else 9  # Matroska's position is that of the block, which has a header
+    data[position + head : position + size] = bytes(size - head)
+    path.write_bytes(data)
+    frames, missing = read(path)
+    assert frames <= 260
+    assert frames + missing == 300
+    with pytest.raises(CorruptInputError), open_video(path, max_corrupt_frames=10) as reader:
+        list(reader)
+
+
+@pytest.mark.parametrize("suffix", [".flv", ".ts", ".mkv"])
+def test_a_cut_file_says_so(tmp_path: Path, suffix: str) -> None:
+    path = long_clip(tmp_path / f"cut{suffix}")
+    with open_video(path) as reader:
+        assert len(list(reader)) == 300
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="truncated") as error:
+        list(reader)
+    assert_one_line(error, path)
+    assert 150 < reader.decoded_count < 250
+
+
+def test_half_a_gif_says_so(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0)
+    path = tmp_path / "half.gif"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("gif", rate=12)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "rgb8"
+        for _ in range(24):
+            picture = av.VideoFrame.from_ndarray(noise.integers(0, 256, (64, 96, 3), np.uint8), "rgb24")
+            container.mux(stream.encode(picture.reformat(format="rgb8")))
+        container.mux(stream.encode(None))
+    assert read(path) == (24, 0)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="its trailer is missing"):
+        list(reader)
+    assert 10 <= reader.decoded_count <= 14
+
+
+@pytest.mark.parametrize("session", [1, 3])
+def test_damage_counts_the_same_however_many_decode(tmp_path: Path, session: int) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    damage_packets(path, range(20, 21))
+    frames, missing = read(path, decoder_sessions=session)
+    assert frames + missing == 60
+    assert missing >= 15
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options"),
+    [
+        (".mp4", "libx264", {"bf": "3", "x264-params": "open-gop=1:b-pyramid=normal"}),
+        (".mkv", "libx264", {"bf": "3", "x264-params": "open-gop=1"}),
+        (".ts", "libx264", {"x264-params": "intra-refresh=1:keyint=30"}),
+        (".avi", "libx264", {"bf": "0"}),
+        (".flv", "libx264", {"bf": "2"}),
+        (".mp4", "libx265", {"x265-params": "log-level=none:open-gop=1:bframes=4"}),
+        (".mkv", "libvpx-vp9", {"deadline": "realtime", "auto-alt-ref": "1", "lag-in-frames": "12"}),
+        (".webm", "libvpx", {"deadline": "realtime", "auto-alt-ref": "1", "lag-in-frames": "12"}),
+        (".mkv", "libsvtav1", {"preset": "12"}),
+        (".mp4", "mpeg4", {"bf": "2"}),
+        (".ts", "mpeg2video", {"bf": "2"}),
+        (".ts", "libx264", {"flags": "+ildct+ilme", "x264-params": "tff=1"}),
+    ],
+)
+def test_whole_files_lack_nothing(tmp_path: Path, suffix: str, codec: str, options: dict[str, str]) -> None:
+    keys = {} if "x264-params" in options else {"g": "30"}
+    path = write_clip(
+        tmp_path / f"whole{suffix}", width=160, height=96, frame_count=90, codec=codec,
+        codec_options={**keys, **options},
+    )  # fmt: skip
+    assert read(path) == (90, 0)
+    with open_video(path, start_seconds=1.7) as reader:
+        list(reader)
+        assert reader.corrupt_count == 0
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".ts", ".flv"])
+def test_a_pause_is_no_damage(tmp_path: Path, suffix: str) -> None:
+    """A screen recorder that writes no frame while nothing moves; the sound goes on."""
+    times = [*range(100), *range(700, 800)]
+    path = write_clip(tmp_path / f"pause{suffix}", frame_count=200, pts=times, audio="aac")
+    assert read(path) == (200, 0)
+
+
+def test_a_matroska_film_that_begins_late_is_whole(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "late.mkv", frame_count=48, pts=list(range(14_400, 14_448)))
+    assert read(path) == (48, 0)

@@ -114,7 +114,7 @@ def open_driver(
     options: TrackingOptions,
     start_seconds: float | None = None,
     end_seconds: float | None = None,
-    max_corrupt_frames: int = 25,
+    max_corrupt_frames: int = 250,
     keep_pictures: bool = False,
     prefetch_frames: int = 3,
 ) -> VideoDriver | RecordedDriver:
@@ -239,7 +239,7 @@ class VideoDriver:
         options: TrackingOptions,
         start_seconds: float | None = None,
         end_seconds: float | None = None,
-        max_corrupt_frames: int = 25,
+        max_corrupt_frames: int = 250,
         keep_pictures: bool = False,
         prefetch_frames: int = 3,
     ) -> None:

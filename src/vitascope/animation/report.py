@@ -77,6 +77,6 @@ def summarise(report: AnimateReport) -> list[str]:
             f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
         )
     if report.corrupt_count:
-        lines.append(f"note: {report.corrupt_count} damaged packets or pictures of the driver were skipped")
+        lines.append(f"note: frames of the driver that were damaged or missing: {report.corrupt_count}")
     lines += [f"note: {note}" for note in report.notes]
     return lines

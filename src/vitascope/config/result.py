@@ -46,7 +46,10 @@ class VideoSettings(Section):
         None, "Where to stop, in seconds from the start of the video; null runs to the end."
     )
     max_corrupt_frames: int = setting(
-        25, "Most damaged packets that are skipped before the video counts as broken.", ge=0, le=1_000_000_000
+        250,
+        "Most frames that may be damaged or missing before the video counts as broken.",
+        ge=0,
+        le=1_000_000_000,
     )
     scene_cut_threshold: float = setting(
         0.35,

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import av
 from av.packet import Packet
@@ -14,6 +15,8 @@ from av.video.stream import VideoStream
 from vitascope.media._chroma_site import read_chroma_location
 from vitascope.media._completeness import (
     ONE_PICTURE_A_PACKET,
+    DataGaps,
+    MissingPictures,
     ReadingProgress,
     check_end,
     frame_rate_of,
@@ -42,7 +45,6 @@ class ContainerSource:
     """
 
     def __init__(self, path: Path, *, decoding: Decoding, max_corrupt_frames: int) -> None:
-        self._is_on_gpu = decoding.cuda_device is not None
         self.damage = DamageCounter(path, limit=max_corrupt_frames)
         self._video = OpenedVideo(path, decoding)
         self._running: Generator[av.VideoFrame, None, None] | None = None
@@ -112,9 +114,16 @@ class ContainerSource:
     def _decode(self) -> Generator[av.VideoFrame, None, None]:
         container, stream = self._video.container, self._video.stream
         progress = ReadingProgress(from_start=self._from_start)
-        unseen = _UnseenPictures()
+        missing = MissingPictures(
+            is_exact=self.facts.codec in ONE_PICTURE_A_PACKET and not self.facts.interlaced,
+            from_start=self._from_start and container.format.name != "mpegts",
+            may_begin_late=container.format.name == "mpegts",
+        )
+        gaps = DataGaps(frame_rate=self.facts.average_frame_rate, time_base=self.facts.time_base)
         failure: Exception | None = None
-        packets = container.demux(stream)
+        packets: Iterator[Packet[Any]] = (
+            container.demux(stream) if self._video.lists_packets else container.demux()
+        )
         while True:
             try:
                 packet = next(packets)
@@ -123,36 +132,42 @@ class ContainerSource:
             except (av.FFmpegError, OSError) as error:
                 failure = error
                 break
+            if packet.stream_index != stream.index:
+                gaps.passed(packet)
+                continue
             if packet.size:
                 progress.packets += 1
                 progress.keyframe_seen |= packet.is_keyframe
+                if not self._video.lists_packets and (lost := gaps.before(packet)):
+                    self.damage.add(count=lost)
                 if packet.is_corrupt and container.format.name != "mpegts":
                     # Cut off by the end of the file. Its error would surface while frame threads flush, and PyAV
                     # gives no second chance to fetch the good pictures behind it. A transport stream marks a packet
                     # for any lost fragment; the rest of it is worth decoding.
                     self._skip(progress, None)
                     continue
-                unseen.sent(packet)
-            yield from self._pictures_of(packet, progress, unseen)
+                missing.sent(packet)
+            yield from self._pictures_of(packet, progress, missing)
         if failure is not None:
-            yield from self._pictures_of(None, progress, unseen)
-        if self._is_on_gpu and self.facts.codec in ONE_PICTURE_A_PACKET:
-            # The GPU's decoder does not tell when it drops a picture.
-            for _ in range(unseen.count):
-                self.damage.add()
+            yield from self._pictures_of(None, progress, missing)
         check_end(self._video, progress, decoded=self.damage.decoded, failure=failure)
+        if lost := missing.at_end():
+            self.damage.add(missing.cause, count=lost)
 
     def _pictures_of(
-        self, packet: Packet[VideoStream] | None, progress: ReadingProgress, unseen: _UnseenPictures
+        self, packet: Packet[VideoStream] | None, progress: ReadingProgress, missing: MissingPictures
     ) -> Iterator[av.VideoFrame]:
         try:
             pictures = self._video.decode(packet)
         except (av.FFmpegError, OSError) as error:
-            unseen.excused(1)
-            self._skip(progress, error)
+            if missing.is_exact:
+                missing.cause = error  # what it costs shows in the pictures that do not come
+            else:
+                self._skip(progress, error)
             return
         for picture in pictures:
-            unseen.came(picture)
+            if lost := missing.before(picture):
+                self.damage.add(missing.cause, count=lost)
             if picture.is_corrupt:
                 self._skip(progress, None)
                 continue
@@ -164,40 +179,6 @@ class ContainerSource:
         # A recording that starts in the middle of a GOP begins with pictures that lack their reference: no damage.
         if progress.keyframe_seen or progress.pictures:
             self.damage.add(cause)
-
-
-class _UnseenPictures:
-    """Packets from the first keyframe on that must show a picture, less the pictures that came."""
-
-    def __init__(self) -> None:
-        self._begin: int | None = None
-        self._expected = 0
-        self._came = 0
-        self._interlaced = False
-
-    @property
-    def count(self) -> int:
-        """Pictures that went missing without an error."""
-        return 0 if self._interlaced else max(self._expected - self._came, 0)
-
-    def sent(self, packet: Packet[VideoStream]) -> None:
-        """A packet goes to the decoder."""
-        if self._begin is None and packet.is_keyframe:
-            self._begin = packet.pts
-        self._expected += self._counts(packet.pts) and not packet.is_discard
-
-    def came(self, picture: av.VideoFrame) -> None:
-        """A picture came out, whole or not."""
-        self._came += self._counts(picture.pts)
-        self._interlaced |= picture.interlaced_frame
-
-    def excused(self, count: int) -> None:
-        """Pictures that the decoder said it could not decode."""
-        self._came += count
-
-    def _counts(self, pts: int | None) -> bool:
-        # Pictures shown before the keyframe that reading began with lack their references, and may not be shown.
-        return self._begin is not None and pts is not None and pts >= self._begin
 
 
 def _read_facts(video: OpenedVideo) -> SourceFacts:

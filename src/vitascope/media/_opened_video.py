@@ -108,10 +108,16 @@ class OpenedVideo:
             self.close()
             raise
         for other in container.streams:
-            if other is not self.stream:
+            # Where no table lists the packets, those of sound tell a pause from a part that cannot be read.
+            if other is not self.stream and (self.lists_packets or other.type == "video"):
                 other.discard = Discard.all
         self.stream.thread_type = "AUTO" if on_cpu else "SLICE"
         self.stream.thread_count = decoding.threads if on_cpu else 1
+
+    @property
+    def lists_packets(self) -> bool:
+        """True for MP4 and MOV, whose index says where each packet is."""
+        return "mp4" in self.container.format.name
 
     @property
     def container(self) -> InputContainer:

@@ -89,15 +89,15 @@ class DamageCounter:
         self.decoded = 0
         """Pictures that came out whole."""
 
-    def add(self, cause: BaseException | None = None) -> None:
-        """Count one more.
+    def add(self, cause: BaseException | None = None, *, count: int = 1) -> None:
+        """Count what was left out.
 
         Raises:
             CorruptInputError: The limit is passed.
         """
-        self.count += 1
+        self.count += count
         if self.count > self._limit:
             raise CorruptInputError(
                 f"{self._path}: too much damage: {self.count} frames could not be decoded "
-                f"(at most {self._limit} are skipped), {self.decoded} could"
+                f"(video.max_corrupt_frames allows {self._limit}), {self.decoded} could"
             ) from cause

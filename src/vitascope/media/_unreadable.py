@@ -5,8 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-__all__ = ["count_missing_bytes", "explain_unreadable"]
+__all__ = ["cut_off", "explain_unreadable"]
+
+_HEAD_BYTES, _TAIL_BYTES = 4096, 64
 
 _MP4_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _SIGNATURES = {
@@ -51,10 +54,72 @@ def explain_unreadable(path: Path) -> str | None:
     return "not a media file that FFmpeg knows, or damaged from its first bytes on"
 
 
-def count_missing_bytes(path: Path) -> int:
-    """Bytes by which the last top-level box of an MP4 or MOV reaches beyond the end of the file; 0 when whole."""
+def cut_off(path: Path, container: str) -> str | None:
+    """What shows that a file ends too early, in words; None where nothing does.
+
+    Args:
+        path: The file.
+        container: FFmpeg's name of its format.
+    """
     size = path.stat().st_size
-    return max((offset + length - size for _, offset, length in _top_level_boxes(path, size)), default=0)
+    if "mp4" in container:
+        lacking = max((start + length - size for _, start, length in _top_level_boxes(path, size)), default=0)
+        return f"its last fragment lacks {lacking} bytes" if lacking > 0 else None
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(size - _TAIL_BYTES, 0))
+        tail = file.read()
+        if container == "flv":
+            return None if _ends_with_tag(file, size, tail) else "its last tag is cut"
+    if "matroska" in container:
+        lacking = _segment_end(head) - size
+        return f"its segment lacks {lacking} bytes" if lacking > 0 else None
+    if container == "gif":  # GIF89a, 27: the trailer; some writers pad behind it
+        return None if tail.rstrip(b"\0").endswith(b";") else "its trailer is missing"
+    if container == "mpegts":
+        packet = next((length for length in (188, 192, 204) if _repeats_sync(head, length)), None)
+        return "its last packet is cut" if packet and size % packet else None
+    return None
+
+
+def _segment_end(head: bytes) -> int:
+    """Where the segment of a Matroska file says that it ends (RFC 8794, 9559); 0 where it does not say."""
+    offset = 0
+    for _ in range(4):  # the EBML header, perhaps something void, then the segment
+        identifier = head[offset : offset + 4]
+        if identifier != b"\x18\x53\x80\x67":
+            width = 4 if identifier == b"\x1a\x45\xdf\xa3" else 1
+            size, length = _variable_size(head, offset + width)
+            offset += width + length + (size or 0)
+            continue
+        size, length = _variable_size(head, offset + 4)
+        return 0 if size is None else offset + 4 + length + size
+    return 0
+
+
+def _variable_size(data: bytes, offset: int) -> tuple[int | None, int]:
+    """A size of EBML, None where it is unknown, and the bytes it takes."""
+    first = data[offset] if offset < len(data) else 0
+    length = 9 - first.bit_length()
+    if not first or offset + length > len(data):
+        return None, 1
+    value = int.from_bytes(data[offset : offset + length], "big") & ((1 << 7 * length) - 1)
+    return (None if value == (1 << 7 * length) - 1 else value), length
+
+
+def _repeats_sync(head: bytes, packet: int) -> bool:
+    begin = packet - 188 if packet == 192 else 0  # M2TS: four bytes of time stand before
+    return len(head) >= 4 * packet and all(head[begin + n * packet] == 0x47 for n in range(4))
+
+
+def _ends_with_tag(file: IO[bytes], size: int, tail: bytes) -> bool:
+    """FLV (Adobe, "Video File Format Specification" 10.1, annex E): each tag is followed by its length."""
+    length = int.from_bytes(tail[-4:], "big")
+    if not 11 <= length <= size - 4:
+        return False
+    file.seek(size - 4 - length)
+    tag = file.read(11)
+    return tag[0] & 31 in (8, 9, 18) and int.from_bytes(tag[1:4], "big") == length - 11
 
 
 def _has_whole_moov(path: Path, size: int) -> bool:

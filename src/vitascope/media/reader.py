@@ -33,7 +33,7 @@ def open_video(
     *,
     start_seconds: float | None = None,
     end_seconds: float | None = None,
-    max_corrupt_frames: int = 25,
+    max_corrupt_frames: int = 250,
     threads: int = 0,
     image_frame_rate: Fraction | int = DEFAULT_IMAGE_FRAME_RATE,
     cuda_device: int | None = None,
@@ -48,7 +48,7 @@ def open_video(
         start_seconds: Leave out what is shown before this time, counted from the first picture. The first frame
             given out is the first whose pts is at or after it.
         end_seconds: Leave out what is shown from this time on (exclusive), counted from the first picture.
-        max_corrupt_frames: How many damaged packets and pictures are skipped before giving up.
+        max_corrupt_frames: How many frames may be damaged or missing before giving up.
         threads: Decoder threads on the CPU, of all sessions together; 0 means one a core. Every one but the first may
             hold a picture back; the GPU's decoder holds back none but for their order.
         image_frame_rate: Images a second, for images.
@@ -110,7 +110,8 @@ class VideoReader:
       more than a second (joined recordings) shifts itself and all that follows to go on where time was.
       ``adjusted_pts_count`` counts both.
     - Frames are not rotated: ``info.rotation_degrees`` says what the player shall do.
-    - Damaged pictures are skipped and counted. At the end of the stream a file that is shorter than its header
+    - Damaged pictures are skipped and counted, and so are those that the decoder drops without a word, and those of
+      parts that cannot be read at all. At the end of the stream a file that is shorter than its header
       promises raises ``CorruptInputError``; the frames before it were given out, and the caller decides whether to
       keep them.
 
@@ -206,7 +207,7 @@ class VideoReader:
 
     @property
     def corrupt_count(self) -> int:
-        """Damaged packets and pictures skipped so far."""
+        """Frames that were damaged or missing so far."""
         return self._damage.count
 
     @property

@@ -45,7 +45,9 @@ def summarise(report: SegmentReport, *, preview: Path | None = None) -> list[str
     lines += [f"engine: {reason}" for reason in report.engine_reasons]
     lines += [f"note: {note}" for note in report.notes]
     if report.corrupt_count:
-        lines.append(f"{report.corrupt_count} damaged packets or pictures were skipped")
+        lines.append(
+            f"frames of the input that were damaged or missing: {report.corrupt_count}; the others keep their time"
+        )
     return lines
 
 

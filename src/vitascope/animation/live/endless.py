@@ -51,7 +51,7 @@ class EndlessDriver(RecordedEstimator):
         frame_rate: float,
         start_seconds: float | None = None,
         end_seconds: float | None = None,
-        max_corrupt_frames: int = 25,
+        max_corrupt_frames: int = 250,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:

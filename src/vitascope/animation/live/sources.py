@@ -49,7 +49,7 @@ class FilmSource:
         *,
         start_seconds: float | None = None,
         end_seconds: float | None = None,
-        max_corrupt_frames: int = 25,
+        max_corrupt_frames: int = 250,
         prefetch_frames: int = 0,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
