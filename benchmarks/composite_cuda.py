@@ -24,11 +24,10 @@ import torch
 
 from row_stamp import gpu_stamp
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
-from vitascope.gpu.kernels import composite_cuda
+from vitascope.gpu.kernels import composite_launch as composite_cuda
+from vitascope.gpu.kernels.code_values import color_codes, grey_bounds
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.composite import color_codes
 from vitascope.gpu.kernels.cuda_module import multiprocessors
-from vitascope.gpu.kernels.guided import grey_bounds
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.render import MatteOnly, OnColor, OnFrame, render
 

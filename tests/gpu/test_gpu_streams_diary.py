@@ -15,7 +15,7 @@ from vitascope import device as device_module
 from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError
 from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor, PrefetchDataLoader, kernel_runner
-from vitascope.gpu.kernels import resize_normalize_cuda
+from vitascope.gpu.kernels import resize_normalize as resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.memory import pinned_pool
 

@@ -19,7 +19,9 @@ from pictures import random_frame
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
-from vitascope.gpu.kernels import composite_cuda, histogram_cuda, preprocess_cuda
+from vitascope.gpu.kernels import composite_launch as composite_cuda
+from vitascope.gpu.kernels import histogram as histogram_cuda
+from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.queues import QueueLimits

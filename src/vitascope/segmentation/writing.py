@@ -10,7 +10,7 @@ from typing import Self
 
 from vitascope.config import OutputKind, VideoSettings
 from vitascope.frames import PIXEL_FORMATS, VideoInfo
-from vitascope.gpu.kernels.composite import matte_color
+from vitascope.gpu.kernels.code_values import matte_color
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader
 from vitascope.media.writer import VideoWriter, WriteReport

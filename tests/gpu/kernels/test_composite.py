@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pictures import FORMATS, ODD_SIZES, random_frame, solid_frame, strided
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
+from vitascope.gpu.kernels.code_values import alpha_dtype
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.composite import (
     blur_background,
@@ -17,7 +18,6 @@ from vitascope.gpu.kernels.composite import (
     tint,
 )
 from vitascope.gpu.kernels.eyes import each_eye
-from vitascope.gpu.kernels.guided import alpha_dtype
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 

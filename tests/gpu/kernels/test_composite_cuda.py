@@ -12,6 +12,7 @@ from cuda_twins import plane_on_gpu as copied
 
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
+from vitascope.gpu.kernels.code_values import alpha_dtype
 from vitascope.gpu.kernels.composite import (
     blur_background,
     clear_transparent,
@@ -21,7 +22,7 @@ from vitascope.gpu.kernels.composite import (
     tint,
 )
 from vitascope.gpu.kernels.foreground import decontaminate
-from vitascope.gpu.kernels.guided import alpha_dtype, refine_alpha
+from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.render import MatteOnly, OnColor, OnFrame, Tint, render, render_alpha
 
@@ -208,8 +209,8 @@ def test_a_person_amid_nothing_and_strips_of_any_length(monkeypatch, rows, locat
     """Strips where alpha is certainly none or full are made without arithmetic; that must not show."""
     import cupy
 
-    from vitascope.gpu.kernels import composite_cuda
-    from vitascope.gpu.kernels.composite_plan import LaunchPlans
+    from vitascope.gpu.kernels import composite_launch as composite_cuda
+    from vitascope.gpu.kernels.composite_launch import LaunchPlans
 
     monkeypatch.setattr(composite_cuda, "_PLANS", LaunchPlans())  # those that are kept have strips already
     monkeypatch.setattr(composite_cuda, "_strip_rows", lambda *_, **__: rows)

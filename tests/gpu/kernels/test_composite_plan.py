@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from vitascope.gpu.kernels.composite_job import JOB, MAX_EYES
-from vitascope.gpu.kernels.composite_plan import JobArrays, Launch, LaunchPlans, array_layout
+from vitascope.gpu.kernels.composite_launch import JOB, MAX_EYES, JobArrays, Launch, LaunchPlans, array_layout
 
 NAMES = (
     "luma", "chroma", "behind_luma", "behind_chroma", "alpha", "made_luma", "made_chroma", "gain", "offset",

@@ -12,7 +12,7 @@ import pytest
 from cuda_sources import ARCHITECTURES, assert_compiles, assert_has_layout, compiled, needs_nvcc
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.composite_job import JOB, color_parameters, describe_cells, describe_eyes
+from vitascope.gpu.kernels.composite_launch import JOB, color_parameters, describe_cells, describe_eyes
 from vitascope.gpu.kernels.cuda_module import SOURCES
 from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region

@@ -8,8 +8,7 @@ import pytest
 from cuda_twins import plane_on_gpu
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
-from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
-from vitascope.gpu.kernels.edges_cuda import feather_weights
+from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges, feather_weights
 from vitascope.gpu.kernels.region import Region
 
 DTYPES = [np.uint8, np.uint16]

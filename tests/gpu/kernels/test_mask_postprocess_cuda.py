@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
-from vitascope.gpu.kernels import mask_postprocess_cuda
+from vitascope.gpu.kernels import mask_postprocess as mask_postprocess_cuda
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 
 DTYPES = [np.float16, np.float32]

@@ -50,7 +50,7 @@ def test_the_largest_radii(operation, radius):
 def test_a_batch_is_its_planes(shape):
     import cupy
 
-    from vitascope.gpu.kernels.morphology_cuda import launch_morphology
+    from vitascope.gpu.kernels.morphology import launch_morphology
 
     planes = cupy.asarray(np.stack([noise((40, 55), np.uint8), ~noise((40, 55), np.uint8)]))
     together = launch_morphology(planes, 4, shape=shape, erode=False)
@@ -63,7 +63,7 @@ def test_a_batch_is_its_planes(shape):
 def test_nothing_outside_the_target_is_written():
     import cupy
 
-    from vitascope.gpu.kernels.morphology_cuda import launch_morphology
+    from vitascope.gpu.kernels.morphology import launch_morphology
 
     for shape in ("box", "disc"):
         plane = cupy.asarray(noise((37, 53), np.uint8))

@@ -10,7 +10,7 @@ from test_batch_normalize import MEAN, STD, noise
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES
-from vitascope.gpu.kernels import resize_normalize_cuda
+from vitascope.gpu.kernels import resize_normalize as resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 
 OPTIONS = {"mean": MEAN, "std": STD}

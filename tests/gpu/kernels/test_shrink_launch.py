@@ -10,7 +10,7 @@ import pytest
 from fake_cupy import FakeArray, fake_cupy
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.gpu.kernels import shrink_cuda
+from vitascope.gpu.kernels import shrink as shrink_cuda
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.shrink import shrink_frame
 

@@ -18,30 +18,17 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
+from vitascope.frames import PIXEL_FORMATS, Frame, Plane
 from vitascope.gpu.kernels.blur import blur_without
-from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.code_values import Codes, alpha_peak, color_codes, matte_color, matte_levels
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Rgb, Tint
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.eyes import cut
-from vitascope.gpu.kernels.guided import alpha_peak
 from vitascope.gpu.kernels.morphology import dilate_box
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = [
-    "blur_background",
-    "clear_transparent",
-    "color_codes",
-    "matte_color",
-    "matte_frame",
-    "matte_levels",
-    "over_color",
-    "over_frame",
-    "tint",
-]
-
-Codes = tuple[int, ...]
+__all__ = ["blur_background", "clear_transparent", "matte_frame", "over_color", "over_frame", "tint"]
 
 
 def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
@@ -57,7 +44,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
     """
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
 
         return paint_on_gpu(frame, [_whole(frame)], alpha, OnColor(rgb))
     codes = color_codes(rgb, frame.color, frame.format)
@@ -88,7 +75,7 @@ def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
         raise ValueError(f"background is {background!r}, expected the size and format of {frame!r}")
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
 
         return paint_on_gpu(frame, [_whole(frame)], alpha, OnFrame(background))
     weights = _weights(frame, alpha)
@@ -111,7 +98,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
     """
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
 
         return paint_on_gpu(frame, [_whole(frame)], alpha, Tint(rgb, opacity))
     peak = alpha_peak(alpha)
@@ -166,7 +153,7 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     depth = bit_depth or min(frame.format.bit_depth, 10)
     if is_on_gpu(alpha):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
 
         return paint_on_gpu(frame, [_whole(frame)], alpha, MatteOnly(full_range, depth), planar=True)
     fmt = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
@@ -183,30 +170,6 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     chroma_width, chroma_height = fmt.chroma_size(frame.width, frame.height)
     chroma = np.full((chroma_height, chroma_width), neutral, fmt.dtype)
     return frame.with_planes((luma, chroma, chroma), format=fmt, color=color)
-
-
-@cache
-def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
-    """BT.709 throughout, so that no player tone-maps the matte of an HDR video; chroma sits where the frame's does."""
-    return ColorSpec("bt709", full_range, color.chroma_location, primaries=1, transfer=1, matrix_code=1)
-
-
-@cache
-def matte_levels(color: ColorSpec, *, full_range: bool, bit_depth: int) -> tuple[int, int, int]:
-    """Codes of black, of white and of grey's chroma in the matte of a video of some colour."""
-    fmt = PIXEL_FORMATS["yuv420p" if bit_depth == 8 else "yuv420p10le"]
-    matrix, offset = yuv_from_rgb(matte_color(color, full_range=full_range), fmt)
-    black, neutral = (round(code) for code in offset[:2])
-    return black, round(float(matrix[0].sum())) + black, neutral
-
-
-@cache
-def color_codes(rgb: Rgb, color: ColorSpec, fmt: YuvFormat) -> Codes:
-    """Y, U and V of an 8-bit RGB colour, in the format's container words."""
-    matrix, offset = yuv_from_rgb(color, fmt)
-    step = 1 << fmt.sample_shift
-    exact = (matrix @ (np.array(rgb) / 255.0) + offset) / step
-    return tuple(int(code) * step for code in np.clip(np.rint(exact), 0, 2**fmt.bit_depth - 1))
 
 
 def _whole(frame: Frame) -> Region:
@@ -243,7 +206,7 @@ def _weights(frame: Frame, alpha: Plane) -> tuple[Plane, ...]:
     """
     if is_on_gpu(alpha):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import chroma_weights_on_gpu
+        from vitascope.gpu.kernels.composite_launch import chroma_weights_on_gpu
 
         return alpha, chroma_weights_on_gpu(frame, alpha)
     chroma = downsample_to_chroma(alpha, frame.format, frame.color)

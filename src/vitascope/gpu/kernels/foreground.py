@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
+from vitascope.gpu.kernels.code_values import alpha_peak
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.guided import alpha_peak, upright_to_coded
+from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma, read_bilinear, upsample_to_luma
 
@@ -62,8 +63,7 @@ def decontaminate(
     regions = [_to_whole_blocks(region, frame) for region in regions]
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import foreground_on_gpu
-        from vitascope.gpu.kernels.composite_job import Coefficients
+        from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
 
         return foreground_on_gpu(frame, alpha, regions, Coefficients(gain, offset, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)

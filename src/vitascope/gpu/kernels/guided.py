@@ -9,29 +9,21 @@ bilinearly; only the last multiply-add reads the full picture (the fast guided f
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import ColorSpec, Frame, Plane, Rotation, YuvFormat
+from vitascope.frames import Frame, Plane, Rotation
+from vitascope.gpu.kernels.code_values import alpha_dtype, alpha_peak, grey_bounds
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.eyes import cut, is_whole_blocks
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
-__all__ = [
-    "alpha_dtype",
-    "alpha_peak",
-    "grey_bounds",
-    "grey_plane",
-    "guided_coefficients",
-    "refine_alpha",
-    "upright_to_coded",
-]
+__all__ = ["grey_plane", "guided_coefficients", "refine_alpha", "upright_to_coded"]
 
 # Rows handled together: a band's float planes stay in a core's cache, and are too small for the allocator to give back
 # to the system after every frame, which can cost more in page faults than the arithmetic does.
@@ -71,16 +63,6 @@ def guided_coefficients(
         gain[index] = mean(slope)
         offset[index] = mean(mean_matte - slope * mean_grey)
     return gain, offset
-
-
-def alpha_dtype(frame: Frame) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
-    """The dtype of a frame's alpha: uint8 for 8-bit video, uint16 (full scale 65535) for deeper video."""
-    return np.dtype(np.uint8) if frame.format.bit_depth == 8 else np.dtype(np.uint16)
-
-
-def alpha_peak(alpha: Plane) -> int:
-    """The code of full opacity: 255 or 65535."""
-    return 255 if alpha.dtype == np.uint8 else 65535
 
 
 def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
@@ -151,8 +133,7 @@ def refine_alpha(
     """
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import refine_on_gpu
-        from vitascope.gpu.kernels.composite_job import Coefficients
+        from vitascope.gpu.kernels.composite_launch import Coefficients, refine_on_gpu
 
         return refine_on_gpu(frame, regions, Coefficients(gain[:, None], offset[:, None], rotation_degrees))
     alpha = np.zeros((frame.height, frame.width), alpha_dtype(frame))
@@ -170,18 +151,6 @@ def refine_alpha(
         else:
             _refine_eye(frame, alpha, region, slope, bias, visible)
     return alpha
-
-
-@cache
-def grey_bounds(color: ColorSpec, fmt: YuvFormat) -> tuple[np.float32, np.float32]:
-    """The least and greatest grey that any codes of a format can mean."""
-    matrix, offset = rgb_from_yuv(color, fmt)
-    weights = matrix.mean(axis=0) * ((2**fmt.bit_depth - 1) << fmt.sample_shift)
-    middle = float(offset.mean())
-    return (
-        np.float32(middle + np.minimum(weights, 0).sum()),
-        np.float32(middle + np.maximum(weights, 0).sum()),
-    )
 
 
 def _refine_eye(

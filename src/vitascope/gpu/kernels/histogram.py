@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 
 __all__ = ["color_histogram"]
+
 
 _LEAST_LEVELS, _MOST_LEVELS = 2, 7  # from 8 on, a warp's histograms exceed a block's shared memory
 
@@ -57,10 +58,7 @@ def color_histogram(
     stride = max(pictures.shape[1] * pictures.shape[2] // max_samples, 1)
     histograms: npt.NDArray[np.float32]
     if is_on_gpu(rgb):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.histogram_cuda import launch_color_histogram
-
-        histograms = launch_color_histogram(pictures, levels=levels, stride=stride)
+        histograms = _launch_color_histogram(pictures, levels=levels, stride=stride)
     else:
         histograms = np.stack(
             [_histogram(picture.reshape(-1, 3)[::stride], levels) for picture in pictures]
@@ -78,3 +76,65 @@ def _histogram(pixels: npt.NDArray[Any], levels: int) -> npt.NDArray[np.float64]
         share = np.where(corner, upper_share, 1 - upper_share).prod(axis=1)
         histogram += np.bincount((lower + corner) @ strides, weights=share, minlength=levels**3)
     return histogram / len(pixels)
+
+
+_SHARED_BYTES = 48 * 1024
+_PICTURES = np.dtype(
+    [
+        ("data", "u8"),
+        ("step", "i8"),
+        ("channel", "i8"),
+        ("row", "i8"),
+        ("column", "i8"),
+        ("width", "u4"),
+        ("stride", "u4"),
+        ("samples", "i4"),
+        ("unused", "i4"),
+    ]
+)
+
+
+def _launch_color_histogram(pictures: Any, *, levels: int, stride: int) -> Any:
+    """Run the kernel on the current CuPy stream.
+
+    Args:
+        pictures: CuPy float16 or float32 [N, h, w, 3], any strides.
+        levels: Of each channel.
+        stride: Every which pixel counts.
+
+    Returns:
+        CuPy float32 [N, levels^3].
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    import cupy
+
+    count, height, width, _ = pictures.shape
+    bins = levels**3
+    # As many histograms as fit, one a thread, up to where a block has enough threads.
+    threads = min(_SHARED_BYTES // (bins * 4) // 32 * 32, 128)
+    step, row, column, channel = (length // pictures.dtype.itemsize for length in pictures.strides)
+    job = np.zeros(1, _PICTURES)
+    job[0] = (
+        pictures.data.ptr,
+        step,
+        channel,
+        row,
+        column,
+        width,
+        stride,
+        -(-height * width // stride),
+        0,
+    )
+    histograms = cupy.empty((count, bins), cupy.float32)
+    kernel = cuda_kernel(
+        "histogram.cu",
+        "color_histogram",
+        COLOR="float" if pictures.dtype == np.float32 else "__half",
+        LEVELS=levels,
+        THREADS=threads,
+    )
+    with nvtx_range("histogram"):
+        kernel((count,), (threads,), (job, histograms))
+    return histograms

@@ -6,20 +6,32 @@ resizing the three planes and converting the small picture gives the same result
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Frame, Plane, Rotation
+from vitascope.frames import ColorSpec, Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import (
+    by_value,
+    cuda_kernel,
+    has_whole_vectors,
+    is_on_gpu,
+    nvtx_range,
+    row_pitch,
+    wait_until_ready,
+)
 from vitascope.gpu.kernels.eyes import chroma_region
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.resample import chroma_window, resample_window
+from vitascope.gpu.kernels.resample import chroma_window, clamped_span, resample_window
 
 __all__ = ["preprocess"]
+
 
 Triple = tuple[float, float, float]
 
@@ -65,10 +77,7 @@ def preprocess(
     if out is not None and (out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags.c_contiguous):
         raise ValueError(f"out is {out.dtype} {out.shape}, expected {dtype} {shape}, C-contiguous")
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.preprocess_cuda import launch_preprocess
-
-        made: npt.NDArray[Any] = launch_preprocess(
+        made: npt.NDArray[Any] = _launch_preprocess(
             frame, regions, size=size, mean=mean, std=std, layout=layout, rotation_degrees=rotation_degrees,
             dtype=np.dtype(dtype), shape=shape, out=out,
         )  # fmt: skip
@@ -108,3 +117,164 @@ def _small_planes(
         resample_window(plane, window, size, within=own) for plane in frame.planes[1:]
     )
     return luma, blue_difference, red_difference
+
+
+_THREADS = 128
+_SPAN = 2048  # samples of a row that a block sums, as in preprocess.cu
+_MAX_EYES = 2
+
+_AXIS = np.dtype([("start", "f4"), ("step", "f4"), ("first", "i4"), ("last", "i4")])
+_PICTURE = np.dtype([("data", "u8"), ("pitch", "i8"), ("x", _AXIS), ("y", _AXIS)])
+_PICTURES = np.dtype([("picture", _PICTURE, 2 * _MAX_EYES)])
+_COLOR = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3), ("mean", "f4", 3), ("scale", "f4", 3)])
+
+
+def _launch_preprocess(
+    frame: Frame,
+    regions: Sequence[Region],
+    *,
+    size: tuple[int, int],
+    mean: Triple,
+    std: Triple,
+    layout: str,
+    rotation_degrees: Rotation,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    out: Any,
+) -> Any:
+    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``.
+
+    Raises:
+        ValueError: The frame is not semi-planar, there are more than two regions, or the result is more than 2000
+            times narrower than a region.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    import cupy
+
+    if not frame.format.semi_planar:
+        raise ValueError(f"the GPU kernel reads NV12 and P010, not {frame.format.name}")
+    if len(regions) > _MAX_EYES:
+        raise ValueError(f"the GPU kernel makes at most {_MAX_EYES} regions at once, not {len(regions)}")
+    result = cupy.empty(shape, dtype) if out is None else out
+    planes: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types do not know
+    plan = _plan(
+        frame.format,
+        frame.color,
+        tuple((plane.shape, plane.strides, plane.data.ptr % 16) for plane in planes),
+        tuple(regions),
+        size,
+        mean,
+        std,
+        layout,
+        rotation_degrees,
+        dtype,
+        cupy.cuda.runtime.getDevice(),
+    )
+    # Only the pointers change from frame to frame; filling in everything else would take longer than the kernel.
+    pictures = plan.pictures.copy()
+    pictures["picture"]["data"][0, : 2 * len(regions)] = [plane.data.ptr for plane in planes] * len(regions)
+    with nvtx_range("preprocess"):
+        wait_until_ready(frame)
+        plan.kernel(plan.grid, (_THREADS,), (by_value(pictures), result, *plan.arguments))
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """A launch, but for the pointers."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    pictures: Any
+    arguments: tuple[Any, ...]
+    """What follows the pictures and the result."""
+
+
+@lru_cache(maxsize=128)
+def _plan(
+    fmt: YuvFormat,
+    color: ColorSpec,
+    planes: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...],
+    regions: tuple[Region, ...],
+    size: tuple[int, int],
+    mean: Triple,
+    std: Triple,
+    layout: str,
+    rotation_degrees: Rotation,
+    dtype: np.dtype[Any],
+    device: int,
+) -> _Plan:
+    """The launch for frames of one kind. ``planes`` are shapes, strides in bytes, and pointers modulo 16."""
+    del device  # kernels are compiled for the current one
+    height, width = (size[1], size[0]) if rotation_degrees in (90, 270) else size
+    pictures, run = _describe(fmt, color, planes, regions, (height, width))
+    kernel = cuda_kernel(
+        "preprocess.cu",
+        "preprocess",
+        SAMPLE="unsigned char" if fmt.bit_depth == 8 else "unsigned short",
+        OUTPUT="float" if dtype == np.float32 else "__half",
+        VECTORS=int(all(has_whole_vectors(*plane, itemsize=fmt.dtype.itemsize) for plane in planes)),
+    )
+    return _Plan(
+        kernel,
+        (math.ceil(width / run), height, len(regions)),
+        pictures,
+        (
+            by_value(_color_parameter(color, fmt, mean, std)),
+            np.int32(height),
+            np.int32(width),
+            np.int32(run),
+            np.int32(rotation_degrees),
+            np.int32(layout == "NHWC"),
+        ),
+    )
+
+
+def _describe(
+    fmt: YuvFormat,
+    color: ColorSpec,
+    planes: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]],
+    regions: Sequence[Region],
+    size: tuple[int, int],
+) -> tuple[Any, int]:
+    """The kernel's view of every eye's planes without pointers, and how many outputs of a row one block can make."""
+    height, width = size
+    pictures = np.zeros(1, _PICTURES)
+    longest_run = float(width)
+    for index, region in enumerate(regions):
+        luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
+        windows = (luma_window, chroma_window(region, fmt, color))
+        own = (region, chroma_region(region, fmt))
+        for slot, ((shape, strides, _), (left, top, right, bottom), samples) in enumerate(
+            zip(planes, windows, own, strict=True)
+        ):
+            channels = slot + 1
+            step = (right - left) / width
+            pictures["picture"][0, 2 * index + slot] = (
+                0,
+                row_pitch(shape, strides, itemsize=fmt.dtype.itemsize),
+                _axis(left, right, width, samples.x, samples.x + samples.width),
+                _axis(top, bottom, height, samples.y, samples.y + samples.height),
+            )
+            # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
+            longest_run = min(longest_run, (_SPAN / channels - 24) / step)
+    if longest_run < 1:
+        raise ValueError(
+            f"the GPU kernel shrinks at most {_SPAN - 48} samples to one; {width} outputs are too few"
+        )
+    return pictures, int(longest_run)
+
+
+def _axis(start: float, stop: float, count: int, first: int, end: int) -> tuple[float, float, int, int]:
+    """One axis of a window, and the samples of the plane that it may read: the eye's own."""
+    begin, stopped = clamped_span(start, stop, first, end)
+    return start, (stop - start) / count, begin, stopped - 1
+
+
+@lru_cache(maxsize=64)
+def _color_parameter(color: ColorSpec, fmt: YuvFormat, mean: Triple, std: Triple) -> Any:
+    matrix, offset = rgb_from_yuv(color, fmt)
+    parameter = np.zeros(1, _COLOR)
+    parameter["matrix"], parameter["offset"] = matrix.ravel(), offset
+    parameter["mean"], parameter["scale"] = mean, 1.0 / np.array(std)
+    return parameter

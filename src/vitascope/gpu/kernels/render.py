@@ -61,8 +61,7 @@ def render(
         raise ValueError(f"gain is {gain.shape}, expected [eyes, 4, height, width] to decontaminate")
     if is_on_gpu(frame.planes[0]) and all(is_whole_blocks(region, frame) for region in regions):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
-        from vitascope.gpu.kernels.composite_job import Coefficients
+        from vitascope.gpu.kernels.composite_launch import Coefficients, paint_on_gpu
 
         coefficients = Coefficients(gain, offset, rotation_degrees)
         return paint_on_gpu(frame, regions, coefficients, paint, decontaminates=decontaminate, planar=planar)
@@ -103,7 +102,7 @@ def render_alpha(
     """
     if is_on_gpu(frame.planes[0]):
         # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_cuda import paint_on_gpu
+        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
 
         # A seam inside a chroma block cannot be told apart in chroma: such a frame is painted as a whole.
         apart = all(is_whole_blocks(region, frame) for region in regions)

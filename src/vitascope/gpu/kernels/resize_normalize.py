@@ -6,7 +6,10 @@ interpolates between the two nearest where it grows; sample i covers [i, i + 1),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +22,7 @@ from vitascope.gpu.kernels.batch_normalize import (
     channels_of,
     check_out,
 )
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import resample_window
 
 __all__ = ["resize_normalize"]
@@ -78,10 +81,7 @@ def resize_normalize(
     check_out(out, shape, dtype)
     gain, offset = channel_affine(mean, std, scale)
     if is_on_gpu(images):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.resize_normalize_cuda import launch_resize_normalize
-
-        made: npt.NDArray[Any] = launch_resize_normalize(
+        made: npt.NDArray[Any] = _launch_resize_normalize(
             images, gain, offset, size=size, layout_in=layout_in, layout_out=layout_out,
             reverse_channels=reverse_channels, dtype=dtype, shape=shape, out=out,
         )  # fmt: skip
@@ -98,3 +98,161 @@ def resize_normalize(
         for channel, plane in enumerate(reversed(planes) if reverse_channels else planes):
             targets[channel] = plane * gain[channel] + offset[channel]
     return result
+
+
+# As in resize_normalize.cu.
+_THREADS = 128
+_SPAN = 4096
+_MOST_TAPS = 6
+_MAX_GRID_Z = 65_535
+# Of four channels as many samples of a row fit the span.
+_MOST_SHRUNK = 1000
+
+_NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__half", "float32": "float"}
+_PICTURES = np.dtype(
+    [
+        ("data", "u8"),
+        ("out", "u8"),
+        ("picture_pitch", "i8"),
+        ("plane_pitch", "i8"),
+        ("row_pitch", "i8"),
+        *((name, "i4") for name in ("in_height", "in_width", "height", "width", "channels", "run")),
+        ("reversed", "i4"),
+        ("channels_last", "i4"),
+        ("step_y", "f4"),
+        ("step_x", "f4"),
+        ("gain", "f4", 4),
+        ("offset", "f4", 4),
+    ],
+    align=True,
+)
+_BY_VALUE = np.dtype((np.void, _PICTURES.itemsize))  # without fields, as ``by_value`` explains
+
+
+def _launch_resize_normalize(
+    images: Any,
+    gain: tuple[float, ...],
+    offset: tuple[float, ...],
+    *,
+    size: tuple[int, int],
+    layout_in: str,
+    layout_out: str,
+    reverse_channels: bool,
+    dtype: str,
+    shape: tuple[int, ...],
+    out: Any,
+) -> Any:
+    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``.
+
+    Raises:
+        ValueError: A row is to shrink more than 1000 times.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    import cupy
+
+    result = cupy.empty(shape, dtype) if out is None else out
+    if result.size == 0:
+        return result
+    in_shape, strides = images.shape, images.strides
+    if not _has_dense_samples(in_shape, strides, images.itemsize, layout_in):
+        images = cupy.ascontiguousarray(images)
+        strides = images.strides
+    address = images.data.ptr
+    plan = _plan(
+        in_shape, strides, images.dtype, address % 16 == 0, gain, offset, size, layout_in, layout_out,
+        reverse_channels, dtype, cupy.cuda.runtime.getDevice(),
+    )  # fmt: skip
+    # Only the pointers change from picture to picture.
+    words = plan.words.copy()
+    words[0], words[1] = address, result.data.ptr
+    parameter = words.view(_BY_VALUE)
+    with nvtx_range("resize_normalize"):
+        for grid, first in plan.launches:
+            plan.kernel(grid, (_THREADS,), (parameter, first))
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """A launch, but for the pointers."""
+
+    kernel: Any
+    launches: tuple[tuple[tuple[int, int, int], Any], ...]
+    """Grid, and the first of its pictures, or of the planes of all pictures."""
+    words: Any
+    """The parameter as uint64; ``data`` and ``out`` are the first two."""
+
+
+@lru_cache(maxsize=128)
+def _plan(
+    shape: tuple[int, ...],
+    byte_strides: tuple[int, ...],
+    input_dtype: np.dtype[Any],
+    is_aligned: bool,
+    gain: tuple[float, ...],
+    offset: tuple[float, ...],
+    size: tuple[int, int],
+    layout_in: str,
+    layout_out: str,
+    reverse_channels: bool,
+    dtype: str,
+    device: int,
+) -> _Plan:
+    """The launch for pictures of one kind."""
+    del device  # kernels are compiled for the current one
+    itemsize = input_dtype.itemsize
+    strides = tuple(stride // itemsize for stride in byte_strides)
+    count = shape[0]
+    if layout_in == "NHWC":
+        _, in_height, in_width, channels = shape
+        side_by_side, plane_pitch, row_pitch, slices = channels, 0, strides[1], count
+    else:
+        _, channels, in_height, in_width = shape
+        side_by_side, plane_pitch, row_pitch, slices = 1, strides[1], strides[2], count * channels
+    height, width = size
+    step_y, step_x = in_height / height, in_width / width
+    if step_x > _MOST_SHRUNK:
+        raise ValueError(f"the GPU kernel shrinks at most {_MOST_SHRUNK} samples to one, not {step_x:.0f}")
+    # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
+    run = min(int((_SPAN / side_by_side - 24) / step_x), width)
+    # Equal runs: none much shorter than the rest.
+    run = math.ceil(width / math.ceil(width / run))
+    parameter = np.zeros(1, _PICTURES)
+    values = (0, 0, strides[0], plane_pitch, row_pitch, in_height, in_width, height, width, channels, run)
+    for name, value in zip(_PICTURES.names or (), values, strict=False):
+        parameter[name] = value
+    parameter["reversed"], parameter["channels_last"] = reverse_channels, layout_out == "NHWC"
+    parameter["step_y"], parameter["step_x"] = step_y, step_x
+    parameter["gain"][0, :channels], parameter["offset"][0, :channels] = gain, offset
+    pitches = (row_pitch, plane_pitch, strides[0] if count > 1 else 0)
+    kernel = cuda_kernel(
+        "resize_normalize.cu",
+        "resize_normalize",
+        INPUT=_NAMES[input_dtype.name],
+        OUTPUT=_NAMES[dtype],
+        LANES_CHANNELS=side_by_side,
+        VECTORS=int(is_aligned and all(pitch * itemsize % 16 == 0 for pitch in pitches)),
+        TAPS=min(math.ceil(step_y) + 1, _MOST_TAPS) if step_y >= 1 else 2,
+    )
+    launches = tuple(
+        ((math.ceil(width / run), height, min(slices - first, _MAX_GRID_Z)), np.int32(first))
+        for first in range(0, slices, _MAX_GRID_Z)
+    )
+    return _Plan(kernel, launches, parameter.view(np.uint64))
+
+
+@lru_cache(maxsize=128)
+def _has_dense_samples(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, layout: str) -> bool:
+    """True when the samples of a row lie side by side and rows, planes and pictures follow one another upwards."""
+    *outer, before_last, last = strides
+    if layout == "NHWC":
+        outer, before_last = list(strides[:2]), strides[2]
+        return bool(
+            (last == itemsize or shape[3] == 1)
+            and (before_last == shape[3] * itemsize or shape[2] == 1)
+            and all(stride >= 0 and stride % itemsize == 0 for stride in outer)
+        )
+    return bool(
+        (last == itemsize or shape[3] == 1)
+        and all(stride >= 0 and stride % itemsize == 0 for stride in (*outer, before_last))
+    )

@@ -5,19 +5,32 @@ yuv420p and NV12 hold the same codes; yuv420p10le and P010 too, but P010 holds t
 
 from __future__ import annotations
 
+import math
+import threading
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
-from vitascope.frames import PIXEL_FORMATS, Frame, YuvFormat
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.errors import MissingDependencyError
+from vitascope.frames import PIXEL_FORMATS, Frame, Plane, YuvFormat
+from vitascope.gpu.kernels.cuda_module import (
+    by_value,
+    cuda_kernel,
+    is_on_gpu,
+    nvtx_range,
+    row_pitch,
+    wait_until_ready,
+)
+from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
 if TYPE_CHECKING:
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
-__all__ = ["to_planar", "to_semi_planar", "upload"]
+__all__ = ["to_planar", "to_semi_planar", "upload", "upload_planes"]
+
 
 _SEMI_PLANAR = {"yuv420p": PIXEL_FORMATS["nv12"], "yuv420p10le": PIXEL_FORMATS["p010le"]}
 _PLANAR = {"nv12": PIXEL_FORMATS["yuv420p"], "p010le": PIXEL_FORMATS["yuv420p10le"]}
@@ -41,9 +54,7 @@ def to_semi_planar(frame: Frame) -> Frame:
         return frame
     target = _other_layout(frame.format, _SEMI_PLANAR)
     if is_on_gpu(frame.planes[0]):
-        from vitascope.gpu.kernels.semi_planar_cuda import launch_interleave
-
-        made: Frame = launch_interleave(frame, target)
+        made: Frame = _launch_interleave(frame, target)
         return made
     luma, *chroma = frame.planes
     pairs: Any = cv2.merge(chroma).reshape(*chroma[0].shape, 2)
@@ -71,9 +82,7 @@ def to_planar(frame: Frame) -> Frame:
         return frame
     target = _other_layout(frame.format, _PLANAR)
     if is_on_gpu(frame.planes[0]):
-        from vitascope.gpu.kernels.semi_planar_cuda import launch_deinterleave
-
-        made: Frame = launch_deinterleave(frame, target)
+        made: Frame = _launch_deinterleave(frame, target)
         return made
     luma, pairs = frame.planes
     shift = frame.format.sample_shift
@@ -109,8 +118,6 @@ def upload(frame: Frame, *, stream: Any = None, pool: PinnedMemoryPool | None = 
         raise ValueError(f"{frame!r} is on the GPU already")
     if frame.format.name not in _PLANAR:
         _other_layout(frame.format, _SEMI_PLANAR)
-    from vitascope.gpu.kernels.semi_planar_cuda import upload_planes
-
     planes, ready = upload_planes(frame, stream, pool)
     return replace(
         frame, planes=planes, format=_SEMI_PLANAR.get(frame.format.name, frame.format), ready=ready
@@ -122,3 +129,178 @@ def _other_layout(fmt: YuvFormat, layouts: dict[str, YuvFormat]) -> YuvFormat:
         known = ", ".join(sorted((*_PLANAR, *_SEMI_PLANAR)))
         raise ValueError(f"{fmt.name} has no such twin; expected one of {known}")
     return layouts[fmt.name]
+
+
+_THREADS = 128
+_PLANE = np.dtype([("data", "u8"), ("pitch", "i8")])
+
+# Rows begin on this many bytes, so that kernels read them 16 bytes at a time whatever the width.
+_ROW_BYTES = 64
+
+# One frame's buffer is filled while another is read and a third waits behind other work of the stream.
+_COPIES_A_THREAD = 3
+
+
+def _launch_interleave(frame: Frame, target: YuvFormat) -> Frame:
+    """NV12 or P010 from three CuPy planes, on the current stream."""
+    import cupy
+
+    luma, blue_difference, red_difference = frame.planes
+    with nvtx_range("to_semi_planar"):
+        wait_until_ready(frame)
+        if target.sample_shift:
+            luma = _shifted(luma, "shift_up", target.sample_shift)
+        pairs = cupy.empty((*blue_difference.shape, 2), target.dtype)
+        _launch("interleave", (blue_difference, red_difference, pairs), target.sample_shift)
+    return replace(frame, planes=(luma, pairs), format=target, ready=None)
+
+
+def _launch_deinterleave(frame: Frame, target: YuvFormat) -> Frame:
+    """yuv420p or yuv420p10le from two CuPy planes, on the current stream."""
+    import cupy
+
+    luma, pairs = frame.planes
+    shift = frame.format.sample_shift
+    with nvtx_range("to_planar"):
+        wait_until_ready(frame)
+        if shift:
+            luma = _shifted(luma, "shift_down", shift)
+        chroma = tuple(cupy.empty(pairs.shape[:2], target.dtype) for _ in range(2))
+        _launch("deinterleave", (pairs, *chroma), shift)
+    return replace(frame, planes=(luma, *chroma), format=target, ready=None)
+
+
+def upload_planes(frame: Frame, stream: Any, pool: PinnedMemoryPool | None) -> tuple[tuple[Any, ...], Any]:
+    """The planes of a 4:2:0 frame as NV12 or P010 on the GPU, and the event behind them."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependencyError(
+            "a frame on the GPU needs CuPy: pip install 'vitascope[cuda]'"
+        ) from error
+
+    # A planar 10-bit frame is shifted on its way into the buffer, which costs no more than the copy.
+    shift = 6 if frame.format.name == "yuv420p10le" else 0
+    pitches = [_pitch_bytes(plane.shape, plane.dtype) for plane in frame.planes]
+    sizes = [pitch * plane.shape[0] for pitch, plane in zip(pitches, frame.planes, strict=True)]
+    offsets = [0, *np.cumsum(sizes).tolist()]
+    with stream if stream is not None else cupy.cuda.get_current_stream() as current, nvtx_range("upload"):
+        pool = pool or shared_pool(cupy.cuda.Device().id)
+        _IN_FLIGHT.wait_for_room()
+        lease = pool.lease(offsets[-1])
+        for plane, pitch, offset in zip(frame.planes, pitches, offsets, strict=False):
+            target = _view(lease.array[offset:], plane, pitch)
+            if shift:
+                np.left_shift(plane, shift, out=target)
+            else:
+                np.copyto(target, plane)
+        block = cupy.empty(offsets[-1], cupy.uint8)
+        cupy.cuda.runtime.memcpyAsync(
+            block.data.ptr,
+            lease.array.ctypes.data,
+            offsets[-1],
+            cupy.cuda.runtime.memcpyHostToDevice,
+            current.ptr,
+        )
+        was_read = cupy.cuda.Event(block=True, disable_timing=True)
+        was_read.record(current)
+        lease.release(after=was_read)
+        _IN_FLIGHT.events.append(was_read)
+        planes = tuple(
+            _device_view(block, offset, plane, pitch)
+            for plane, pitch, offset in zip(frame.planes, pitches, offsets, strict=False)
+        )
+        if len(planes) == 3:
+            luma, blue_difference, red_difference = planes
+            pairs = _device_plane((*blue_difference.shape, 2), blue_difference.dtype)
+            _launch("interleave", (blue_difference, red_difference, pairs), 0)
+            planes = (luma, pairs)
+        ready = cupy.cuda.Event(disable_timing=True)
+        ready.record(current)
+    return planes, ready
+
+
+class _InFlight(threading.local):
+    """The latest copies of one thread: a host that fills buffers faster than they are read must wait."""
+
+    def __init__(self) -> None:
+        self.events: deque[Any] = deque()
+
+    def wait_for_room(self) -> None:
+        """Wait for the oldest copy, where there are too many."""
+        while len(self.events) >= _COPIES_A_THREAD:
+            self.events.popleft().synchronize()
+
+
+_IN_FLIGHT = _InFlight()
+
+
+def _pitch_bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    row_bytes = math.prod(shape[1:]) * int(dtype.itemsize)
+    return -(-row_bytes // _ROW_BYTES) * _ROW_BYTES
+
+
+def _strides(shape: tuple[int, ...], dtype: Any, pitch: int) -> tuple[int, ...]:
+    return (pitch, *(2 * dtype.itemsize, dtype.itemsize)[3 - len(shape) :])
+
+
+def _view(memory: Any, plane: Plane, pitch: int) -> Any:
+    return np.ndarray(plane.shape, plane.dtype, memory, strides=_strides(plane.shape, plane.dtype, pitch))
+
+
+def _device_view(block: Any, offset: int, plane: Plane, pitch: int) -> Any:
+    import cupy
+
+    strides = _strides(plane.shape, plane.dtype, pitch)
+    return cupy.ndarray(plane.shape, plane.dtype, block.data + offset, strides=strides)
+
+
+def _device_plane(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new CuPy plane whose rows begin on 64 bytes."""
+    import cupy
+
+    pitch = _pitch_bytes(shape, dtype)
+    block = cupy.empty(shape[0] * pitch, cupy.uint8)
+    return cupy.ndarray(shape, dtype, block.data, strides=_strides(shape, dtype, pitch))
+
+
+def _shifted(luma: Any, name: str, shift: int) -> Any:
+    import cupy
+
+    out = cupy.empty(luma.shape, luma.dtype)
+    _launch(name, (luma, out), shift)
+    return out
+
+
+def _launch(name: str, planes: tuple[Any, ...], shift: int) -> None:
+    last = planes[-1]
+    kernel = cuda_kernel(
+        "semi_planar.cu",
+        name,
+        SAMPLE="unsigned char" if last.dtype.itemsize == 1 else "unsigned short",
+        SHIFT=shift,
+        VECTORS=int(all(_has_whole_vectors(plane) for plane in planes)),
+    )
+    # The narrowest plane counts the pixels: a pair of chroma samples is one.
+    height, width = min((plane.shape[:2] for plane in planes), key=math.prod)
+    lanes = 16 // last.dtype.itemsize
+    kernel(
+        (math.ceil(width / lanes / _THREADS), height),
+        (_THREADS,),
+        (*(_parameter(plane) for plane in planes), np.int32(width)),
+    )
+
+
+def _parameter(plane: Any) -> Any:
+    parameter = np.zeros(1, _PLANE)
+    parameter[0] = plane.data.ptr, row_pitch(plane.shape, plane.strides, itemsize=plane.dtype.itemsize)
+    return by_value(parameter)
+
+
+def _has_whole_vectors(plane: Any) -> bool:
+    """True when every row begins on 16 bytes and may be read, and written, to a multiple of 16 bytes.
+
+    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
+    """
+    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
+    return bool(plane.data.ptr % 16 == 0 and plane.strides[0] % 16 == 0 and row_bytes % 16 == 0)
