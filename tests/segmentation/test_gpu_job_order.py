@@ -135,10 +135,10 @@ def running(monkeypatch):
     def histogram(pictures, **_):
         return np.zeros((len(pictures), 64), np.float32).view(FakeArray)
 
-    monkeypatch.setattr(preprocess_cuda, "launch_preprocess", prepare)
+    monkeypatch.setattr(preprocess_cuda, "_launch_preprocess", prepare)
     monkeypatch.setattr(composite_cuda, "paint_on_gpu", paint)
     monkeypatch.setattr(composite_cuda, "refine_on_gpu", refine)
-    monkeypatch.setattr(histogram_cuda, "launch_color_histogram", histogram)
+    monkeypatch.setattr(histogram_cuda, "_launch_color_histogram", histogram)
     streams = JobStreams(Device("cuda", "fake", 0), preparing_streams=2)
     regions = eye_regions(WIDTH, HEIGHT, StereoLayout.MONO)
     renderer = GpuRenderer(
