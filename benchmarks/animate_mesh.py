@@ -44,8 +44,8 @@ from vitascope.animation.portrait import Portrait, load_portrait
 from vitascope.animation.tracking import FaceTracker
 from vitascope.config import vitascope_home
 from vitascope.device import available_cores
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.stages import Map, Sink
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Map, Sink
 from vitascope.models.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "animate_mesh.json"

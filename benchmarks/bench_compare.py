@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from row_stamp import commit
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.profiling.stage_spans import profiled_stages
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.tuning import measured_run

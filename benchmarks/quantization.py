@@ -29,8 +29,7 @@ from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.gpu.quantization.comparison import Comparison
-from vitascope.gpu.quantization.gate import QuantizationLimits
+from vitascope.gpu.toolkit.quantization.gate import Comparison, QuantizationLimits
 from vitascope.models.rvm import RvmNetwork, cut_official_graph
 from vitascope.models.selfie import _load as load_selfie
 from vitascope.models.store import ModelStore

@@ -38,9 +38,9 @@ from preprocess_cuda import microseconds
 from row_stamp import gpu_stamp
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor
-from vitascope.gpu.async_module import ModuleNetwork
-from vitascope.gpu.async_pipeline import AsyncStats
 from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncStats
+from vitascope.gpu.toolkit.async_pipeline.torch_module import ModuleNetwork
 
 SIZES = {
     "256": (256, 256),

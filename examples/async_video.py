@@ -15,7 +15,7 @@ from typing import Literal
 from gpu_basic_usage import make_model
 from vitascope import open_video
 from vitascope.gpu import AsyncPipeline
-from vitascope.gpu.async_pipeline import AsyncResult, AsyncStats
+from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncResult, AsyncStats
 
 VIDEO = Path(__file__).parent / "astronaut_sbs.mp4"
 

@@ -32,19 +32,25 @@ from vitascope.gpu import (
     CUDAKernelProcessor,
     CUDAProfiler,
     DynamicBatcher,
+    Group,
     InferenceRequest,
+    Map,
     MemoryPool,
     MemoryProfiler,
     ModelQuantizer,
     PinnedMemoryPool,
+    Pipeline,
     PrefetchDataLoader,
     PreprocessingPipeline,
     PriorityBatcher,
     Profiler,
+    Sink,
+    Source,
     StreamBatcher,
     TemporalOptimizer,
     VRAMMonitor,
 )
+from vitascope.gpu.pipeline import Batched
 
 DeviceWord = Literal["auto", "cuda", "cpu"]
 SIZE = (128, 128)
@@ -177,7 +183,7 @@ def pipeline(device: DeviceWord, frames: list[np.ndarray]) -> str:
 
 
 def pieces(device: DeviceWord, frames: list[np.ndarray]) -> str:
-    """Threads for preprocessing, batches brought ahead, results that are used again."""
+    """Threads for preprocessing, batches brought ahead, results that are used again, stages of one's own."""
     with PreprocessingPipeline(num_threads=2, target_size=SIZE, device=device) as threads:
         prepared = threads.preprocess_batch(frames)
     batches = [np.concatenate(prepared[first : first + 8]) for first in range(0, len(prepared), 8)]
@@ -185,8 +191,18 @@ def pieces(device: DeviceWord, frames: list[np.ndarray]) -> str:
     optimizer = TemporalOptimizer(skip_threshold=0.01, model=lambda frame: float(frame.mean()))
     for frame in frames:
         optimizer.process(frame)
+    darkest: list[float] = []
+    Pipeline(
+        [
+            Source("frames", frames),
+            Map("measure", lambda frame: float(frame.mean()), workers=2),
+            Group("pairs", Batched(lambda pair: [min(pair)], size=2)),
+            Sink("keep", darkest.append),
+        ]
+    ).run()
     return (
-        f"{len(prepared)} prepared, {brought} brought; {optimizer.reused} of {len(frames)} results used again"
+        f"{len(prepared)} prepared, {brought} brought; {optimizer.reused} of {len(frames)} results used again; "
+        f"{len(darkest)} pairs measured"
     )
 
 

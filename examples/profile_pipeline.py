@@ -14,12 +14,11 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
-from vitascope.gpu import BottleneckDetector, MemoryProfiler, Profiler
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu import BottleneckDetector, Group, Map, MemoryProfiler, Pipeline, Profiler, Sink, Source
+from vitascope.gpu.pipeline import Batched
 from vitascope.gpu.profiling.bottleneck import Verdict
 from vitascope.gpu.profiling.stage_spans import profiled_stages
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.gpu.stages import Batched, Group, Map, Sink, Source
 
 Frame = np.ndarray
 

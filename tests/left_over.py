@@ -9,10 +9,9 @@ from collections.abc import Callable
 import av
 
 from vitascope.frames import Frame
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.pipeline_worker import Node, Worker
-from vitascope.gpu.queues import BoundedQueue
-from vitascope.gpu.stages import Stage
+from vitascope.gpu.pipeline.pipeline import Node, Pipeline, Worker
+from vitascope.gpu.pipeline.queues import BoundedQueue
+from vitascope.gpu.pipeline.stages import Stage
 
 HEAVY = (
     Frame,

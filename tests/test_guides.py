@@ -191,7 +191,7 @@ class Row(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Importable names, such as ``vitascope.gpu.pipeline.Pipeline``."""
+        """Importable names, such as ``vitascope.gpu.pipeline.pipeline.Pipeline``."""
         return [span for span in self.spans if re.fullmatch(r"vitascope(\.\w+)+", span)]
 
 

@@ -13,7 +13,7 @@ from clips import write_clip
 from vitascope.animation.drivers import open_driver
 from vitascope.animation.offline import tracking_options
 from vitascope.config import load_settings
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
 
 PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 FRAMES = 9

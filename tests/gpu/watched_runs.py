@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.pipeline.queues import QueueLimits
 
 PATIENCE_SECONDS = 20.0
 ONE = QueueLimits(items=1)

@@ -17,7 +17,7 @@ from read_films import GOP, STRUCTURES, has_leading_pictures, read_all, write_st
 
 from clips import write_clip
 from vitascope.errors import CorruptInputError, InputError, UsageError
-from vitascope.gpu.queues import BoundedQueue, QueueLimits
+from vitascope.gpu.pipeline.queues import BoundedQueue, QueueLimits
 from vitascope.media import _parallel_source
 from vitascope.media._opened_video import OpenedVideo
 from vitascope.media._segment_decoder import SegmentDecoder

@@ -14,8 +14,9 @@ from fake_cupy import fake_cupy
 from fake_onnx_runtime import fake_onnx_runtime
 from fake_tensorrt import fake_tensorrt
 from vitascope.errors import MissingDependencyError, ModelError
-from vitascope.gpu.engines import onnx_binding, onnx_providers, onnx_runtime
-from vitascope.gpu.engines.openers import GpuOptions
+from vitascope.gpu.engines import onnx_providers, onnx_runtime
+from vitascope.gpu.engines import onnx_providers as onnx_binding
+from vitascope.gpu.engines.selection import GpuOptions
 from vitascope.gpu.engines.self_check import Machine
 from vitascope.models.custom import CustomNetwork
 from vitascope.models.custom_engines import choose_custom_network

@@ -12,7 +12,7 @@ import pytest
 
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines import ShapeRange
-from vitascope.gpu.engines.openers import GpuOptions, gpu_openers
+from vitascope.gpu.engines.selection import GpuOptions, gpu_openers
 from vitascope.gpu.engines.self_check import TOLERANCES, compare
 from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.rvm import RvmNetwork

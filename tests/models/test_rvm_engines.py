@@ -10,9 +10,9 @@ from fake_cupy import FakeArray, fake_cupy
 from fake_onnx_runtime import fake_onnx_runtime
 from fake_tensorrt import fake_tensorrt
 from vitascope.errors import MissingDependencyError
-from vitascope.gpu.engines import onnx_binding, onnx_providers, onnx_runtime
-from vitascope.gpu.engines.openers import GpuOptions
-from vitascope.gpu.engines.selection import Candidate, choose_engine
+from vitascope.gpu.engines import onnx_providers, onnx_runtime
+from vitascope.gpu.engines import onnx_providers as onnx_binding
+from vitascope.gpu.engines.selection import Candidate, GpuOptions, choose_engine
 from vitascope.gpu.engines.self_check import TOLERANCES, Machine, compare
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import engine_notes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vitascope.animation.live.report import LiveReport
-from vitascope.gpu.latency import Latency
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.latency import Latency
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
-from vitascope.gpu.stages import Map, Sink, Source
 from vitascope.media.sinks.outlet import OutletReport
 
 FIGURES = GpuFigures(

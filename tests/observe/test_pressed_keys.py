@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.stages import Sink, Source
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe import keys as keys_module
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 

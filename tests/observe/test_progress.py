@@ -9,8 +9,8 @@ import time
 import pytest
 from rich.console import Console
 
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.stages import Sink, Source
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe.progress import JobProgress
 
 PATIENCE_SECONDS = 20

@@ -16,8 +16,7 @@ from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import ShapeRange
-from vitascope.gpu.engines.openers import gpu_openers
-from vitascope.gpu.engines.selection import Chosen
+from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models import custom_engines
 from vitascope.segmentation import gpu_networks
 from vitascope.segmentation import segmenter as segmenter_module

@@ -24,7 +24,7 @@ from vitascope.gpu.kernels import histogram as histogram_cuda
 from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
-from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.streams import JobStreams
 from vitascope.media.encoding import choose_encoding
 from vitascope.models.network import MatteEstimate, NetworkInput

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.stages import Map, Sink, Source
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.segmentation.joined_reports import join_pipeline_reports
 
 

@@ -12,7 +12,7 @@ from skimage import data
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
-from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.segmentation import segmenter as segmenter_module
 from vitascope.segmentation.matting import StreamMatting
 from vitascope.segmentation.networks import ChosenNetwork

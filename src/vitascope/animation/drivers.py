@@ -17,8 +17,8 @@ from vitascope.animation.pictures import driver_picture
 from vitascope.animation.tracking import FaceTracker, Follow
 from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Group, Map, Source, Stage
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Group, Map, Source, Stage
 from vitascope.media.output_clock import FrameTime
 from vitascope.media.reader import VideoReader, open_video
 

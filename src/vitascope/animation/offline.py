@@ -30,10 +30,10 @@ from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.memory.host_heap import share_heaps
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Batched, Group, Map, Sink
 from vitascope.media.encoding import choose_encoding
 from vitascope.media.output_clock import FrameTime
 from vitascope.media.output_target import picture_folder

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.observe.report_values import plain_value, size_in_words
 
 __all__ = ["AnimateReport", "WrittenFile", "summarise"]

@@ -10,58 +10,70 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitascope.gpu.async_pipeline import AsyncPipeline
-    from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
-    from vitascope.gpu.batching.dynamic import DynamicBatcher
-    from vitascope.gpu.batching.priority import PriorityBatcher
-    from vitascope.gpu.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
-    from vitascope.gpu.batching.search import BatchSizeOptimizer
-    from vitascope.gpu.batching.streams import StreamBatcher
-    from vitascope.gpu.engines.inductor import InductorEngine
-    from vitascope.gpu.engines.onnx_runtime import OnnxEngine
-    from vitascope.gpu.engines.opening import open_engine
-    from vitascope.gpu.engines.tensorrt import TensorRTEngine
     from vitascope.gpu.memory.device_pool import MemoryPool
     from vitascope.gpu.memory.disk_cache import CacheManager
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
     from vitascope.gpu.memory.vram_monitor import VRAMMonitor
-    from vitascope.gpu.prefetch import PrefetchDataLoader
-    from vitascope.gpu.preprocessing import PreprocessingPipeline
-    from vitascope.gpu.processor import CUDAKernelProcessor
+    from vitascope.gpu.pipeline import (
+        Group,
+        Map,
+        Pipeline,
+        Sink,
+        Source,
+    )
     from vitascope.gpu.profiling.bottleneck import BottleneckDetector
     from vitascope.gpu.profiling.cuda import CUDAProfiler
     from vitascope.gpu.profiling.memory import MemoryProfiler
     from vitascope.gpu.profiling.profiler import Profiler
-    from vitascope.gpu.quantization.quantizer import ModelQuantizer
-    from vitascope.gpu.temporal import TemporalOptimizer
+    from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncPipeline
+    from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
+    from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
+    from vitascope.gpu.toolkit.batching.priority import PriorityBatcher
+    from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
+    from vitascope.gpu.toolkit.batching.search import BatchSizeOptimizer
+    from vitascope.gpu.toolkit.batching.streams import StreamBatcher
+    from vitascope.gpu.toolkit.engines.inductor import InductorEngine
+    from vitascope.gpu.toolkit.engines.onnx import OnnxEngine
+    from vitascope.gpu.toolkit.engines.opening import open_engine
+    from vitascope.gpu.toolkit.engines.tensorrt import TensorRTEngine
+    from vitascope.gpu.toolkit.prefetch import PrefetchDataLoader
+    from vitascope.gpu.toolkit.preprocessing import PreprocessingPipeline
+    from vitascope.gpu.toolkit.processor import CUDAKernelProcessor
+    from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
+    from vitascope.gpu.toolkit.temporal import TemporalOptimizer
 
 _HOMES = {
-    "AdaptiveBatchSizer": "batching.adaptive",
-    "AsyncPipeline": "async_pipeline",
-    "BatchConfig": "batching.requests",
-    "BatchSizeOptimizer": "batching.search",
+    "AdaptiveBatchSizer": "toolkit.batching.adaptive",
+    "AsyncPipeline": "toolkit.async_pipeline.async_pipeline",
+    "BatchConfig": "toolkit.batching.requests",
+    "BatchSizeOptimizer": "toolkit.batching.search",
     "BottleneckDetector": "profiling.bottleneck",
-    "CUDAKernelProcessor": "processor",
+    "CUDAKernelProcessor": "toolkit.processor",
     "CUDAProfiler": "profiling.cuda",
     "CacheManager": "memory.disk_cache",
-    "DynamicBatcher": "batching.dynamic",
-    "InductorEngine": "engines.inductor",
-    "InferenceRequest": "batching.requests",
-    "InferenceResponse": "batching.requests",
+    "DynamicBatcher": "toolkit.batching.dynamic",
+    "Group": "pipeline",
+    "InductorEngine": "toolkit.engines.inductor",
+    "InferenceRequest": "toolkit.batching.requests",
+    "InferenceResponse": "toolkit.batching.requests",
+    "Map": "pipeline",
     "MemoryPool": "memory.device_pool",
     "MemoryProfiler": "profiling.memory",
-    "ModelQuantizer": "quantization.quantizer",
-    "OnnxEngine": "engines.onnx_runtime",
+    "ModelQuantizer": "toolkit.quantization.quantizer",
+    "OnnxEngine": "toolkit.engines.onnx",
     "PinnedMemoryPool": "memory.pinned_pool",
-    "PrefetchDataLoader": "prefetch",
-    "PreprocessingPipeline": "preprocessing",
-    "PriorityBatcher": "batching.priority",
+    "Pipeline": "pipeline",
+    "PrefetchDataLoader": "toolkit.prefetch",
+    "PreprocessingPipeline": "toolkit.preprocessing",
+    "PriorityBatcher": "toolkit.batching.priority",
     "Profiler": "profiling.profiler",
-    "StreamBatcher": "batching.streams",
-    "TemporalOptimizer": "temporal",
-    "TensorRTEngine": "engines.tensorrt",
+    "Sink": "pipeline",
+    "Source": "pipeline",
+    "StreamBatcher": "toolkit.batching.streams",
+    "TemporalOptimizer": "toolkit.temporal",
+    "TensorRTEngine": "toolkit.engines.tensorrt",
     "VRAMMonitor": "memory.vram_monitor",
-    "open_engine": "engines.opening",
+    "open_engine": "toolkit.engines.opening",
 }
 
 __all__ = [
@@ -74,18 +86,23 @@ __all__ = [
     "CUDAProfiler",
     "CacheManager",
     "DynamicBatcher",
+    "Group",
     "InductorEngine",
     "InferenceRequest",
     "InferenceResponse",
+    "Map",
     "MemoryPool",
     "MemoryProfiler",
     "ModelQuantizer",
     "OnnxEngine",
     "PinnedMemoryPool",
+    "Pipeline",
     "PrefetchDataLoader",
     "PreprocessingPipeline",
     "PriorityBatcher",
     "Profiler",
+    "Sink",
+    "Source",
     "StreamBatcher",
     "TemporalOptimizer",
     "TensorRTEngine",

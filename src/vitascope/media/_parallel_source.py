@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 
 from vitascope.errors import VitascopeError
-from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media._completeness import ReadingProgress, check_end
 from vitascope.media._container import ContainerSource
 from vitascope.media._opened_video import OpenedVideo

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine, ShapeRange
-from vitascope.gpu.engines.openers import GpuOptions, Opener, gpu_openers
-from vitascope.gpu.engines.selection import Candidate, Chosen, choose_engine
+from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, Opener, choose_engine, gpu_openers
 from vitascope.gpu.engines.self_check import Arrays, Machine, host_runner
 from vitascope.models.custom import Normalisation, open_custom_network, require_file
 from vitascope.models.custom_input import (

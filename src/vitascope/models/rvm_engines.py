@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from vitascope.gpu.engines import Engine, ShapeRange
-from vitascope.gpu.engines.openers import GpuOptions, Opener, gpu_openers
-from vitascope.gpu.engines.selection import Candidate
+from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_openers
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 from vitascope.models.network_check import CHECK_STEPS, network_runner

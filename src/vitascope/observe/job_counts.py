@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope import __version__, errors
-from vitascope.gpu.pipeline_report import Measured
+from vitascope.gpu.pipeline.report import Measured
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits, NvmlGpu
 from vitascope.gpu.profiling.utilisation import resident_bytes
 from vitascope.observe.readings import (

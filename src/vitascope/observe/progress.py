@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from vitascope.gpu.pipeline_report import Measured, PipelineReport
+from vitascope.gpu.pipeline.report import Measured, PipelineReport
 from vitascope.observe.terminal import escaped
 
 __all__ = ["JobProgress"]

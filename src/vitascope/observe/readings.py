@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.latency import Latency
-from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.pipeline.latency import Latency
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
 
 __all__ = [

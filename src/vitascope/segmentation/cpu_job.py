@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Batched, Group, Map, Stage
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.segmentation.levers.options import LeverReport

@@ -23,18 +23,18 @@ from time import perf_counter
 from typing import Any
 
 from vitascope.frames import Frame, Rotation, StereoLayout
-from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
 from vitascope.gpu.download import Download
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
 from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.semi_planar import upload
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Group, Map, Stage, Together
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Group, Map, Stage, Together
-from vitascope.gpu.stream_times import StreamTimes
+from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams, memory_errors
+from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.gpu_batches import DrawnFrame, PendingPictures, PreparedBatch, send_down
 from vitascope.segmentation.gpu_keeping import KeptMatte, MatteKeeper

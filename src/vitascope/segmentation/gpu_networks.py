@@ -9,8 +9,7 @@ from vitascope.config import Settings, vitascope_home
 from vitascope.device import Device
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
-from vitascope.gpu.engines.openers import GpuOptions
-from vitascope.gpu.engines.selection import Candidate, Chosen, choose_engine
+from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine
 from vitascope.models.decoders import NetworkKind
 from vitascope.models.fingerprint import Fingerprint

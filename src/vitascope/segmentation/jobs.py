@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
-from vitascope.gpu.interpreter_turns import quick_turns
 from vitascope.gpu.kernels.edges import EdgeOptions
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Stage
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Stage
+from vitascope.gpu.pipeline.switch_interval import quick_turns
 from vitascope.media.encoding import Encoding
 from vitascope.models.network import MattingNetwork, NetworkInput
 from vitascope.models.store import ModelStore

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from vitascope.gpu.latency import Latency
-from vitascope.gpu.pipeline_report import PipelineReport, StageReport
+from vitascope.gpu.pipeline.latency import Latency
+from vitascope.gpu.pipeline.queues import QueueReport
+from vitascope.gpu.pipeline.report import PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import find_bottleneck
-from vitascope.gpu.queues import QueueReport
 from vitascope.segmentation.gpu_report import GpuReport
 
 __all__ = ["join_gpu_reports", "join_pipeline_reports"]

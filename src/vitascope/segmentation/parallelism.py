@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import available_cores
-from vitascope.gpu.queues import QueueLimits
+from vitascope.gpu.pipeline.queues import QueueLimits
 
 __all__ = ["Parallelism", "notes_on_parallelism", "parallelism_of"]
 

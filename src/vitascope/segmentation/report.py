@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.observe.report_values import plain_value
 from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.segmentation.levers.options import LeverReport

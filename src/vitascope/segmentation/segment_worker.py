@@ -18,9 +18,9 @@ from vitascope.config import LoadedSettings
 from vitascope.device import peak_memory_bytes
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Sink, Source
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.media.output_clock import FrameTime
 from vitascope.media.reader import VideoReader
 from vitascope.media.segment_encoder import EncodedPacket, SegmentEncoder

@@ -17,9 +17,9 @@ from vitascope.device import peak_memory_bytes, select_device
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.memory.host_heap import share_heaps
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.pipeline_report import Interruptible
-from vitascope.gpu.stages import Sink, Source
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Interruptible
+from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore

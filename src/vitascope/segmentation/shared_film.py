@@ -10,8 +10,8 @@ from time import perf_counter
 from types import TracebackType
 
 from vitascope.errors import CorruptInputError
-from vitascope.gpu.pipeline_report import PipelineReport
-from vitascope.gpu.queues import INTERRUPT_CHECK_SECONDS
+from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.film_segments import FilmSegment
 from vitascope.segmentation.joined_reports import join_pipeline_reports
 from vitascope.segmentation.spool import Spool

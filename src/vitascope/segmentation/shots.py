@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from vitascope.gpu.batching.adaptive import AdaptiveBatchSizer
+from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkState
 from vitascope.segmentation.settling import settle
 

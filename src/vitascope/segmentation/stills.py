@@ -20,13 +20,13 @@ import numpy.typing as npt
 from vitascope.config import LoadedSettings, load_settings, vitascope_home
 from vitascope.device import select_device
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane
-from vitascope.gpu.batching.dynamic import DynamicBatcher
-from vitascope.gpu.batching.requests import BatchConfig, InferenceRequest
-from vitascope.gpu.batching.tally import BatcherStats
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
+from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
+from vitascope.gpu.toolkit.batching.tally import BatcherStats
 from vitascope.media.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
 from vitascope.models.store import ModelStore

@@ -28,7 +28,7 @@ from typing import Any
 from vitascope.config import OutputKind
 from vitascope.errors import CorruptInputError, WorkerError
 from vitascope.frames import VideoInfo
-from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.media.color_tags import HdrMetadata
 from vitascope.media.encoding import Encoding
 from vitascope.media.output_clock import FrameTime

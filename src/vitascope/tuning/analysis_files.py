@@ -6,7 +6,7 @@ import re
 from html import escape
 from pathlib import Path
 
-from vitascope.gpu.profiling.exports import write_file
+from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.page import STYLE
 from vitascope.gpu.profiling.tables import text_table
 from vitascope.tuning.analysis import Analysis

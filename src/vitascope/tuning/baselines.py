@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vitascope.errors import InputError, UsageError
-from vitascope.gpu.profiling.exports import write_file
+from vitascope.gpu.profiling.document import write_file
 from vitascope.tuning.machine import differences
 from vitascope.tuning.results import (
     BASELINES_SCHEMA,

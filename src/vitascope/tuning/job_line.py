@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from vitascope.config import LoadedSettings
 from vitascope.errors import VitascopeError
-from vitascope.gpu.pipeline_report import Interruptible
+from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.report import SegmentReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from vitascope.gpu.pipeline_report import PipelineReport
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.profiling.utilisation import UtilisationSample
 from vitascope.tuning.job_line import Job
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from vitascope.config import OutputKind
 from vitascope.frames import Frame
-from vitascope.gpu.pipeline import Pipeline
-from vitascope.gpu.pipeline_report import PipelineReport
-from vitascope.gpu.stages import Sink
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.stages import Sink
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.endings import FramesUntilDamage, finish_files
 from vitascope.segmentation.gpu_report import GpuReport

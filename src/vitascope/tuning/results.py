@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from vitascope.errors import InputError
-from vitascope.gpu.profiling.exports import write_file
+from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.findings import Finding
 from vitascope.gpu.profiling.utilisation import Utilisation
 from vitascope.tuning.damaged_results import what_is_wrong

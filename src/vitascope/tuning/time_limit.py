@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.segmentation.segmenter import Started
 
 __all__ = ["stopping_after"]

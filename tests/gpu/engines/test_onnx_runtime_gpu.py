@@ -10,7 +10,8 @@ import pytest
 
 from fake_onnx_runtime import fake_onnx_runtime
 from vitascope.errors import DeviceMemoryError, EngineError, MissingDependencyError
-from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange, onnx_binding, onnx_providers, onnx_runtime
+from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange, onnx_providers, onnx_runtime
+from vitascope.gpu.engines import onnx_providers as onnx_binding
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vitascope.gpu.latency import Latency
-from vitascope.gpu.pipeline_report import PipelineReport, StageReport
-from vitascope.gpu.queues import QueueReport
+from vitascope.gpu.pipeline.latency import Latency
+from vitascope.gpu.pipeline.queues import QueueReport
+from vitascope.gpu.pipeline.report import PipelineReport, StageReport
 
 
 @dataclass(frozen=True)

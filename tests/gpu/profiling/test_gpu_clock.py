@@ -9,8 +9,8 @@ import types
 import pytest
 
 from vitascope.errors import DeviceError
-from vitascope.gpu import clock as clock_module
-from vitascope.gpu.clock import GpuClock
+from vitascope.gpu.profiling import gpu_clock as clock_module
+from vitascope.gpu.profiling.gpu_clock import GpuClock
 from vitascope.gpu.profiling.profiler import Profiler
 
 

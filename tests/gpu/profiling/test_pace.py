@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from simulated_pipeline import SimulatedStage, gains, random_pipeline, simulate
 
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
 from vitascope.gpu.profiling.pace import find_bottleneck, stage_paces, tight_queues
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Batched, Group, Map, Sink, Source
 
 ITEMS = 160
 FEW = QueueLimits(items=4)

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from vitascope.errors import InputError, OutputError
-from vitascope.gpu.clock import GpuTime
 from vitascope.gpu.profiling.charts import curve_chart, profile_chart
-from vitascope.gpu.profiling.document import SCHEMA_VERSION, load_profile
+from vitascope.gpu.profiling.document import SCHEMA_VERSION, chrome_trace, load_profile
 from vitascope.gpu.profiling.drawing import Drawing, Line, Rectangle, Words
-from vitascope.gpu.profiling.exports import chrome_trace
+from vitascope.gpu.profiling.gpu_clock import GpuTime
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.profiling.utilisation import UtilisationSample
 

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from vitascope.gpu import BottleneckDetector, CUDAProfiler, MemoryProfiler, Profiler
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.gpu.profiling.nvml import NvmlGpu
+from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.gpu.stages import Map, Sink, Source
-from vitascope.gpu.stream_times import StreamTimes
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 

@@ -30,10 +30,10 @@ from vitascope.animation.live.stillness import Stillness
 from vitascope.animation.mirror import Mirror
 from vitascope.animation.motion_file import MotionWriter
 from vitascope.errors import OutputError
-from vitascope.gpu.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Map, Sink, Source, Stage
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
-from vitascope.gpu.queues import QueueLimits
-from vitascope.gpu.stages import Map, Sink, Source, Stage
 from vitascope.media.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture

@@ -17,7 +17,7 @@ from vitascope.animation.motion_file import MotionReader
 from vitascope.animation.pictures import driver_picture
 from vitascope.errors import InputError
 from vitascope.frames import Frame
-from vitascope.gpu.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.camera import CameraPicture
 from vitascope.media.reader import VideoReader, open_video
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from vitascope.animation.face import RgbPicture
-from vitascope.gpu.temporal import change
+from vitascope.gpu.toolkit.temporal import change
 
 __all__ = ["Stillness", "similarity"]
 

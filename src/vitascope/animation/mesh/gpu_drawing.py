@@ -24,9 +24,9 @@ from vitascope.animation.mesh.maps import PortraitMaps
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, VitascopeError
-from vitascope.gpu.batching.out_of_memory import is_out_of_memory
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
+from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory
 
 __all__ = ["GpuDrawing"]
 

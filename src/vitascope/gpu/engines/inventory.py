@@ -9,7 +9,7 @@ from typing import get_args
 from vitascope.errors import MissingDependencyError
 from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_providers import PROVIDER_LABELS, Provider, missing_provider
-from vitascope.gpu.engines.trt_api import load_tensorrt
+from vitascope.gpu.engines.trt_plan import load_tensorrt
 
 __all__ = ["InstalledEngine", "engine_inventory"]
 

@@ -15,7 +15,7 @@ from time import monotonic, perf_counter
 from typing import Any, Protocol
 
 from vitascope.errors import VitascopeError
-from vitascope.gpu.queues import INTERRUPT_CHECK_SECONDS
+from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 
 __all__ = ["Buffer", "BufferStats", "BufferStore", "Pending", "size_in_words"]
 

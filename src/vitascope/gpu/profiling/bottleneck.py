@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitascope.device import available_cores
-from vitascope.gpu.pipeline_report import PipelineReport, StageReport
+from vitascope.gpu.pipeline.report import PipelineReport, StageReport
 from vitascope.gpu.profiling.findings import (
     Confidence,
     Finding,

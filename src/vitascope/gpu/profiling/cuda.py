@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError
-from vitascope.gpu.profiling.exports import write_document
+from vitascope.gpu.profiling.document import write_document
 from vitascope.gpu.profiling.tables import megabytes, milliseconds, text_table
 from vitascope.gpu.recording import RECORDING
 

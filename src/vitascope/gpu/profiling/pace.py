@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vitascope.device import available_cores
-from vitascope.gpu.pipeline_report import Bottleneck, StageReport
-from vitascope.gpu.queues import QueueReport
+from vitascope.gpu.pipeline.queues import QueueReport
+from vitascope.gpu.pipeline.report import Bottleneck, StageReport
 
 __all__ = ["StagePace", "find_bottleneck", "stage_paces", "tight_queues"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from vitascope.gpu.pipeline_report import PipelineReport
-from vitascope.gpu.stages import Stage
+from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.stages import Stage
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
@@ -89,7 +89,7 @@ class PipelineProfile:
         if self.profiler is None:
             return ()
         from vitascope.gpu.profiling.bottleneck import BottleneckDetector
-        from vitascope.gpu.profiling.exports import write_chrome_trace, write_document
+        from vitascope.gpu.profiling.document import write_chrome_trace, write_document
 
         self._stack.close()
         gpu_seconds: dict[str, float] = {}

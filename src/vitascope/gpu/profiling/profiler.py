@@ -14,8 +14,8 @@ from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, overload
 
-from vitascope.gpu.clock import GpuClock, GpuMark, GpuTime
-from vitascope.gpu.cuda_events import CudaEvents
+from vitascope.gpu.profiling.cuda_events import CudaEvents
+from vitascope.gpu.profiling.gpu_clock import GpuClock, GpuMark, GpuTime
 from vitascope.gpu.profiling.span_tree import SpanNode, SpanStats, ThreadLog, merge_stats
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class Profiler:
         Raises:
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.exports import write_document
+        from vitascope.gpu.profiling.document import write_document
 
         write_document(self.to_dict(utilisation=utilisation), Path(path))
 
@@ -342,7 +342,7 @@ class Profiler:
         Raises:
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.exports import write_chrome_trace
+        from vitascope.gpu.profiling.document import write_chrome_trace
 
         write_chrome_trace(self.to_dict(utilisation=utilisation), Path(path))
 
@@ -352,7 +352,7 @@ class Profiler:
         Raises:
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.exports import write_png
+        from vitascope.gpu.profiling.document import write_png
 
         write_png(self.to_dict(), Path(path))
 
@@ -362,7 +362,7 @@ class Profiler:
         Raises:
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.exports import write_html
+        from vitascope.gpu.profiling.document import write_html
 
         write_html(self.to_dict(), Path(path))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from vitascope.gpu.pipeline.stages import Group, Grouper, Map, Sink, Source, Stage
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.stages import Group, Grouper, Map, Sink, Source, Stage
 
 __all__ = ["profiled_stages"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitascope.gpu.temporal import StillnessGate
+from vitascope.gpu.toolkit.temporal import StillnessGate
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.levers.options import Tally
 from vitascope.segmentation.levers.pictures import Estimator, Pictures

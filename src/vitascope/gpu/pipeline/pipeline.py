@@ -1,0 +1,499 @@
+"""Named stages on threads, bounded queues between them, and a report that says where the time went.
+
+A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when
+the caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders,
+inference engines, encoders: all release the interpreter lock) overlaps.
+
+Whatever happens, every thread is stopped and joined before ``run`` or ``stream`` is left: at the end of the
+source, on an exception in any stage, on Ctrl-C, and when the consumer of ``stream`` goes away.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter, process_time, thread_time
+from typing import Any
+
+from vitascope.errors import PipelineError, VitascopeError
+from vitascope.gpu.memory.host_heap import give_back_free_memory
+from vitascope.gpu.pipeline.latency import LatencyHistogram
+from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, Mark, Turnstile
+from vitascope.gpu.pipeline.report import Meter, PipelineReport, summarise
+from vitascope.gpu.pipeline.stages import CONSUMER, Group, Map, Source, Stage, Together, check_stages
+from vitascope.gpu.profiling.pace import find_bottleneck
+
+__all__ = ["Node", "Pipeline", "Worker", "describe_item"]
+
+
+_EXHAUSTED = object()
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds when the run is given up
+    """A queue or turnstile was stopped."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A stage at its place in a pipeline."""
+
+    stage: Stage
+    inlet: BoundedQueue[tuple[float, Any]] | None
+    outlet: BoundedQueue[tuple[float, Any]] | None
+    turnstile: Turnstile | None
+    meters: list[Meter] = field(init=False)
+    """One for each worker."""
+    working: int = field(init=False)
+    """Workers that may still put something."""
+    lets_source_go_on: threading.Event | None = None
+    """Of the stage that the first item is alone until: set once it is done with that."""
+
+    def __post_init__(self) -> None:
+        """Prepare for as many workers as the stage asks for."""
+        self.working = self.stage.workers
+        self.meters = [Meter() for _ in range(self.stage.workers)]
+
+
+class Worker:
+    """One thread of a stage. Every exception ends up in ``Pipeline._fail``, with a note that says where it was.
+
+    It holds its pipeline, which therefore lets it go when it has ended.
+    """
+
+    def __init__(self, node: Node, pipeline: Pipeline, *, meter: Meter, suffix: str) -> None:
+        self.meter = meter
+        self.thread = threading.Thread(
+            target=self._run,
+            name=f"vitascope-{node.stage.name}{suffix}",
+            # Always joined; but one that hangs in native code, once reported, must not hold the process.
+            daemon=True,
+        )
+        self._node = node
+        self._pipeline = pipeline
+        self._doing = "not started"
+        self._item: tuple[int, Any] | None = None
+        self._oldest_birth: float | None = None  # of what was taken since something was last given
+
+    def place(self) -> str:
+        """Where this thread is: stage, and item or activity."""
+        current = self._item  # read once: the thread may be running
+        if current is None:
+            return f"stage {self._node.stage.name!r}, {self._doing} after {self.meter.items} items"
+        position, item = current
+        try:
+            described = " ".join(self._pipeline.describe(item).split())
+        except Exception as error:
+            described = f"{type(item).__name__}, whose description failed: {error!r}"
+        return f"stage {self._node.stage.name!r}, item {position}: {described}"
+
+    def _run(self) -> None:
+        stage = self._node.stage
+        if not self._pipeline.halted and self._attempt("opening", stage.open):
+            self._attempt("starting", self._pump)
+            self.meter.pause()  # for one that failed at work
+            self._attempt("closing", stage.close)
+        self.meter.cpu_seconds = thread_time()
+        self._pipeline._leave()
+
+    def _attempt(self, doing: str, action: Callable[[], object] | None) -> bool:
+        self._doing, self._item = doing, None
+        try:
+            if action is not None:
+                action()
+        except Stopped:
+            return False
+        except BaseException as error:
+            place = self.place()
+            error.add_note(place)
+            self._pipeline._fail(place, error)
+            return False
+        return True
+
+    def _pump(self) -> None:
+        node = self._node
+        if node.inlet is not None:
+            while True:
+                if node.lets_source_go_on is not None and self.meter.items:
+                    node.lets_source_go_on.set()
+                taken = node.inlet.get(timeout_seconds=node.stage._patience_seconds())
+                if taken is Mark.NOTHING_YET:
+                    self._lapse()
+                elif isinstance(taken, Mark):
+                    break
+                else:
+                    self._take(taken[0], *taken[1])
+                del taken  # or the item would live on while this thread waits for the next
+            if taken is Mark.STOP:
+                raise Stopped
+        self._doing = "reading" if node.inlet is None else "finishing"
+        self.meter.resume()
+        results = node.stage._complete()
+        self.meter.pause()
+        self._give(results)
+        if self._pipeline._is_last_of(node) and node.outlet is not None:
+            node.outlet.end()
+
+    def _lapse(self) -> None:
+        """Nothing came in the time that the stage wanted to wait."""
+        self._doing = "with what it had gathered,"
+        self.meter.resume()
+        results = self._node.stage._lapse()
+        self.meter.pause()
+        self._give(results)
+
+    def _take(self, position: int, birth: float, item: Any) -> None:
+        node, meter = self._node, self.meter
+        self._item = position, item
+        if self._oldest_birth is None:
+            self._oldest_birth = birth
+        meter.resume()
+        results = node.stage._process(item)
+        meter.pause()
+        if node.turnstile is not None and not node.turnstile.enter(position):
+            raise Stopped
+        self._give(results)
+        if node.turnstile is not None:
+            node.turnstile.leave()
+        if node.outlet is None:
+            meter.lap()
+            self._pipeline._latency.add(perf_counter() - birth)
+            self._oldest_birth = None
+        meter.items += 1
+        meter.cpu_seconds = thread_time()
+        self._item = None
+
+    def _give(self, results: Iterable[Any]) -> None:
+        node, meter = self._node, self.meter
+        iterator = iter(results)
+        given = 0
+        try:
+            while not (node.inlet is None and self._pipeline.draining):
+                meter.resume()
+                result = next(iterator, _EXHAUSTED)
+                meter.pause()
+                if result is _EXHAUSTED or node.outlet is None:
+                    break
+                if node.inlet is None:
+                    meter.lap()
+                    meter.items += 1
+                    meter.cpu_seconds = thread_time()
+                birth = perf_counter() if self._oldest_birth is None else self._oldest_birth
+                given += _put(node.outlet, birth, result.items if isinstance(result, Together) else (result,))
+                del result
+                if node.inlet is None:
+                    self._pipeline.source_goes_on.wait()
+        finally:
+            if (close := getattr(iterator, "close", None)) is not None:
+                close()
+        if given and node.inlet is not None:
+            meter.lap()
+            self._oldest_birth = None
+
+
+def _put(outlet: BoundedQueue[tuple[float, Any]], birth: float, items: Sequence[Any]) -> int:
+    """Hand over what came together; gives how many.
+
+    Raises:
+        Stopped: The queue takes nothing any more.
+    """
+    for number, item in enumerate(items, start=1):
+        nbytes = outlet.limits.size_of(item)
+        if not outlet.put((birth, item), nbytes=nbytes, more_follow=number < len(items)):
+            raise Stopped
+    return len(items)
+
+
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxother = _SHORT_REPR.maxstring = 120
+
+
+def describe_item(item: object) -> str:
+    """An item's ``repr``, shortened to one line."""
+    return " ".join(_SHORT_REPR.repr(item).split())
+
+
+class Pipeline:
+    """Runs stages until the source ends, once.
+
+    Args:
+        stages: A ``Source``, ``Map`` and ``Group`` stages, and a ``Sink`` unless ``stream`` is used.
+        describe: Names an item in the note of an exception, on one line.
+        stop_timeout_seconds: How long a run that failed or was stopped waits for its threads. Python cannot end a
+            thread inside native code; one that outlasts this is reported by name and left behind.
+        on_halt: Called, from any thread and perhaps more than once, when the run is given up: releases a source or a
+            sink that waits for something that the pipeline does not know.
+
+    Raises:
+        ValueError: The stages do not form a pipeline.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        *,
+        describe: Callable[[Any], str] = describe_item,
+        stop_timeout_seconds: float = 60.0,
+        on_halt: Callable[[], object] | None = None,
+    ) -> None:
+        check_stages(stages)
+        self._on_halt = on_halt
+        self.describe = describe
+        self.halted = False
+        """True when the run was given up: threads unwind as soon as they notice."""
+        self.draining = False
+        """True when the source is to end early."""
+        self.source_goes_on = threading.Event()
+        """Not set while the first item has the pipeline to itself; see ``Source.first_alone_until``."""
+        self._stop_timeout_seconds = stop_timeout_seconds
+        self._lock = threading.Lock()
+        self._settled = threading.Event()  # given up, or all threads about to exit
+        self._failures: list[tuple[str, BaseException]] = []  # with where they happened, in order
+        self._stopped = False
+        self._latency = LatencyHistogram()
+        self._consumer = Meter()
+        self._started_at = self._ended_at = 0.0
+        self._process_cpu_at_start = self._process_cpu_seconds = 0.0
+        self._nodes = self._link(stages)
+        self._workers: list[Worker] = []  # while the threads live: a worker holds its pipeline
+        self._running = sum(node.working for node in self._nodes)
+        self._ends_in_sink = self._nodes[-1].outlet is None
+        self._final_report: PipelineReport | None = None
+
+    def run(self) -> PipelineReport:
+        """Run to the end and report.
+
+        Raises:
+            PipelineError: One or more stages raised; every cause carries a note with its stage and item.
+            KeyboardInterrupt: Ctrl-C, once all threads are joined; what failed on the way is its ``__cause__``.
+            ValueError: The last stage is not a ``Sink``.
+            RuntimeError: The pipeline ran before.
+        """
+        self._check_unused()
+        if not self._ends_in_sink:
+            raise ValueError(
+                f"run() needs a Sink at the end, not {self._nodes[-1].stage.name!r}; or use stream()"
+            )
+        with self._threads():
+            self._wait()
+        return self.snapshot()
+
+    def stream(self) -> Generator[Any, None, None]:
+        """Run, giving the results of the last stage to the caller, who may leave at any time.
+
+        The threads start with the first ``next`` and are joined when the generator ends or is closed. A ``for``
+        loop closes it on ``break`` and on an exception, but Python only prints what a generator raises while it
+        is left like that. Where a stage's failure must not be missed, or ``next`` is called by hand, hold the
+        generator in ``contextlib.closing``. ``snapshot`` has the report.
+
+        Raises:
+            PipelineError: As ``run``.
+            KeyboardInterrupt: As ``run``.
+            ValueError: The last stage is a ``Sink``.
+            RuntimeError: The pipeline ran before.
+        """
+        self._check_unused()
+        outlet = self._nodes[-1].outlet
+        if outlet is None:
+            raise ValueError(
+                f"stream() takes the place of the Sink {self._nodes[-1].stage.name!r}; or use run()"
+            )
+        return self._stream(outlet)
+
+    def stop(self, *, drain: bool = True) -> None:
+        """End the run early, from any thread, without waiting for it; ``run`` then returns as usual.
+
+        Args:
+            drain: Let what was read go through to the end. False drops it, and calls no ``finish``.
+        """
+        if not self._settled.is_set():
+            self._stopped = True
+        self.draining = True
+        self.source_goes_on.set()
+        if not drain:
+            self._halt()
+
+    def interrupt(self) -> None:
+        """End the run as Ctrl-C does, from any thread, without waiting for it; ``run`` raises ``KeyboardInterrupt``."""
+        if not self._settled.is_set():
+            self._stopped = True
+            self._fail("interrupted", KeyboardInterrupt())
+
+    def owns_current_thread(self) -> bool:
+        """True inside a stage's own work: who waits for the run there waits for ever."""
+        current = threading.current_thread()
+        return any(worker.thread is current for worker in self._workers)
+
+    def snapshot(self) -> PipelineReport:
+        """What happened so far; callable from any thread, and after the run the final report."""
+        with self._lock:
+            return self._final_report or self._report()
+
+    def _report(self) -> PipelineReport:
+        now = self._ended_at or perf_counter()
+        wall_seconds = now - self._started_at if self._started_at else 0.0
+        rows = [(node.stage.name, node.meters) for node in self._nodes]
+        if not self._ends_in_sink:
+            rows.append((CONSUMER, [self._consumer]))
+        stages = tuple(summarise(name, meters, wall_seconds=wall_seconds, now=now) for name, meters in rows)
+        queues = tuple(node.outlet.report() for node in self._nodes if node.outlet is not None)
+        cpu_seconds = self._process_cpu_seconds or process_time() - self._process_cpu_at_start
+        cores_busy = cpu_seconds / wall_seconds if wall_seconds else 0.0
+        return PipelineReport(
+            stages=stages,
+            queues=queues,
+            latency=LatencyHistogram.summary([self._latency]),
+            wall_seconds=wall_seconds,
+            cores_busy=cores_busy,
+            finished=bool(self._ended_at),
+            stopped=self._stopped,
+            bottleneck=find_bottleneck(stages, queues, wall_seconds=wall_seconds, cores_busy=cores_busy),
+        )
+
+    def _link(self, stages: Sequence[Stage]) -> list[Node]:
+        nodes: list[Node] = []
+        inlet = None
+        awaited = stages[0].first_alone_until if isinstance(stages[0], Source) else None
+        if awaited is None:
+            self.source_goes_on.set()
+        for stage, follower in zip(stages, [*(stage.name for stage in stages[1:]), CONSUMER], strict=True):
+            outlet: BoundedQueue[tuple[float, Any]] | None = None
+            if isinstance(stage, Source | Map | Group):
+                outlet = BoundedQueue(f"{stage.name} > {follower}", limits=stage.output)
+            node = Node(stage, inlet, outlet, Turnstile() if stage.workers > 1 else None)
+            if stage.name == awaited:
+                node.lets_source_go_on = self.source_goes_on
+            nodes.append(node)
+            inlet = outlet
+        return nodes
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Start all threads; on leaving, however that happens, stop and join them and raise what they raised."""
+        with self._lock:
+            self._check_unused()
+            self._started_at = perf_counter()
+        give_back_free_memory()  # of earlier runs
+        self._process_cpu_at_start = process_time()
+        self._workers = [
+            Worker(node, self, meter=meter, suffix=f"-{n}" if len(node.meters) > 1 else "")
+            for node in self._nodes
+            for n, meter in enumerate(node.meters)
+        ]
+        failure: BaseException | None = None
+        try:
+            try:
+                for worker in self._workers:
+                    worker.thread.start()
+                yield
+                failure = self._join()
+            except BaseException as error:  # Ctrl-C, a consumer that left, no thread to be had
+                self.stop(drain=False)
+                failure = self._join()
+                if failure is None:
+                    raise
+                if isinstance(error, GeneratorExit):
+                    raise failure from failure.__cause__  # without the GeneratorExit, which is no error
+                raise error from failure
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback holds this frame: together they would live until a search for cycles
+
+    def _wait(self) -> None:
+        while not self._settled.wait(INTERRUPT_CHECK_SECONDS):
+            pass
+
+    def _stream(self, outlet: BoundedQueue[tuple[float, Any]]) -> Generator[Any, None, None]:
+        meter = self._consumer
+        with self._threads():
+            while not isinstance(taken := outlet.get(), Mark):
+                birth, item = taken[1]
+                del taken
+                self._latency.add(perf_counter() - birth)
+                meter.items += 1
+                cpu_before = thread_time()
+                meter.resume()
+                try:
+                    yield item
+                finally:
+                    meter.pause()
+                    meter.lap()
+                    meter.cpu_seconds += thread_time() - cpu_before
+                del item
+            self._wait()
+
+    def _join(self) -> BaseException | None:
+        """Join all threads and return what the run is to raise."""
+        deadline = perf_counter() + self._stop_timeout_seconds
+        for worker in self._workers:
+            # A thread that was never started is not alive; one whose start() was interrupted finds the run given
+            # up and ends by itself.
+            if worker.thread.is_alive():
+                worker.thread.join(max(deadline - perf_counter(), 0.0))
+            if worker.thread.is_alive():
+                message = (
+                    f"thread {worker.thread.name} did not stop within {self._stop_timeout_seconds:g} s "
+                    "and was left behind"
+                )
+                left_behind = VitascopeError(message)
+                left_behind.add_note(place := worker.place())
+                self._failures.append((place, left_behind))
+        self._process_cpu_seconds = process_time() - self._process_cpu_at_start
+        self._ended_at = perf_counter()
+        self._let_go()
+        # Taken out: a pipeline that is kept for its report would keep the frames that their tracebacks reach.
+        failures, self._failures = self._failures, []
+        if not failures:
+            return None
+        place, first = failures[0]
+        reason = " ".join(str(first).split()) or type(first).__name__
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        causes = [failure for _, failure in failures if isinstance(failure, Exception)]
+        group = PipelineError(f"{place}: {reason}{more}", causes) if causes else None
+        for _, failure in failures:
+            if not isinstance(failure, Exception):  # SystemExit and the like fit into no ExceptionGroup
+                failure.__cause__ = group
+                return failure
+        return group
+
+    def _let_go(self) -> None:
+        """Keep the report alone: stages hold a video's decoder, network state and encoders, queues its frames."""
+        with self._lock:
+            self._final_report = self._report()
+            self._nodes, self._workers = [], []
+            self._on_halt = None
+
+    def _check_unused(self) -> None:
+        if self._started_at:
+            raise RuntimeError("a pipeline runs once; build another one")
+
+    def _fail(self, place: str, error: BaseException) -> None:
+        with self._lock:
+            self._failures.append((place, error))
+        self._halt()
+
+    def _halt(self) -> None:
+        self.halted = True
+        self.source_goes_on.set()
+        for node in self._nodes:
+            if node.outlet is not None:
+                node.outlet.stop()
+            if node.turnstile is not None:
+                node.turnstile.stop()
+        if (on_halt := self._on_halt) is not None:
+            on_halt()
+        self._settled.set()
+
+    def _is_last_of(self, node: Node) -> bool:
+        with self._lock:
+            node.working -= 1
+            return node.working == 0
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running == 0:
+                self._settled.set()

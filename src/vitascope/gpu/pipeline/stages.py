@@ -1,0 +1,269 @@
+"""What a pipeline is made of: sources, maps, groups and sinks, described before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from vitascope.gpu.pipeline.queues import QueueLimits
+
+__all__ = [
+    "CONSUMER",
+    "Batched",
+    "Group",
+    "Grouper",
+    "Map",
+    "Sink",
+    "Source",
+    "Stage",
+    "TimedGrouper",
+    "Together",
+    "check_stages",
+]
+
+T = TypeVar("T")
+U = TypeVar("U")
+T_contra = TypeVar("T_contra", contravariant=True)
+U_co = TypeVar("U_co", covariant=True)
+
+CONSUMER = "consumer"
+"""How reports call whoever iterates over ``Pipeline.stream``; no stage may have this name."""
+
+_DEFAULT_LIMITS = QueueLimits()
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What all stages have: a name, and callbacks that run on each of the stage's own threads.
+
+    ``open`` is the place to bind a CUDA context or to create what belongs to one thread. ``close`` is called
+    whenever ``open`` succeeded, also after a failure; it is not told which, so what must happen only after a
+    complete run belongs into ``Sink.finish`` or ``Grouper.flush``.
+
+    Raises:
+        ValueError: The name is empty or reserved, or ``workers`` is below 1.
+    """
+
+    name: str
+    """Unique within the pipeline; the stage's thread is called ``vitascope-<name>``."""
+    _: KW_ONLY
+    open: Callable[[], object] | None = None
+    close: Callable[[], object] | None = None
+    workers: int = field(default=1, init=False)
+    """Threads; more than one only where a stage treats its items independently (``Map``)."""
+
+    def __post_init__(self) -> None:
+        """Check name and workers."""
+        if not self.name or self.name == CONSUMER:
+            raise ValueError(f"a stage needs a name other than {CONSUMER!r}, not {self.name!r}")
+        if self.workers < 1:
+            raise ValueError(f"stage {self.name!r} needs at least 1 worker, not {self.workers}")
+
+    def _process(self, item: Any) -> Iterable[Any]:
+        """What one item becomes."""
+        return (item,)
+
+    def _complete(self) -> Iterable[Any]:
+        """What is still to come when the input ended."""
+        return ()
+
+    def _patience_seconds(self) -> float | None:
+        """How long to wait for the next item before ``_lapse`` is called; None: without end."""
+        return None
+
+    def _lapse(self) -> Iterable[Any]:
+        """What is to come because no item came in time."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Stage, Generic[T]):
+    """Where items come from. The iterable is iterated, and its iterator closed, on the stage's own thread."""
+
+    items: Iterable[T]
+    _: KW_ONLY
+    output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
+    first_alone_until: str | None = None
+    """A slow stage that the first item shall have the cores to itself for: the second is asked for when that stage,
+    done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
+    is what somebody waits for. Only ``Map`` stages, which let every item through, may stand between."""
+
+    def _complete(self) -> Iterable[T]:
+        return self.items
+
+
+@dataclass(frozen=True, eq=False)
+class Map(Stage, Generic[T, U]):
+    """One item in, one item out. With several workers ``work`` must be thread-safe; the order is kept."""
+
+    work: Callable[[T], U]
+    _: KW_ONLY
+    workers: int = 1
+    output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
+
+    def _process(self, item: T) -> Iterable[U]:
+        return (self.work(item),)
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Generic[T]):
+    """Several results of a stage that are there at the same time: the next stage's thread is woken once for all.
+
+    To that stage they are single items, as if they had been given one by one.
+    """
+
+    items: Sequence[T]
+
+
+class Grouper(Protocol[T_contra, U_co]):
+    """What a ``Group`` stage does with consecutive items: hold some back, let out any number. Used by one thread.
+
+    Results may come as ``Together``.
+    """
+
+    def accumulate(self, item: T_contra, /) -> Iterable[U_co]:
+        """Take one item; return what is complete, often nothing. May be a generator."""
+
+    def flush(self) -> Iterable[U_co]:
+        """The input ended: return what is left. Not called when the run is given up."""
+
+
+@runtime_checkable
+class TimedGrouper(Grouper[T_contra, U_co], Protocol[T_contra, U_co]):
+    """A ``Grouper`` that does not hold items back for ever when no more come."""
+
+    def due_seconds(self) -> float | None:
+        """How long to wait for the next item at most, 0 not at all; None when nothing is held back."""
+
+    def lapse(self) -> Iterable[U_co]:
+        """No item came in that time: return what is to go. Followed by ``due_seconds`` again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Stage, Generic[T, U]):
+    """Consecutive items in, any number out: batching, reordering, filtering, frame doubling."""
+
+    grouper: Grouper[T, U]
+    _: KW_ONLY
+    output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
+
+    def _process(self, item: T) -> Iterable[U]:
+        return self.grouper.accumulate(item)
+
+    def _complete(self) -> Iterable[U]:
+        return self.grouper.flush()
+
+    def _patience_seconds(self) -> float | None:
+        return None if self._timed is None else self._timed.due_seconds()
+
+    def _lapse(self) -> Iterable[U]:
+        return () if self._timed is None else self._timed.lapse()
+
+    @cached_property
+    def _timed(self) -> TimedGrouper[T, U] | None:
+        # Once: Python looks for a protocol's methods by name, and a stage asks for every item.
+        return self.grouper if isinstance(self.grouper, TimedGrouper) else None
+
+
+class Batched(Generic[T, U]):
+    """A ``TimedGrouper`` that calls ``work`` with ``size`` consecutive items at a time, fewer at the end or in time.
+
+    Args:
+        work: What one batch becomes; one result for each item, or any other number.
+        size: Items in a batch, at least 1.
+        first_size: Items in the first batch; ``size`` when omitted. With 1 a first result comes soon.
+        timeout_seconds: How long the first item of a batch waits for others; None: until the batch is full.
+
+    Raises:
+        ValueError: A size is below 1.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[T]], Iterable[U]],
+        *,
+        size: int,
+        first_size: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self._wanted = size if first_size is None else first_size
+        if min(size, self._wanted) < 1:
+            raise ValueError(f"a batch holds at least 1 item, not {min(size, self._wanted)}")
+        self._work = work
+        self._size = size
+        self._timeout_seconds = timeout_seconds
+        self._items: list[T] = []
+        self._deadline = 0.0
+
+    def accumulate(self, item: T, /) -> Iterable[U]:
+        """Take one item; the results of the batch when it is full."""
+        if not self._items and self._timeout_seconds is not None:
+            self._deadline = perf_counter() + self._timeout_seconds
+        self._items.append(item)
+        return self.flush() if len(self._items) == self._wanted else ()
+
+    def due_seconds(self) -> float | None:
+        """How long the items that are there still wait for others."""
+        if not self._items or self._timeout_seconds is None:
+            return None
+        return max(self._deadline - perf_counter(), 0.0)
+
+    def lapse(self) -> Iterable[U]:
+        """No item came in time: the results of what is there."""
+        return self.flush()
+
+    def flush(self) -> Iterable[U]:
+        """The results of the batch as it is; nothing when it is empty."""
+        batch, self._items = self._items, []
+        if batch:
+            self._wanted = self._size
+        return self._work(batch) if batch else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Sink(Stage, Generic[T]):
+    """Where items go. ``finish`` follows the last item of a run that was not given up, before ``close``."""
+
+    consume: Callable[[T], object]
+    _: KW_ONLY
+    finish: Callable[[], object] | None = None
+
+    def _process(self, item: T) -> Iterable[Any]:
+        self.consume(item)
+        return ()
+
+    def _complete(self) -> Iterable[Any]:
+        if self.finish is not None:
+            self.finish()
+        return ()
+
+
+def check_stages(stages: Sequence[Stage]) -> None:
+    """Check that stages form a pipeline.
+
+    Raises:
+        ValueError: No ``Source`` at the start, a stage that cannot stand where it does, a name used twice, or a first
+            item that might never reach the stage that it is alone until.
+    """
+    names = [stage.name for stage in stages]
+    if not stages or not isinstance(stages[0], Source):
+        raise ValueError(f"a pipeline begins with a Source: {names}")
+    for stage in stages[1:]:
+        if not isinstance(stage, Map | Group | Sink) or (isinstance(stage, Sink) and stage is not stages[-1]):
+            raise ValueError(f"{type(stage).__name__} {stage.name!r} cannot stand there: {names}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"each stage needs a name of its own: {names}")
+    awaited = stages[0].first_alone_until
+    if awaited is None:
+        return
+    if awaited not in names[1:]:
+        raise ValueError(f"no stage {awaited!r} follows {names[0]!r}: {names}")
+    keeping = [stage.name for stage in stages[1 : names.index(awaited)] if not isinstance(stage, Map)]
+    if keeping:
+        raise ValueError(f"{keeping[0]!r} may keep the first item from {awaited!r}: {names}")

@@ -1,0 +1,1 @@
+"""The toolkit: classes that others install the runtime for, on top of its kernels, engines, memory and pipeline."""

@@ -1,0 +1,389 @@
+"""Frames in from any thread, results out in order: decode, preprocess, network, postprocess and encode side by side.
+
+It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``: the same queues, stages, reports
+and ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from vitascope.errors import ConfigError
+from vitascope.frames import Frame
+from vitascope.gpu.pipeline.latency import LatencyHistogram
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import (
+    BoundedQueue,
+    Mark,
+    QueueLimits,
+    nbytes_of,
+)
+from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
+from vitascope.gpu.pipeline.switch_interval import quick_turns
+from vitascope.gpu.toolkit.async_pipeline.model import open_model
+from vitascope.gpu.toolkit.async_pipeline.report import AsyncConfig, AsyncResult, AsyncStats
+from vitascope.gpu.toolkit.async_pipeline.rows import Job, RowsInTurn, names_of
+from vitascope.gpu.toolkit.async_pipeline.stages import StageWork, Triple
+from vitascope.gpu.toolkit.batching.lanes import Seats, origin_of
+from vitascope.gpu.toolkit.pictures import check_affine, height_and_width
+
+__all__ = ["AsyncPipeline", "AsyncResult", "AsyncStats"]
+
+_ALL = QueueLimits(items=2**62, nbytes=None)
+
+
+class AsyncPipeline:
+    """Runs a network on frames that come one by one, as fast as its slowest stage.
+
+    Stages: ``decode`` (bytes and ``Path`` of picture files become pictures), ``preprocess`` (the fused kernel),
+    ``gather`` (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is
+    given. Results come in the order of submission, in the kind of their frame (NumPy for bytes and paths). On a GPU
+    everything between a frame's way up and its result's way down stays there.
+
+    Args:
+        model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
+            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
+            rows, or a tuple or dict of them, in fresh memory.
+        config: ``AsyncConfig``, or a mapping of its keys.
+        device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
+        device: ``auto`` is an engine's own device, else the GPU where one can be used.
+        target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
+            picture's own size.
+        mean: Subtracted from RGB in 0..1.
+        std: Divides what is left.
+        decode: Runs in the decode threads in the place of the built-in: takes what was submitted, gives a picture.
+        preprocess: Runs in the preprocess threads in the place of the fused kernel: takes a picture, gives the
+            network's input without the batch's axis.
+        postprocess: None gives the network's answer for the frame; ``mask`` the class map of several classes, uint8
+            [h, w], or 0 and 255 where the only class reaches 0.5; a function takes the answer, in the frame's
+            kind, and the frame.
+        encode: Runs in the encode threads: takes the result and ``frame_id``; ``data`` is what it returns.
+        stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
+
+    Raises:
+        ConfigError: A key is unknown, a value is out of range, or a function is none.
+        DeviceError: The device cannot be had.
+        EngineError: An engine that takes more than one input.
+        TypeError: ``model`` is none of these.
+        ValueError: ``target_size``, ``mean`` or ``std`` make no network's input.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        config: AsyncConfig | Mapping[str, Any] | None = None,
+        device_id: int = 0,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        *,
+        target_size: tuple[int, int] | None = None,
+        mean: Triple = (0.0, 0.0, 0.0),
+        std: Triple = (1.0, 1.0, 1.0),
+        decode: Callable[[Any], Any] | None = None,
+        preprocess: Callable[[Any], Any] | None = None,
+        postprocess: Callable[[Any, Any], Any] | Literal["mask"] | None = None,
+        encode: Callable[[Any, Hashable], Any] | None = None,
+        stop_timeout_s: float = 20.0,
+    ) -> None:
+        self.config = AsyncConfig.of(config)
+        own = {"decode": decode, "preprocess": preprocess, "postprocess": postprocess, "encode": encode}
+        for name, function in own.items():
+            if not (function is None or callable(function) or (name, function) == ("postprocess", "mask")):
+                word = ", 'mask'" if name == "postprocess" else ""
+                raise ConfigError(f"{name} is {function!r}, expected a function{word} or None")
+        if target_size is not None:
+            target_size = height_and_width(target_size)
+        check_affine(mean, std, channels=3)
+        network = open_model(
+            model,
+            device=device,
+            device_id=device_id,
+            batch_size=self.config.batch_size,
+            cuda_graphs=self.config.cuda_graphs,
+        )
+        self.device = network.device
+        """Where it computes."""
+        threads = {
+            "preprocess": self.config.preprocess_streams,
+            "gather": 1,
+            "postprocess": self.config.postprocess_threads,
+        }
+        self._seats = {name: Seats(self.device, count) for name, count in threads.items()}
+        self._network = network
+        # Frames of a call are prepared side by side in one array: they need not be brought together then.
+        self._rows = RowsInTurn(self.config.batch_size) if self.device.kind == "cuda" else None
+        self._work = StageWork(
+            network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
+            postprocess=postprocess, encode=encode, seats=self._seats, rows=self._rows,
+        )  # fmt: skip
+        limits = QueueLimits(items=self.config.queue_size)
+        # What was submitted waits behind the source, where the report sees it.
+        self._submissions: BoundedQueue[Job] = BoundedQueue("caller > submit", limits=QueueLimits(items=1))
+        self._results: BoundedQueue[AsyncResult] = BoundedQueue("deliver > caller", limits=limits)
+        self._pipeline = Pipeline(
+            self._stages(limits, has_encode=encode is not None),
+            describe=_description,
+            stop_timeout_seconds=stop_timeout_s,
+            on_halt=self._release,
+        )
+        self._thread = threading.Thread(target=self._run, name="vitascope-async-pipeline", daemon=True)
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._state: Literal["new", "running", "stopped"] = "new"
+        self._failure: BaseException | None = None
+        self._reported = False
+        self._latency = LatencyHistogram()
+        self._delivered = 0
+        self._first_submission = self._last_result = 0.0
+
+    def start(self) -> Self:
+        """Start the threads.
+
+        Returns:
+            The pipeline.
+
+        Raises:
+            RuntimeError: It was started before.
+        """
+        with self._lock:
+            if self._state != "new":
+                raise RuntimeError("an AsyncPipeline starts once; make another one")
+            self._state = "running"
+        self._thread.start()
+        return self
+
+    def submit_frame(
+        self, frame: Any, frame_id: Hashable = None, *, timeout_s: float | None = 30.0
+    ) -> Hashable:
+        """Hand in a frame; waits while the queue is full. From any thread.
+
+        Args:
+            frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes, the bytes
+                or ``Path`` of a picture file; or whatever ``decode`` or ``preprocess`` take. It must not be written
+                before its result is there.
+            frame_id: Comes back with the result; a running number when omitted.
+            timeout_s: Longest wait for room; None has no end.
+
+        Returns:
+            The frame's id.
+
+        Raises:
+            TimeoutError: There was no room in that time: a stage hangs, or nobody takes results.
+            PipelineError: A stage failed; the cause is named with its stage and frame.
+            RuntimeError: It is not running.
+        """
+        with self._lock:
+            if self._state != "running":
+                raise RuntimeError(
+                    "the pipeline was stopped" if self._state == "stopped" else "call start() first"
+                )
+            if not self._first_submission:
+                self._first_submission = perf_counter()
+        name = next(self._numbers) if frame_id is None else frame_id
+        origin = origin_of(_arrays_of(frame)) if self.device.kind == "cuda" else None
+        job = Job(name, frame, perf_counter(), origin)
+        try:
+            taken = self._submissions.put(job, nbytes=job.nbytes, timeout_seconds=timeout_s)
+        except TimeoutError as error:
+            waiting = self._results.report().occupancy
+            reason = (
+                f"{waiting} results wait and nobody takes them: call get_result"
+                if waiting >= self.config.queue_size
+                else f"the slowest stage is {self.get_stats().bottleneck_stage!r}"
+            )
+            raise TimeoutError(f"no room for frame {name} within {timeout_s:g} s; {reason}") from error
+        except RuntimeError as error:  # ended meanwhile
+            raise RuntimeError("the pipeline was stopped") from error
+        if not taken:
+            self._thread.join()
+            self._raise_failure()
+            raise RuntimeError("the pipeline was stopped")
+        return name
+
+    def get_result(self, *, timeout_s: float | None = 0.0) -> AsyncResult | None:
+        """The next result, in the order of submission. From any thread.
+
+        Args:
+            timeout_s: Longest wait; 0 does not wait, None waits until there is one or none will come.
+
+        Returns:
+            None when none was ready in that time, and when none will come any more.
+
+        Raises:
+            PipelineError: A stage failed, and all results before that were taken.
+            RuntimeError: It was not started, and would wait without end.
+        """
+        if timeout_s is None and self._state == "new":
+            raise RuntimeError("call start() first")
+        taken = self._results.get(timeout_seconds=timeout_s)
+        if not isinstance(taken, Mark):
+            return taken[1]
+        if taken is not Mark.NOTHING_YET:
+            self._raise_failure()
+        return None
+
+    def results(self) -> Iterator[AsyncResult]:
+        """Every result until the last, waiting for each; ends after ``stop``, or ``finish`` from another thread."""
+        while (result := self.get_result(timeout_s=None)) is not None:
+            yield result
+
+    def finish(self) -> None:
+        """Say that nothing more is submitted, without waiting: ``results`` then ends behind the last one."""
+        with self._lock:
+            was_running, self._state = self._state == "running", "stopped"
+        self._submissions.end()
+        if not was_running and not self._thread.is_alive():
+            self._results.end()
+
+    def stop(self, *, drain: bool = True) -> None:
+        """End, and join every thread; idempotent. Results that are finished can still be taken.
+
+        Args:
+            drain: Finish what was submitted first; without it, that is dropped.
+
+        Raises:
+            PipelineError: A stage failed and nobody was told yet.
+            RuntimeError: Called by a function that runs in a stage; ``finish`` can be called there.
+        """
+        if self._pipeline.owns_current_thread() or self._work.host.owns_current_thread():
+            raise RuntimeError("a pipeline cannot wait for its own stage to end; call finish() there")
+        self.finish()
+        # Nobody may be taking results while this waits for the last of them.
+        self._results.relax(_ALL)
+        if not drain:
+            self._submissions.stop()
+            self._pipeline.stop(drain=False)
+        if self._thread.is_alive():
+            self._thread.join()
+        if not self._reported:
+            self._raise_failure()
+
+    def report(self) -> PipelineReport:
+        """The stages' own report, as ``BottleneckDetector.analyze`` reads it; from any thread, at any time."""
+        return self._pipeline.snapshot()
+
+    def get_stats(self) -> AsyncStats:
+        """How it is doing; from any thread, at any time."""
+        report = self.report()
+        submissions, results = self._submissions.report(), self._results.report()
+        delivered = self._delivered
+        seconds = max(self._last_result - self._first_submission, 0.0) if delivered else 0.0
+        calls, answered = self._work.calls, self._work.answered
+        stages = {stage.name: stage for stage in report.stages}
+        infer = stages["infer"]
+        cpu_seconds = infer.cpu_seconds + self._work.host.cpu_seconds
+        stages["infer"] = replace(infer, items=answered, cpu_seconds=cpu_seconds)
+        return AsyncStats(
+            fps=delivered / seconds if seconds else 0.0,
+            bottleneck_stage=None if report.bottleneck is None else report.bottleneck.stage,
+            bottleneck="" if report.bottleneck is None else report.bottleneck.evidence,
+            submitted=submissions.count,
+            delivered=delivered,
+            results_waiting=results.occupancy,
+            mean_batch_size=answered / calls if calls else 0.0,
+            stages=stages,
+            queues=(submissions, *report.queues, results),
+            latency=LatencyHistogram.summary([self._latency]),
+            cores_busy=report.cores_busy,
+            gpu_busy=self._work.gpu_seconds / seconds if self.device.kind == "cuda" and seconds else None,
+        )
+
+    def __enter__(self) -> Self:
+        """Start, unless that has happened."""
+        return self.start() if self._state == "new" else self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; after an error without finishing what waits, and without a second one."""
+        if error is not None:
+            self._reported = True
+        self.stop(drain=error is None)
+
+    def _stages(self, limits: QueueLimits, *, has_encode: bool) -> list[Any]:
+        config, work, seats = self.config, self._work, self._seats
+        gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
+        on_host = self.device.kind == "cpu"
+        # While one call is computed the next one waits here, and one more, launched, for its place: the GPU always has
+        # work, and each more would only make results later.
+        ahead = QueueLimits(items=1)
+        behind = limits
+        if not work.spreads:  # as many frames, a call in one piece
+            behind = QueueLimits(items=max(config.queue_size // config.batch_size, 1))
+        stages: list[Any] = [
+            Source("submit", self._submitted(), output=limits),
+            Map("decode", work.decode, workers=config.decode_threads, output=limits),
+            Map("preprocess", work.preprocess, workers=config.preprocess_streams, output=limits,
+                open=seats["preprocess"].take, close=seats["preprocess"].leave),
+            Group("gather", gathering, output=ahead, open=seats["gather"].take, close=seats["gather"].leave),
+            Group("infer", Batched(lambda calls: work.infer(calls[0]), size=1), output=behind,
+                open=work.host.start if on_host else None, close=work.host.close if on_host else None),
+            Map("postprocess", work.postprocess, workers=config.postprocess_threads, output=behind,
+                open=seats["postprocess"].take, close=seats["postprocess"].leave),
+        ]  # fmt: skip
+        if has_encode:
+            stages.append(Map("encode", work.encode, workers=config.encode_threads, output=behind))
+        return [*stages, Sink("deliver", self._deliver)]
+
+    def _submitted(self) -> Iterator[Job]:
+        while not isinstance(taken := self._submissions.get(), Mark):
+            if self._rows is not None:
+                taken[1].row = self._rows.next()
+            yield taken[1]
+            del taken  # or the frame would live on while this waits for the next
+
+    def _deliver(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            now = perf_counter()
+            latency_seconds = now - job.submitted_at
+            metadata = {
+                "total_latency": latency_seconds,
+                "stages": job.seconds,
+                "batch_size": job.batch_size,
+            }
+            self._latency.add(latency_seconds)
+            self._last_result = now
+            self._delivered += 1
+            self._results.put(AsyncResult(job.frame_id, job.data, metadata), nbytes=nbytes_of(job.data))
+
+    def _run(self) -> None:
+        try:
+            # On a CPU the network's own threads want the cores, and a call takes many turns.
+            with quick_turns() if self.device.kind == "cuda" else nullcontext():
+                self._pipeline.run()
+            self._network.close()  # not after a failure: a thread may have been left behind with it
+        except BaseException as error:  # told to whoever calls next
+            self._failure = error
+        finally:
+            self._submissions.stop()
+            self._results.end()
+
+    def _release(self) -> None:
+        """The run was given up: nobody may wait at either end."""
+        self._submissions.stop()
+        self._results.relax(_ALL)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._reported = True
+            raise self._failure
+
+
+def _description(item: Any) -> str:
+    """The frames of what goes from stage to stage, for messages."""
+    jobs = getattr(item, "jobs", item)  # of a call
+    return names_of([jobs] if isinstance(jobs, Job) else jobs)
+
+
+def _arrays_of(frame: Any) -> Any:
+    """What of a frame may lie on a GPU."""
+    if isinstance(frame, Frame):
+        return frame.planes
+    return tuple(frame) if isinstance(frame, list) else frame

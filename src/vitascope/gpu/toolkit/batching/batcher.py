@@ -1,0 +1,403 @@
+"""What all batchers are: a waiting room, workers that take batches from it, and a future for every request.
+
+One lock guards the room. A worker that is free takes a batch or sleeps until the room can give one: it is woken by the
+request that fills a batch or begins to wait, by the time at which the oldest has waited long enough, or by ``stop``.
+Nothing polls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from vitascope.device import select_device
+from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
+from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, Turnstile
+from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
+from vitascope.gpu.toolkit.batching.answers import Answers, ComputedPart, names_of
+from vitascope.gpu.toolkit.batching.batch_arrays import Kinds, split, stack
+from vitascope.gpu.toolkit.batching.lanes import Lane, finish, open_lanes, origin_on, wait_for
+from vitascope.gpu.toolkit.batching.requests import (
+    BatchConfig,
+    Clock,
+    InferenceRequest,
+    InferenceResponse,
+    Promise,
+    Reply,
+    SystemClock,
+)
+from vitascope.gpu.toolkit.batching.tally import BatcherStats, BatchTally
+from vitascope.gpu.toolkit.batching.waiting import LevelRule, Waiting, WaitingRoom
+
+__all__ = ["Batcher", "InferenceFn"]
+
+InferenceFn = Callable[[Any], Any]
+"""Takes one batch, gives its results: see ``InferenceRequest.data`` and ``InferenceResponse.data`` for the forms."""
+
+
+class Batcher:
+    """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
+
+    Args:
+        config: Sizes and times.
+        inference_fns: One for each worker.
+        levels: Priorities, the most urgent first.
+        starvation_seconds: See ``PriorityBatcher``.
+        device: Where the workers' current device and stream are.
+        device_id: Number of the GPU.
+        sizer: Cuts batches, and makes them smaller where the GPU's memory does not suffice.
+        clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
+
+    Raises:
+        DeviceError: ``cuda`` was asked for and cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        inference_fns: Sequence[InferenceFn],
+        *,
+        levels: Sequence[LevelRule],
+        starvation_seconds: float | None = None,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        sizer: AdaptiveBatchSizer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config
+        self.device = select_device(device, index=device_id)
+        """Where the workers compute."""
+        self._functions = list(inference_fns)
+        if not all(map(callable, self._functions)):
+            raise TypeError("inference_fn is a function that takes a batch and gives its results")
+        self._sizer = sizer
+        self._clock = clock or SystemClock()
+        self._room = WaitingRoom(config, levels=levels, starvation_seconds=starvation_seconds)
+        self._kinds = Kinds()
+        self._tally = BatchTally()
+        self._answers = Answers(self._tally, self._clock)
+        self._lock = threading.Lock()
+        self._work_to_do = threading.Condition(self._lock)
+        self._has_room = threading.Condition(self._lock)
+        self._numbers, self._tickets = itertools.count(), itertools.count()
+        self._running: dict[int, list[Waiting]] = {}
+        self._clients = 0
+        self._turnstile = Turnstile()
+        self._threads: list[threading.Thread] = []
+        self._asleep: dict[threading.Thread, float] = {}  # when each idle worker wakes by itself
+        self._state: Literal["new", "open", "closing", "closed"] = "new"
+
+    def start(self) -> Self:
+        """Start the workers.
+
+        Returns:
+            The batcher.
+
+        Raises:
+            RuntimeError: It was started before.
+        """
+        if self._state != "new":
+            raise RuntimeError("a batcher starts once; make a new one")
+        lanes = open_lanes(self.device, len(self._functions))
+        self._state = "open"
+        self._threads = [
+            threading.Thread(
+                target=self._work, args=(lane, function), name=f"vitascope-batcher-{n}", daemon=True
+            )
+            for n, (lane, function) in enumerate(zip(lanes, self._functions, strict=True))
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
+        """Let nobody in any more, finish, and join the workers; idempotent.
+
+        Args:
+            drain: Compute what waits; without it, it fails with ``BatcherStoppedError``. A call that runs is waited
+                for either way.
+            timeout_s: Longest wait for the workers.
+
+        Raises:
+            EngineError: ``inference_fn`` did not come back in that time; its thread is left behind, and every request
+                that had no answer has got a ``BatcherStoppedError``.
+            RuntimeError: Called by ``inference_fn`` or by a future's callback.
+        """
+        if threading.current_thread() in self._threads:
+            raise RuntimeError("a batcher cannot be stopped from its own thread")
+        with self._lock:
+            self._state = "closing" if self._threads and self._state in ("open", "closing") else "closed"
+            given_up = [] if drain else self._room.clear()
+            self._work_to_do.notify_all()
+            self._has_room.notify_all()
+        self._answers.fail(
+            given_up, BatcherStoppedError("the batcher was stopped before this request's turn")
+        )
+        until = None if timeout_s is None else perf_counter() + timeout_s
+        for thread in self._threads:
+            thread.join(None if until is None else max(until - perf_counter(), 0.0))
+        hung = [thread.name for thread in self._threads if thread.is_alive()]
+        with self._lock:
+            self._state = "closed"
+            lost = self._room.clear() + [
+                entry for entries in self._running.values() for entry in entries if hung
+            ]
+        self._answers.fail(
+            lost, BatcherStoppedError("the batcher was stopped and its network did not come back")
+        )
+        if hung:
+            raise EngineError(
+                f"inference_fn did not come back within {timeout_s} s; left behind: {', '.join(hung)}"
+            )
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; after an error without computing what still waits."""
+        self.stop(drain=error is None)
+
+    @contextmanager
+    def client(self) -> Iterator[None]:
+        """Say that this thread will submit inside, one request at a time.
+
+        Once every such client waits for a response nobody else can join the batch, so it is sent without waiting for
+        the timeout: a lone client never waits, and one that is still preparing its request is waited for.
+        """
+        with self._lock:
+            self._clients += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._clients -= 1
+                if self._everyone_waits():
+                    self._work_to_do.notify()
+
+    def submit(self, request: InferenceRequest, *, timeout_s: float | None = None) -> InferenceResponse:
+        """Hand in one request and wait for its response; for threads, each with one request at a time.
+
+        Args:
+            request: Not changed.
+            timeout_s: Longest wait for the response; then the request is withdrawn, unless its call runs already.
+
+        Raises:
+            TimeoutError: No response in that time.
+            RequestRejectedError: There was no room, or the level's deadline passed.
+            BatcherStoppedError: The batcher is not running, or was stopped without computing this.
+            TypeError: The data cannot be stacked, or the stream's name has no hash.
+            ValueError: There is no such priority, or the timestamp lies in the future.
+            Exception: What ``inference_fn`` raised; a note names the batch.
+        """
+        reply = Reply()
+        self._let_in(request, reply, stands_still=True)
+        try:
+            is_there = _waited_for(reply, timeout_s)
+        except BaseException:  # Ctrl-C
+            reply.cancel()
+            raise
+        if not is_there:
+            reply.cancel()
+            if not reply.wait(0):  # it may have come just now
+                raise TimeoutError(f"no response to request {request.request_id!r} in {timeout_s} s")
+        return reply.result()
+
+    def submit_async(self, request: InferenceRequest) -> Future[InferenceResponse]:
+        """Hand in one request.
+
+        Waits only where the queue is full and ``on_full`` says so.
+
+        Args:
+            request: Not changed.
+
+        Returns:
+            Its response to be; ``cancel()`` withdraws it until its call begins. Callbacks run on the batcher's thread,
+            and must not wait for another response.
+
+        Raises:
+            RequestRejectedError: There is no room.
+            BatcherStoppedError: The batcher is not running.
+            TypeError: The data cannot be stacked, or the stream's name has no hash.
+            ValueError: There is no such priority, or the timestamp lies in the future.
+        """
+        future: Future[InferenceResponse] = Future()
+        self._let_in(request, future, stands_still=False)
+        return future
+
+    def _let_in(self, request: InferenceRequest, promise: Promise, *, stands_still: bool) -> None:
+        """Put a request into the room; see ``submit_async``, and ``origin_on`` for ``stands_still``."""
+        if not isinstance(request, InferenceRequest):
+            raise TypeError(f"an InferenceRequest is expected, not {type(request).__name__}")
+        hash(request.stream_id)  # what has no hash must not reach the room, where it would end the workers
+        level = request.priority
+        if not (isinstance(level, int) and 0 <= level < len(self._room.levels)):
+            raise ValueError(
+                f"request {request.request_id!r} has priority {level!r}; levels are 0 to {len(self._room.levels) - 1}"
+            )
+        kind = self._kinds.of(request.data)
+        origin = origin_on(kind.cupy_device, kind.torch_device, stands_still=stands_still)
+        with self._lock:
+            now = self._clock.now()
+            if not request.timestamp <= now:
+                raise ValueError(
+                    f"request {request.request_id!r} is stamped {request.timestamp - now:.3f} s in the future: "
+                    "timestamps are time.perf_counter()"
+                )
+            self._require_open()
+            if not self._room.has_room(level):
+                self._wait_for_room(request, level)
+                now = self._clock.now()
+            entry = Waiting(request, kind, next(self._numbers), now, promise, origin)
+            self._room.add(entry)
+            self._tally.let_in()
+            self._wake_for(entry)
+
+    def _wait_for_room(self, request: InferenceRequest, level: int) -> None:
+        rule = self._room.levels[level]
+        while not self._room.has_room(level):
+            if rule.on_full == "reject":
+                self._tally.count(turned_away=1)
+                raise RequestRejectedError(
+                    f"request {request.request_id!r} was turned away: {rule.most_waiting} requests are waiting"
+                )
+            self._clock.wait(self._has_room, INTERRUPT_CHECK_SECONDS)
+            self._require_open()
+
+    def stats(self) -> BatcherStats:
+        """What was done so far; callable from any thread."""
+        with self._lock:
+            return self._tally.stats(waiting=len(self._room), running=sum(map(len, self._running.values())))
+
+    def _require_open(self) -> None:
+        if self._state == "new":
+            raise BatcherStoppedError(
+                "the batcher was not started: call start(), or use it in a with statement"
+            )
+        if self._state != "open":
+            raise BatcherStoppedError("the batcher was stopped")
+
+    def _wake_for(self, entry: Waiting) -> None:
+        """Wake an idle worker if the newcomer fills a batch, or must be seen to before any of them wakes by itself."""
+        if not self._asleep:
+            return
+        wake_at = self._room.wake_at()
+        assert wake_at is not None  # somebody has just come in
+        is_full = self._room.can_fill(entry.kind) or self._everyone_waits()
+        if is_full or wake_at < min(self._asleep.values()):
+            self._work_to_do.notify()
+
+    def _everyone_waits(self) -> bool:
+        if not self._clients:
+            return False
+        return self._clients <= len(self._room) + sum(map(len, self._running.values()))
+
+    def _work(self, lane: Lane, function: InferenceFn) -> None:
+        try:
+            while True:
+                ticket, batch, expired = self._next()
+                self._answers.expire(expired)
+                if batch:
+                    self._run(ticket, batch, lane, function)
+                elif not expired:
+                    return
+        except BaseException as error:  # our own bug; nobody may wait for ever because of it
+            with self._lock:
+                self._state = "closing"
+                lost = self._room.clear() + [entry for batch in self._running.values() for entry in batch]
+                self._work_to_do.notify_all()
+                self._has_room.notify_all()
+            self._turnstile.stop()
+            self._answers.fail(lost, error)
+            raise
+
+    def _next(self) -> tuple[int, list[Waiting], list[Waiting]]:
+        """Wait for a batch, or for requests whose deadline passed; neither when the batcher is closing and empty."""
+        with self._lock:
+            while True:
+                now = self._clock.now()
+                expired = self._room.expire(now)
+                nobody_comes = self._state != "open" or self._everyone_waits()
+                batch = [] if expired else self._room.take(now, closing=nobody_comes)
+                if expired or batch:
+                    self._has_room.notify_all()
+                    if len(self._room):  # somebody else must look after them: this worker is busy for a while
+                        self._work_to_do.notify()
+                    ticket = -1
+                    if batch:
+                        ticket = next(self._tickets)
+                        self._running[ticket] = batch
+                    return ticket, batch, expired
+                if self._state != "open":
+                    return -1, [], []
+                wake_at = self._room.wake_at()
+                self._asleep[threading.current_thread()] = math.inf if wake_at is None else wake_at
+                self._clock.wait(self._work_to_do, None if wake_at is None else max(wake_at - now, 0.0))
+                del self._asleep[threading.current_thread()]
+
+    def _run(self, ticket: int, batch: Sequence[Waiting], lane: Lane, function: InferenceFn) -> None:
+        """Compute a batch, and answer in the order in which batches were taken, whichever worker is faster."""
+        live = [entry for entry in batch if entry.future.set_running_or_notify_cancel()]
+        began = self._clock.now()
+        parts: list[ComputedPart] = []
+        failure: BaseException | None = None
+        try:
+            if live:
+                with lane.entered():
+                    parts = self._infer(live, function)
+        except BaseException as error:  # whatever it is, clients must hear of it, and others be served
+            failure = error
+        ended = self._clock.now()
+        self._turnstile.enter(ticket)
+        try:
+            with self._lock:
+                del self._running[ticket]
+            self._tally.count(cancelled=len(batch) - len(live))
+            if failure is not None:
+                failure.add_note(f"batch of {len(live)} requests: {names_of(live)}")
+                self._answers.fail(live, failure)
+            self._tally.count(batches=len(parts), rows=sum(part.rows for part in parts))
+            for part in parts:
+                self._answers.give(part, began=began, ended=ended)
+        finally:
+            self._turnstile.leave()
+
+    def _infer(self, live: Sequence[Waiting], function: InferenceFn) -> list[ComputedPart]:
+        def call(entries: Sequence[Waiting]) -> list[ComputedPart]:
+            rows = self.config.rows_for(len(entries))
+            origins = [entry.origin for entry in entries]
+            wait_for(origins)
+            output = function(stack([entry.request.data for entry in entries], rows=rows))
+            results = split(output, rows=rows, count=len(entries))  # while a GPU computes them
+            finish(output, origins)
+            return [ComputedPart(entries, results, rows)]
+
+        return (
+            call(live)
+            if self._sizer is None
+            else self._sizer.in_ranges(len(live), lambda first, end: call(live[first:end]))
+        )
+
+
+def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
+    """Wait for a reply; False when it did not come in time."""
+    if timeout_s is None and INTERRUPT_CHECK_SECONDS is None:
+        return reply.wait(None)
+    until = None if timeout_s is None else perf_counter() + timeout_s
+    while True:
+        left = None if until is None else max(until - perf_counter(), 0.0)
+        slices = [seconds for seconds in (left, INTERRUPT_CHECK_SECONDS) if seconds is not None]
+        if reply.wait(min(slices, default=None)):
+            return True
+        if left is not None and left <= min(slices):
+            return False

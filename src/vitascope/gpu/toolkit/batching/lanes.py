@@ -1,0 +1,220 @@
+"""Where a batch is computed: a GPU and a CUDA stream of its own, or the processor. And who may read what when.
+
+CuPy and torch each have a current stream for each thread; inside a lane both are the lane's.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from vitascope.device import Device
+from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.recording import RECORDING
+from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
+
+__all__ = ["Lane", "Origin", "Seats", "finish", "open_lanes", "origin_of", "origin_on", "wait_for"]
+
+
+_PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread that names it
+
+
+class Lane:
+    """One worker's place.
+
+    Args:
+        device: A GPU, or the processor.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.stream: Any = None
+        """``cupy.cuda.Stream``, non-blocking; None on the processor."""
+        if device.kind == "cuda":
+            cupy = import_cupy()
+            with cupy.cuda.Device(device.index):
+                self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Work there inside."""
+        if self.stream is None:
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(import_cupy().cuda.Device(self._device.index))
+            stack.enter_context(self.stream)
+            torch = _torch_on_gpu()
+            if torch is not None:
+                device = torch.device("cuda", self._device.index)
+                stack.enter_context(torch.cuda.device(device))
+                stack.enter_context(
+                    torch.cuda.stream(torch.cuda.ExternalStream(self.stream.ptr, device=device))
+                )
+            yield
+
+
+def open_lanes(device: Device, count: int) -> list[Lane]:
+    """As many lanes on one device. On a GPU the host first waits for what was begun, such as weights on their way."""
+    if device.kind == "cuda":
+        cupy = import_cupy()
+        with cupy.cuda.Device(device.index), RECORDING:
+            cupy.cuda.runtime.deviceSynchronize()
+    return [Lane(device) for _ in range(count)]
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """What is known of the thread that submitted: behind what its arrays are ready, and where it reads results."""
+
+    cupy_stream: Any = None
+    """Its current ``cupy.cuda.Stream``; None without a CuPy array."""
+    cupy_device: int = 0
+    """The GPU of that."""
+    torch_stream: Any = None
+    """Its current ``torch.cuda.Stream``; None without a tensor on a GPU."""
+    cupy_event: Any = None
+    """Behind what made its CuPy arrays; None where the whole stream is to be waited for."""
+    torch_event: Any = None
+    """Behind what made its tensors; None where the whole stream is to be waited for."""
+
+
+def origin_of(data: Any) -> Origin | None:
+    """Mark, on the current streams, from when on a request's arrays on a GPU may be read; None without such arrays."""
+    cupy_device = torch_device = None
+    for leaf in leaves(data):
+        library = library_of(leaf)
+        if library == "cupy" and cupy_device is None:
+            cupy_device = leaf.device.id
+        elif library == "torch" and leaf.is_cuda and torch_device is None:
+            torch_device = leaf.device
+    return origin_on(cupy_device, torch_device, stands_still=False)
+
+
+def origin_on(cupy_device: int | None, torch_device: Any, *, stands_still: bool) -> Origin | None:
+    """As ``origin_of``, where it is known on which GPUs the arrays are.
+
+    Args:
+        cupy_device: Number of the CuPy arrays' GPU; None without such arrays.
+        torch_device: ``torch.device`` of the tensors on a GPU; None without such.
+        stands_still: The calling thread launches nothing more until its request is answered, so whoever takes the
+            request may order itself behind all that its streams have been given: one mark for each stream then, in the
+            place of one for each request, each of which would let go of the interpreter's lock.
+    """
+    if cupy_device is None and torch_device is None:
+        return None
+    origin = Origin()
+    if cupy_device is not None:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(cupy_device):
+            stream = cupy.cuda.get_current_stream()
+            origin.cupy_stream, origin.cupy_device = stream, cupy_device
+            if not stands_still or stream.ptr == _PER_THREAD_STREAM:
+                origin.cupy_event = cupy.cuda.Event(disable_timing=True)
+                origin.cupy_event.record(stream)
+    if torch_device is not None:
+        origin.torch_stream = sys.modules["torch"].cuda.current_stream(torch_device)
+        if not stands_still or origin.torch_stream.cuda_stream == _PER_THREAD_STREAM:
+            origin.torch_event = origin.torch_stream.record_event()
+    return origin
+
+
+def wait_for(origins: Iterable[Origin | None]) -> None:
+    """Order the current streams behind requests' arrays; the host does not wait."""
+    whole: dict[tuple[str, int, int], Origin] = {}
+    for origin in origins:
+        if origin is None:
+            continue
+        if origin.cupy_event is not None:
+            sys.modules["cupy"].cuda.get_current_stream().wait_event(origin.cupy_event)
+        elif origin.cupy_stream is not None:
+            whole["cupy", origin.cupy_device, origin.cupy_stream.ptr] = origin
+        if origin.torch_event is not None:
+            _torch_waits(origin.torch_stream, origin.torch_event)
+        elif origin.torch_stream is not None:
+            stream = origin.torch_stream
+            whole["torch", stream.device.index, stream.cuda_stream] = origin
+    for (library, _, _), origin in whole.items():
+        if library == "torch":
+            _torch_waits(origin.torch_stream, origin.torch_stream.record_event())
+            continue
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(origin.cupy_device):
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(origin.cupy_stream)
+        cupy.cuda.get_current_stream().wait_event(event)
+
+
+def _torch_waits(stream: Any, event: Any) -> None:
+    sys.modules["torch"].cuda.current_stream(stream.device).wait_event(event)
+
+
+def finish(output: Any, origins: Sequence[Origin | None]) -> None:
+    """Wait on the host until results on a GPU are there, so that any stream may read them.
+
+    Torch's are also noted for the streams of those who asked: their memory is not given out again before what these
+    streams were given by then is done (``torch.Tensor.record_stream``). CuPy has no such note.
+    """
+    streams: dict[int, Any] = {}
+    readers = {origin.torch_stream for origin in origins if origin is not None and origin.torch_stream}
+    for leaf in leaves(output):
+        library = library_of(leaf)
+        if library == "cupy":
+            cupy = sys.modules["cupy"]
+            with cupy.cuda.Device(leaf.device.id):
+                stream = cupy.cuda.get_current_stream()
+                streams[stream.ptr] = stream
+        elif library == "torch" and leaf.is_cuda:
+            stream = sys.modules["torch"].cuda.current_stream(leaf.device)
+            streams[stream.cuda_stream] = stream
+            for reader in readers:
+                leaf.record_stream(reader)
+    for stream in streams.values():
+        stream.synchronize()
+
+
+def _torch_on_gpu() -> Any:
+    """The module ``torch`` where the caller uses it on a GPU; it is not imported for this."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None
+
+
+class Seats:
+    """Gives each thread of a stage a CUDA stream of its own, for as long as the thread works; nothing on a CPU.
+
+    Args:
+        device: Where.
+        count: Threads.
+    """
+
+    def __init__(self, device: Device, count: int) -> None:
+        self._free = open_lanes(device, count)
+        self._lock = threading.Lock()
+        self._mine = threading.local()
+
+    @property
+    def lane(self) -> Lane:
+        """The calling thread's."""
+        lane: Lane = self._mine.lane
+        return lane
+
+    def take(self) -> None:
+        """Work on a stream from here on; a stage's ``open``."""
+        with self._lock:
+            lane = self._free.pop()
+        with ExitStack() as stack:
+            stack.enter_context(lane.entered())
+            self._mine.lane, self._mine.leaving = lane, stack.pop_all()
+
+    def leave(self) -> None:
+        """Go back; a stage's ``close``."""
+        lane, leaving = self._mine.lane, self._mine.leaving
+        if lane.stream is not None:
+            lane.stream.synchronize()
+        leaving.close()
+        with self._lock:
+            self._free.append(lane)

@@ -1,0 +1,404 @@
+"""What ``TensorRTEngine``, ``InductorEngine`` and ``OnnxEngine`` share: build, load, infer, measure.
+
+Each of them is a front: it holds one opened engine (``TrtPlan``, ``TorchEngine``, ``OnnxRuntimeEngine``), which is the
+very one that ``vitascope segment`` runs, and carries arrays of any library to it and back.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import numpy as np
+
+from vitascope.device import Device, select_device
+from vitascope.errors import EngineError, UsageError
+from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.gpu.engines.engine import Engine, EngineSpec, Precision, ShapeRange
+from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.engines.input_shapes import (
+    InputShapes,
+    require_in_range,
+    require_inputs,
+    shape_ranges,
+)
+from vitascope.gpu.engines.precision import Calibration
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
+from vitascope.gpu.toolkit.engines.timing import BenchmarkReport, measure_calls, usual_shape
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["StrPath", "ToolkitEngine"]
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+
+class ToolkitEngine(ABC):
+    """One network behind the methods that every engine of the toolkit has.
+
+    Build or load first; building again replaces the network. Calls come from one thread at a time.
+
+    Args:
+        fp16_mode: Compute in FP16 on a GPU. A processor computes FP32 faster, and goes on doing so; ``notes`` say it.
+        int8_mode: Quantise to 8-bit integers; ``build_…`` then need ``calibration``.
+        workspace_gb: Most gigabytes (10^9 bytes) of scratch memory while an engine is built and run, where the engine
+            has such a limit; None leaves it to the engine.
+        cache_dir: Where built engines are kept and found again, by network, sizes, arithmetic, GPU and version; None
+            builds anew each time.
+        device: ``auto`` takes the GPU where one can be used, else the CPU.
+        device_id: Number of the GPU; ignored on a CPU.
+        allow_tf32: FP32 products on a GPU may round their inputs to TF32 (10 bits of mantissa).
+
+    Raises:
+        DeviceError: The device cannot be had.
+        MissingDependencyError: The engine's package is not installed; the message names it.
+        UsageError: A limit that is no positive number.
+    """
+
+    def __init__(
+        self,
+        *,
+        fp16_mode: bool = False,
+        int8_mode: bool = False,
+        workspace_gb: float | None = None,
+        cache_dir: StrPath | None = None,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        allow_tf32: bool = True,
+    ) -> None:
+        if workspace_gb is not None and not 0 < workspace_gb < float("inf"):
+            raise UsageError(f"workspace_gb is {workspace_gb}, expected a positive number of gigabytes")
+        self._device: Device = select_device(device, index=device_id)
+        self._on_gpu = self._device.kind == "cuda"
+        self._fp16, self._int8, self._tf32 = fp16_mode, int8_mode, allow_tf32
+        self._workspace_bytes = None if workspace_gb is None else round(workspace_gb * 1e9)
+        self._cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._engine: Engine | None = None
+        self._ranges: dict[str, ShapeRange] = {}
+        self._found: tuple[str, Precision] | None = None  # the network's name, and what it computes in
+        self._notes: list[str] = []
+        if fp16_mode and not self._on_gpu:
+            self._notes.append("fp16_mode has no effect on a CPU, which computes FP32 faster")
+
+    # --- what there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device:
+        """Where the network runs."""
+        return self._device
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic in effect; of a file that TensorRT wrote what was asked for, because it does not tell."""
+        return self._opened_as()[1]
+
+    @property
+    def name(self) -> str:
+        """Engine, version and device, for reports: for example ``onnxruntime 1.31 (CPU, 2 threads)``."""
+        name, precision = self._opened().name, self.precision
+        is_said = precision not in ("fp16", "int8") or precision in name
+        return name if is_said else f"{name}, {precision} network"
+
+    @property
+    def spec(self) -> EngineSpec:
+        """Named tensors, dtypes and symbolic shapes."""
+        return self._opened().spec
+
+    @property
+    def input_shapes(self) -> dict[str, ShapeRange]:
+        """Sizes that the engine was built for; empty where a loaded file does not tell."""
+        return dict(self._ranges)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know: wishes without effect, engines that were built anew and why."""
+        label, found = self._opened_as()
+        odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
+        return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
+
+    # --- building and loading -----------------------------------------------------------------------------------------
+
+    def build_engine_from_pytorch(
+        self,
+        model: nn.Module,
+        input_shapes: InputShapes,
+        output_path: StrPath | None = None,
+        *,
+        calibration: Calibration | None = None,
+    ) -> Path | None:
+        """Build an engine from a PyTorch module, open it, and keep it in a file.
+
+        Args:
+            model: Takes its inputs by position, in the order of ``input_shapes``, and gives a tensor, a tuple or a
+                dict of tensors. It is copied, not changed, and run in evaluation mode.
+            input_shapes: For each input its smallest, usual and largest size: ``{"input": {"min": (1, 3, 512, 512),
+                "opt": (4, 3, 512, 512), "max": (16, 3, 512, 512)}}``. What differs is free: the batch, sides.
+            output_path: Where the engine is kept for ``load_engine``; None keeps none.
+            calibration: For ``int8_mode``: for each input, arrays of typical use along the first axis, such as
+                pictures from real frames.
+
+        Returns:
+            The file, or None.
+
+        Raises:
+            EngineError: The module cannot be exported, or the engine cannot be built or written.
+            MissingDependencyError: A package is missing; the message names it.
+            UsageError: Sizes or calibration do not fit.
+        """
+        ranges = shape_ranges(input_shapes)
+        self._check_calibration(calibration)
+        self._open(lambda: self._from_pytorch(model, ranges, calibration), ranges)
+        return self._keep(output_path)
+
+    def build_engine_from_onnx(
+        self,
+        onnx_path: StrPath | bytes,
+        input_shapes: InputShapes | None = None,
+        output_path: StrPath | None = None,
+        *,
+        calibration: Calibration | None = None,
+    ) -> Path | None:
+        """Build an engine from an ONNX network, open it, and keep it in a file.
+
+        Args:
+            onnx_path: The ``.onnx`` file, or its serialised bytes.
+            input_shapes: As above; may be left out where the network's sizes are fixed.
+            output_path: As above.
+            calibration: As above.
+
+        Returns:
+            The file, or None.
+
+        Raises:
+            EngineError: The network cannot be read, or the engine cannot be built or written.
+            MissingDependencyError: A package is missing; the message names it.
+            UsageError: The engine runs no ONNX networks, or sizes or calibration do not fit.
+        """
+        ranges = {} if input_shapes is None else shape_ranges(input_shapes)
+        self._check_calibration(calibration)
+        source = onnx_path if isinstance(onnx_path, bytes) else Path(onnx_path)
+        self._open(lambda: self._from_onnx(source, ranges, calibration), ranges)
+        return self._keep(output_path)
+
+    def load_engine(self, path: StrPath) -> None:
+        """Open an engine that was built and kept before. Load only what you built: engines are native code.
+
+        Raises:
+            EngineError: The file is missing, damaged, or of another kind, version or GPU.
+        """
+        source = Path(path)
+        if not source.is_file():
+            raise EngineError(f"{source}: there is no such file; build_engine_from_pytorch writes it")
+        self.close()
+        self._engine, self._ranges = self._from_file(source)
+
+    def close(self) -> None:
+        """Free the network; idempotent. Another can be built or loaded afterwards."""
+        self._found = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that closes the engine."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the engine."""
+        self.close()
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def infer(self, array: Any) -> Any:
+        """Run a network of one input and take its first output.
+
+        Args:
+            array: NumPy, CuPy, PyTorch or DLPack; of the dtype and within the sizes that the engine was built for.
+
+        Returns:
+            The same kind of array, in the same memory: host or GPU.
+
+        Raises:
+            EngineError: The network has several inputs, the array does not fit, or the network failed.
+        """
+        spec = self.spec
+        if len(spec.inputs) != 1:
+            names = ", ".join(tensor.name for tensor in spec.inputs)
+            raise EngineError(f"the network takes {len(spec.inputs)} inputs ({names}); call run")
+        first = spec.outputs[0].name
+        return self.run({spec.inputs[0].name: array}, [first])[first]
+
+    def run(
+        self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None, *, stream: int | None = None
+    ) -> dict[str, Any]:
+        """Compute the outputs.
+
+        Args:
+            inputs: Every input by name, of any kind that ``infer`` takes.
+            outputs: Which to return; all when omitted.
+            stream: CUDA stream handle that the work is ordered on. None is the current stream of the first input's
+                library. The host waits only where results leave the GPU.
+
+        Returns:
+            The outputs by name, of the first input's kind and in its memory.
+
+        Raises:
+            EngineError: An input is missing, unknown, or does not fit, or the network failed.
+        """
+        engine = self._opened()
+        require_inputs(inputs, engine.spec, label=type(self).__name__)
+        try:
+            kinds = {name: (kind_of(array), lies_on_gpu(array)) for name, array in inputs.items()}
+        except TypeError as error:
+            raise EngineError(f"run: {error}") from error
+        for name, array in inputs.items():
+            require_in_range(name, tuple(array.shape), self._ranges, label=type(self).__name__)
+        kind, held_on_gpu = next(iter(kinds.values()))
+        if not self._on_gpu:
+            placed = {name: np.ascontiguousarray(to_numpy(array)) for name, array in inputs.items()}
+            results = engine.run(placed, outputs, stream=stream)
+            return {name: to_kind(array, kind, on_gpu=held_on_gpu) for name, array in results.items()}
+        if stream is None and kind == "torch" and held_on_gpu:
+            import torch
+
+            stream = torch.cuda.current_stream(self._device.index).cuda_stream
+        with on_stream(stream, device_id=self._device.index) as current:
+            cupy = import_cupy()
+            placed = {name: cupy.ascontiguousarray(to_cupy(array)) for name, array in inputs.items()}
+            results = engine.run(placed, outputs, stream=current.ptr)
+            return {name: to_kind(array, kind, on_gpu=held_on_gpu) for name, array in results.items()}
+
+    def benchmark(
+        self, num_iterations: int = 100, *, warmup: int = 10, batch_size: int | None = None
+    ) -> BenchmarkReport:
+        """Time the network on random inputs that lie where it computes.
+
+        Args:
+            num_iterations: Calls that are measured, one by one and again in a row.
+            warmup: Calls before.
+            batch_size: First dimension of the inputs; the usual one of ``input_shapes`` when omitted.
+
+        Returns:
+            ``avg_latency_ms``, ``p50_ms``, ``p95_ms``, ``p99_ms``: one call, until its result is there;
+            ``throughput_fps``: batch entries a second of calls in a row; and what was measured.
+
+        Raises:
+            UsageError: Not one iteration.
+            EngineError: The file does not tell the sizes, or the network failed.
+        """
+        if num_iterations < 1 or warmup < 0:
+            raise UsageError(f"{num_iterations} iterations after {warmup}: at least 1 and 0 are needed")
+        engine = self._opened()
+        random = np.random.default_rng(0)
+        arrays: dict[str, Any] = {}
+        for tensor in engine.spec.inputs:
+            shape = usual_shape(tensor, self._ranges.get(tensor.name), batch_size)
+            require_in_range(tensor.name, shape, self._ranges, label=type(self).__name__)
+            arrays[tensor.name] = random.random(shape, np.float32).astype(tensor.dtype)
+        batch = next(iter(arrays.values())).shape[0]
+        if self._on_gpu:
+            cupy = import_cupy()
+            with cupy.cuda.Device(self._device.index), cupy.cuda.Stream(non_blocking=True) as stream:
+                placed = {name: cupy.asarray(array) for name, array in arrays.items()}
+                report = measure_calls(
+                    lambda: engine.run(placed),
+                    wait=stream.synchronize,
+                    batch_size=batch,
+                    num_iterations=num_iterations,
+                    warmup=warmup,
+                )
+        else:
+            report = measure_calls(
+                lambda: engine.run(arrays),
+                wait=lambda: None,
+                batch_size=batch,
+                num_iterations=num_iterations,
+                warmup=warmup,
+            )
+        return BenchmarkReport(
+            **report,
+            engine=self.name,
+            precision=self.precision,
+            device=self._device.label,
+            input_shapes={name: tuple(array.shape) for name, array in arrays.items()},
+        )
+
+    # --- what each engine does its own way ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _from_pytorch(
+        self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
+    ) -> Engine:
+        """Build from a module."""
+
+    @abstractmethod
+    def _from_onnx(
+        self, source: Path | bytes, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
+    ) -> Engine:
+        """Build from an ONNX network."""
+
+    @abstractmethod
+    def _from_file(self, path: Path) -> tuple[Engine, dict[str, ShapeRange]]:
+        """Open what ``_serialized`` gave."""
+
+    @abstractmethod
+    def _serialized(self) -> bytes:
+        """The built engine, as it is kept in a file."""
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _asked(self) -> Precision:
+        if self._int8:
+            return "int8"
+        return "fp16" if self._on_gpu and self._fp16 else self._exact
+
+    @property
+    def _exact(self) -> Precision:
+        """What a network in FP32 computes in."""
+        return "tf32" if self._on_gpu and self._tf32 else "fp32"
+
+    def _opened_as(self) -> tuple[str, Precision]:
+        """What is open, and what it computes in; of a network that was refused nothing is told."""
+        return ("", self._asked) if self._engine is None or self._found is None else self._found
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise EngineError(
+                f"{type(self).__name__}: nothing is built or loaded; call build_engine_from_pytorch, "
+                "build_engine_from_onnx or load_engine first"
+            )
+        return self._engine
+
+    def _open(self, build: Callable[[], Engine], ranges: dict[str, ShapeRange]) -> None:
+        self.close()
+        engine = build()
+        known = [tensor.name for tensor in engine.spec.inputs]
+        if unknown := sorted(set(ranges) - set(known)):
+            engine.close()
+            raise UsageError(f"input_shapes names {unknown[0]!r}; the network takes {', '.join(known)}")
+        self._engine, self._ranges = engine, ranges
+
+    def _keep(self, output_path: StrPath | None) -> Path | None:
+        if output_path is None:
+            return None
+        path = Path(output_path)
+        try:
+            write_atomically(path, self._serialized())
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise EngineError(f"{path}: the engine cannot be written ({reason})") from error
+        return path
+
+    def _check_calibration(self, calibration: Calibration | None) -> None:
+        if self._int8 and not calibration:
+            raise UsageError("int8_mode needs calibration={input name: typical inputs along the first axis}")
+        if calibration and not self._int8:
+            raise UsageError("calibration is for int8_mode=True")

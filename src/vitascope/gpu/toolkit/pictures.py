@@ -1,0 +1,289 @@
+"""One picture, or a batch of one size, in whatever form a caller has it: what a kernel needs to know of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import lru_cache
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_numpy
+from vitascope.gpu.kernels.batch_normalize import BatchLayout
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
+
+__all__ = [
+    "FLOAT_DTYPES",
+    "Picture",
+    "check_affine",
+    "check_word",
+    "element_type",
+    "frame_from_nv12",
+    "full_scale",
+    "height_and_width",
+]
+
+
+def full_scale(dtype: Any) -> float:
+    """What brings values of a type to 0..1: integers count to their largest, floating-point numbers stay."""
+    return _full_scale(np.dtype(dtype))
+
+
+@lru_cache(maxsize=64)
+def _full_scale(dtype: np.dtype[Any]) -> float:
+    return 1 / float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
+
+
+def frame_from_nv12(planes: Any, *, color: ColorSpec | None = None) -> Frame:
+    """NV12 or P010 as other programs hand it around, as a frame over the same memory.
+
+    Args:
+        planes: Either (luma [H, W], chroma [ceil(H/2), ceil(W/2), 2]), or both below one another as OpenCV and NVDEC
+            give them, [H * 3 / 2, W] with even H and W. uint8 is NV12, uint16 is P010. NumPy or CuPy arrays.
+        color: Matrix, range and chroma site; when omitted, limited range, the matrix that players assume for the
+            size, and chroma sites at the left.
+
+    Raises:
+        ValueError: Shapes or dtypes are not those of NV12 or P010.
+    """
+    if isinstance(planes, tuple | list):
+        if len(planes) != 2:
+            raise ValueError(f"NV12 has two planes, luma and chroma, not {len(planes)}")
+        luma, chroma = planes
+    else:
+        rows, width = planes.shape if planes.ndim == 2 else (0, 0)
+        if not rows or rows % 3 or width % 2:
+            raise ValueError(
+                f"NV12 in one array is [H * 3 / 2, W] with even H and W, not {tuple(planes.shape)}"
+            )
+        height = rows // 3 * 2
+        luma, chroma = planes[:height], planes[height:].reshape(height // 2, width // 2, 2)
+    if luma.ndim != 2 or luma.dtype != chroma.dtype or luma.dtype not in (np.uint8, np.uint16):
+        raise ValueError(
+            f"luma is {luma.dtype} {tuple(luma.shape)} and chroma {chroma.dtype}, "
+            "expected two planes of uint8 (NV12) or uint16 (P010)"
+        )
+    height, width = luma.shape
+    color = color or ColorSpec(matrix=ColorSpec.assumed_matrix(width, height), range_tagged=False)
+    fmt = PIXEL_FORMATS["nv12" if luma.dtype == np.uint8 else "p010le"]
+    return Frame((luma, chroma), fmt, color, 0, 0, Fraction(1))
+
+
+class Picture:
+    """What ``CUDAKernelProcessor`` was given.
+
+    Args:
+        given: A ``Frame``; NV12 or P010 planes, see ``frame_from_nv12``; or RGB [H, W, 3], [3, H, W], or a batch with N
+            before that. Where both the last and the third axis from the end have 3 entries, the last is the channels.
+        color: Of planes; a ``Frame`` knows.
+
+    Raises:
+        TypeError: None of these.
+        ValueError: An array that is no picture.
+    """
+
+    def __init__(self, given: Any, color: ColorSpec | None = None) -> None:
+        self._given = given
+        self._color = color
+        self.count = 1
+        """Pictures in it."""
+        self.arrays: tuple[Any, ...]
+        """The memory it lies in."""
+        if isinstance(given, Frame):
+            self.arrays, self.size, self._layout = given.planes, (given.height, given.width), None
+            return
+        if isinstance(given, tuple | list):
+            self.arrays, self._layout = tuple(given), None
+            kinds = {kind_of(array) for array in given}
+            if len(given) != 2 or len(given[0].shape) != 2 or len(kinds) != 1:
+                raise ValueError("a pair of planes is luma [H, W] and chroma [h, w, 2] of one library")
+            self.size = int(given[0].shape[0]), int(given[0].shape[1])
+            return
+        kind_of(given)  # refuses what is no array
+        self.arrays = (given,)
+        shape = tuple(map(int, given.shape))
+        self._layout = _layout_of(shape)
+        if self._layout is None:
+            self.size = shape[0] // 3 * 2, shape[1]
+        else:
+            self.count = shape[0] if len(shape) == 4 else 1
+            first = -3 if self._layout == "NHWC" else -2
+            self.size = shape[first], shape[first + 1]
+
+    size: tuple[int, int]
+    """(height, width)."""
+    _layout: BatchLayout | None
+    """None for YUV."""
+
+    @property
+    def is_yuv(self) -> bool:
+        """True for planes and frames."""
+        return self._layout is None
+
+    def as_frame(self, place: Callable[[Any], Any], *, on_gpu: bool) -> Frame:
+        """The frame, where the kernels run.
+
+        Args:
+            place: Brings an array there.
+            on_gpu: Whether that is a GPU, where frames are NV12 or P010.
+
+        Raises:
+            ValueError: It is RGB, or a frame of a format that the GPU's kernels do not read.
+        """
+        if not self.is_yuv:
+            raise ValueError("an RGB picture has no planes; expected a Frame, or NV12 or P010 planes")
+        frame = self._given
+        if not isinstance(frame, Frame):
+            many = isinstance(frame, tuple | list)
+            planes = tuple(_as_own(array) for array in frame) if many else _as_own(frame)
+            frame = frame_from_nv12(planes, color=self._color)
+        if not on_gpu:
+            return frame.with_planes(tuple(place(plane) for plane in frame.planes))
+        if not is_on_gpu(frame.planes[0]):
+            return upload(frame)
+        return frame if frame.format.semi_planar else to_semi_planar(frame)
+
+    def prepare(
+        self,
+        place: Callable[[Any], Any],
+        *,
+        on_gpu: bool,
+        size: tuple[int, int],
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        layout: BatchLayout,
+        reverse_channels: bool,
+        dtype: Any,
+        out: Any,
+    ) -> Any:
+        """A network's input of it; see ``CUDAKernelProcessor.fused_preprocess``."""
+        if self.is_yuv:
+            frame = self.as_frame(place, on_gpu=on_gpu)
+            whole = Region(0, 0, frame.width, frame.height)
+            bias: Any = mean
+            deviation: Any = std
+            return preprocess(
+                frame,
+                regions=[whole],
+                size=size,
+                mean=bias,
+                std=deviation,
+                layout=layout,
+                dtype=dtype,
+                out=out,
+            )
+        images = place(self._given)
+        layout_in: Any = self._layout
+        return resize_normalize(
+            # Of CuPy's ways to one more axis the quickest.
+            images if images.ndim == 4 else images.reshape(1, *images.shape),
+            size=size, mean=mean, std=std, scale=full_scale(images.dtype), layout_in=layout_in, layout_out=layout,
+            reverse_channels=reverse_channels, dtype=dtype, out=out,
+        )  # fmt: skip
+
+
+def _layout_of(shape: tuple[int, ...]) -> BatchLayout | None:
+    if len(shape) == 2:
+        return None
+    if len(shape) in (3, 4) and shape[-1] == 3:
+        return "NHWC"
+    if len(shape) in (3, 4) and shape[-3] == 3:
+        return "NCHW"
+    raise ValueError(
+        f"a picture is RGB [H, W, 3] or [3, H, W], a batch of these, or NV12 [H * 3 / 2, W], not {list(shape)}"
+    )
+
+
+def _as_own(array: Any) -> Any:
+    """NumPy or CuPy over the same memory, where it lies."""
+    return to_cupy(array) if lies_on_gpu(array) else to_numpy(array)
+
+
+FLOAT_DTYPES = ("float32", "float16")
+"""What networks take."""
+
+_NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
+
+
+def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES) -> Any:
+    """An element type as NumPy calls it: what was asked for, in any spelling, else that of ``out``, else float32.
+
+    Args:
+        dtype: What was asked for; None for nothing.
+        out: Where the result goes; None for a new array.
+        words: What there may be.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    wanted = getattr(out, "dtype", None) if dtype is None else dtype
+    if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to spell one
+        return _NAMES[wanted]
+    name = "float32" if wanted is None else str(wanted).removeprefix("torch.")
+    if name not in words:  # numpy.float32 itself, for example
+        with suppress(TypeError):
+            name = np.dtype(wanted).name
+    check_word("dtype", name, words)
+    return name
+
+
+def height_and_width(target_size: Any) -> tuple[int, int]:
+    """A size as two whole numbers.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        height, width = map(index, target_size)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"target_size is {target_size!r}, expected (height, width) in whole pixels"
+        ) from error
+    if min(height, width) < 1:
+        raise ValueError(f"target_size is {(height, width)}, expected (height, width) of at least one pixel")
+    return height, width
+
+
+def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
+    """Refuse what is none of the words.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if value not in words:
+        raise ValueError(f"{name} is {value!r}, expected {' or '.join(words)}")
+
+
+def check_affine(
+    mean: Sequence[float], std: Sequence[float], *, scale: float = 1.0, channels: int | None = None
+) -> None:
+    """Refuse a mean, a deviation or a scale that makes no number of a picture.
+
+    Args:
+        mean: Of each channel.
+        std: Of each channel.
+        scale: Of all.
+        channels: How many there must be; None for any number.
+
+    Raises:
+        ValueError: A value is not finite, a deviation is 0, or there are too many or too few.
+    """
+    for name, values in (("mean", mean), ("std", std)):
+        if not all(map(math.isfinite, values)):
+            shown = values[0] if name == "scale" else tuple(values)
+            raise ValueError(f"{name} is {shown}, expected finite numbers")
+        if channels is not None and len(values) != channels:
+            raise ValueError(f"{name} is {tuple(values)}, expected {channels} numbers, of R, G and B")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale is {(scale,)}, expected finite numbers")
+    if 0 in std:
+        raise ValueError(f"std is {tuple(std)}, expected none to be 0")

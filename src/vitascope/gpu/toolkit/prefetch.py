@@ -1,0 +1,189 @@
+"""Batches brought to the device while the one before is worked on."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from vitascope.device import Device, select_device
+from vitascope.errors import DeviceError
+from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Source
+from vitascope.gpu.toolkit.batching.batch_arrays import map_leaves
+from vitascope.gpu.toolkit.batching.lanes import Seats
+
+__all__ = ["PrefetchDataLoader"]
+
+Batch = TypeVar("Batch")
+
+
+class PrefetchDataLoader(Generic[Batch]):
+    """Iterates over another loader, ``prefetch_factor`` batches ahead, with the batches on the device.
+
+    A thread reads the loader. On a GPU the copies run on a stream of their own, out of page-locked memory where
+    ``pin_memory`` says so; the stream that is current when a batch is taken is ordered behind its copy by an event, and
+    the host does not wait. Each batch comes once, in order, and the loader is iterated once for each iteration.
+
+    A batch is an array (NumPy, CuPy, torch), or a tuple, list, named tuple or dict of arrays and other things; others
+    are left as they are. Tensors become tensors, NumPy arrays CuPy arrays on the GPU.
+
+    Args:
+        loader: Anything that can be iterated, such as a ``torch.utils.data.DataLoader``.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, or a ``torch.device``.
+        prefetch_factor: Batches that wait to be taken, at least 1; one more may be in the thread's hands.
+        pin_memory: Copy through page-locked memory; without it a copy makes its thread wait. Without meaning on a CPU.
+
+    Raises:
+        ValueError: ``prefetch_factor`` is below 1.
+        DeviceError: The device cannot be had, or is none.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Batch],
+        device: Any = "auto",
+        *,
+        prefetch_factor: int = 2,
+        pin_memory: bool = True,
+    ) -> None:
+        if prefetch_factor < 1:
+            raise ValueError(f"prefetch_factor is {prefetch_factor}, expected at least 1")
+        self.loader = loader
+        self.device = _device(device)
+        """Where batches are brought."""
+        self.prefetch_factor = prefetch_factor
+        self.pin_memory = pin_memory
+
+    def __len__(self) -> int:
+        """Batches of one iteration, where the loader knows.
+
+        Raises:
+            TypeError: It does not.
+        """
+        return len(self.loader)  # type: ignore[arg-type]  # a loader without a length raises what is documented
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches, on the device; leaving early ends the thread.
+
+        Raises:
+            PipelineError: The loader failed, or a batch could not be brought to the device.
+        """
+        limits = QueueLimits(items=self.prefetch_factor, nbytes=None)
+        if self.device.kind == "cpu":
+            with closing(Pipeline([Source("prefetch", self.loader, output=limits)]).stream()) as batches:
+                yield from batches
+            return
+        seats = Seats(self.device, 1)
+        upload = _Upload(self.device, pin_memory=self.pin_memory)
+        source = Source(
+            "prefetch", map(upload.begin, self.loader), output=limits, open=seats.take, close=seats.leave
+        )
+        # Memory of the copy stream must not be written again before the caller's work on it is through.
+        held: deque[_Coming] = deque()
+        try:
+            with closing(Pipeline([source]).stream()) as comings:
+                for coming in comings:
+                    upload.order_behind(coming)
+                    held.append(coming)
+                    try:
+                        yield coming.batch
+                    finally:  # also when the caller leaves here: by now its work was given to its stream
+                        coming.used = upload.mark()
+                    while len(held) > self.prefetch_factor or (
+                        held and all(event.done for event in held[0].used)
+                    ):
+                        _let_go(held)
+        finally:
+            while held:
+                _let_go(held)
+
+
+@dataclass(slots=True, eq=False)
+class _Coming:
+    """A batch on its way up."""
+
+    batch: Any
+    arrived: Any
+    """``cupy.cuda.Event`` behind the copies."""
+    source: Any
+    """What is copied from: it must live until then."""
+    used: list[Any] = field(default_factory=list)
+    """Events behind what the caller did with it."""
+
+
+def _let_go(held: deque[_Coming]) -> None:
+    """Of the oldest batch, once the caller's work is through."""
+    for event in held[0].used:
+        event.synchronize()
+    held.popleft()  # not before: nobody else may refer to its memory
+
+
+class _Upload:
+    """Copies batches on the calling thread's stream, and orders the caller's streams behind that."""
+
+    def __init__(self, device: Device, *, pin_memory: bool) -> None:
+        self._index = device.index
+        self._pin = pin_memory
+
+    def begin(self, batch: Any) -> _Coming:
+        moved = map_leaves(batch, self._up)
+        arrived = import_cupy().cuda.Event(disable_timing=True)
+        arrived.record()
+        return _Coming(moved, arrived, batch)
+
+    def order_behind(self, coming: _Coming) -> None:
+        with import_cupy().cuda.Device(self._index):
+            for handle in self._current():
+                with on_stream(handle, device_id=self._index) as stream:
+                    stream.wait_event(coming.arrived)
+
+    def mark(self) -> list[Any]:
+        """Events on the streams that are current in this thread."""
+        cupy = import_cupy()
+        events = []
+        with cupy.cuda.Device(self._index):
+            for handle in self._current():
+                with on_stream(handle, device_id=self._index) as stream:
+                    events.append(cupy.cuda.Event(block=True, disable_timing=True))
+                    events[-1].record(stream)
+        return events
+
+    def _current(self) -> Iterable[int | None]:
+        """CuPy's current stream, and torch's where torch is in use."""
+        yield None
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            yield int(torch.cuda.current_stream(self._index).cuda_stream)
+
+    def _up(self, array: Any) -> Any:
+        try:
+            kind = kind_of(array)
+        except TypeError:  # a name, a number
+            return array
+        if lies_on_gpu(array):
+            return array
+        if kind == "torch":
+            ready = array.pin_memory() if self._pin else array
+            return ready.to(f"cuda:{self._index}", non_blocking=self._pin)
+        cupy = import_cupy()
+        if self._pin:
+            return to_cupy(array)
+        placed = cupy.empty(array.shape, array.dtype)
+        placed.set(array)
+        return placed
+
+
+def _device(wanted: Any) -> Device:
+    kind, _, number = str(wanted).partition(":")
+    if kind == "cpu":
+        return select_device("cpu")
+    if kind in ("auto", "cuda") and (not number or number.isdecimal()):
+        return select_device("cuda" if kind == "cuda" else "auto", index=int(number or 0))
+    raise DeviceError(f"{wanted!r} is no device; expected auto, cpu, cuda or cuda:N")

@@ -1,0 +1,108 @@
+"""Pictures prepared by several threads at once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from vitascope.device import available_cores
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Map, Source
+from vitascope.gpu.toolkit.processor import CUDAKernelProcessor
+
+__all__ = ["PreprocessingPipeline"]
+
+Prepared = TypeVar("Prepared")
+
+
+class PreprocessingPipeline(Generic[Prepared]):
+    """Runs one function over many pictures on ``num_threads`` threads.
+
+    OpenCV, NumPy and the kernels leave Python's lock while they work, so threads do what other libraries need
+    processes for, and no picture is copied from one to the other. A function that computes in pure Python gains
+    nothing here.
+
+    Args:
+        num_threads: Threads; the cores that this process may use when omitted.
+        preprocess_frame: What is done to one picture; the fused preprocessing when omitted.
+        target_size: (height, width) for the fused preprocessing; the picture's own when omitted.
+        mean: Of R, G and B in 0..1, for the fused preprocessing.
+        std: Of R, G and B.
+        device: Where the fused preprocessing computes.
+        device_id: Number of the GPU.
+
+    Raises:
+        ValueError: ``num_threads`` is below 1.
+        DeviceError: ``cuda`` was asked for and cannot be had.
+    """
+
+    def __init__(
+        self,
+        num_threads: int | None = None,
+        *,
+        preprocess_frame: Callable[[Any], Prepared] | None = None,
+        target_size: tuple[int, int] | None = None,
+        mean: Sequence[float] = (0.0, 0.0, 0.0),
+        std: Sequence[float] = (1.0, 1.0, 1.0),
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+    ) -> None:
+        self.num_threads = available_cores() if num_threads is None else num_threads
+        if self.num_threads < 1:
+            raise ValueError(f"num_threads is {num_threads}, expected at least 1")
+        self._processor: CUDAKernelProcessor | None = None
+        if preprocess_frame is None:
+            processor = CUDAKernelProcessor(device_id, device)
+            self._processor = processor
+
+            def fused(frame: Any) -> Any:
+                return processor.fused_preprocess(frame, target_size, mean=mean, std=std)
+
+            preprocess_frame = fused
+        self._preprocess_frame = preprocess_frame
+
+    def preprocess_batch(self, frames: Iterable[Any]) -> list[Prepared]:
+        """What becomes of every picture, in their order.
+
+        Args:
+            frames: As ``CUDAKernelProcessor.fused_preprocess`` or ``preprocess_frame`` take them.
+
+        Raises:
+            PipelineError: One failed; the cause has a note that names the frame, counted from 0.
+        """
+        return list(self.stream(frames))
+
+    def stream(self, frames: Iterable[Any]) -> Iterator[Prepared]:
+        """The same, one by one, for more pictures than memory holds: few are ahead of whoever takes them."""
+        limits = QueueLimits(items=self.num_threads)
+
+        def work(numbered: tuple[int, Any]) -> Prepared:
+            return self._preprocess_frame(numbered[1])
+
+        pipeline = Pipeline(
+            [
+                Source("frames", enumerate(frames), output=limits),
+                Map("preprocess", work, workers=self.num_threads, output=limits),
+            ],
+            describe=lambda numbered: f"frame {numbered[0]}",
+        )
+        with closing(pipeline.stream()) as results:
+            yield from results
+
+    def close(self) -> None:
+        """Let the processor go; idempotent."""
+        if self._processor is not None:
+            self._processor.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,364 @@
+"""The kernels behind one door: pictures and planes in, a network's input or a mask out, in the kind that was given.
+
+NumPy and CuPy arrays, torch tensors, anything that speaks DLPack, and the product's own ``Frame`` are taken. On a GPU
+what lies there is used where it lies; arrays of the host go up, and the result comes down, through page-locked memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from vitascope.device import select_device
+from vitascope.frames import ColorSpec
+from vitascope.gpu.kernels.batch_normalize import BatchLayout, batch_normalize
+from vitascope.gpu.kernels.mask_postprocess import MaskKind, postprocess_mask
+from vitascope.gpu.kernels.rgb import RgbDtype, nv12_to_rgb
+from vitascope.gpu.toolkit.kernel_runner import KernelRunner
+from vitascope.gpu.toolkit.pictures import (
+    FLOAT_DTYPES,
+    Picture,
+    check_affine,
+    check_word,
+    element_type,
+    full_scale,
+    height_and_width,
+)
+
+__all__ = ["CUDAKernelProcessor"]
+
+FloatDtype = Literal["float32", "float16"]
+_ZERO, _ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+_LAYOUTS = ("NCHW", "NHWC")
+_ORDERS = ("rgb", "bgr")
+_RGB_DTYPES = ("uint8", *FLOAT_DTYPES)
+
+
+class CUDAKernelProcessor:
+    """Fused preprocessing, normalisation, mask post-processing and colour conversion on one device.
+
+    What comes back is the kind that was given (a NumPy array for a NumPy array, a tensor for a tensor, on its device),
+    or ``out``. A ``Frame`` counts as its planes; another library's array by DLPack comes back as NumPy or CuPy. Calls
+    on arrays of a GPU are ordered on the caller's current stream (torch's for tensors, else CuPy's), and the host does
+    not wait; for arrays of the host it waits.
+
+    With ``async_exec=True`` a call returns a ``PendingResult`` at once: it runs behind the caller's current stream on
+    the next of the pool's streams (on a CPU: on a thread of a pool as large), beside the caller's own work and other
+    such calls. Thread-safe.
+
+    Args:
+        device_id: Number of the GPU; ignored on a CPU.
+        device: ``auto`` takes the GPU where one can be used.
+        stream_count: Streams (threads on a CPU) that asynchronous calls share in turn.
+
+    Raises:
+        DeviceError: ``cuda`` was asked for and cannot be had.
+        ValueError: ``stream_count`` is below 1.
+    """
+
+    def __init__(
+        self,
+        device_id: int = 0,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        *,
+        stream_count: int = 4,
+    ) -> None:
+        if stream_count < 1:
+            raise ValueError(f"stream_count is {stream_count}, expected at least 1")
+        self.device = select_device(device, index=device_id)
+        """Where it computes."""
+        self._runner = KernelRunner(self.device, stream_count=stream_count)
+
+    def fused_preprocess(
+        self,
+        frame: Any,
+        target_size: tuple[int, int] | None = None,
+        *,
+        mean: Sequence[float] = _ZERO,
+        std: Sequence[float] = _ONE,
+        color: ColorSpec | None = None,
+        channel_order: Literal["rgb", "bgr"] = "rgb",
+        layout: BatchLayout = "NCHW",
+        dtype: FloatDtype | None = None,
+        out: Any = None,
+        async_exec: bool = False,
+    ) -> Any:
+        """Resize (antialiased), bring to 0..1, subtract the mean, divide by the deviation: one pass, one kernel.
+
+        Args:
+            frame: RGB, [H, W, 3] or [3, H, W], or a batch of one size with N before that; uint8, uint16 (full scale is
+                1), or float16 and float32 (taken as 0..1). Or YUV: a ``Frame``, or NV12 or P010 planes, see
+                ``frame_from_nv12``.
+            target_size: (height, width) of the result; the picture's own when omitted.
+            mean: Of R, G and B, in 0..1.
+            std: Of R, G and B.
+            color: How planes become RGB; a ``Frame`` knows.
+            channel_order: Of RGB pictures; the result is RGB.
+            layout: Order of the result's axes.
+            dtype: Of the result; that of ``out``, or float32, when omitted.
+            out: Where to write, C-contiguous.
+            async_exec: Return a ``PendingResult``.
+
+        Returns:
+            [N, 3, h, w] or [N, h, w, 3]; N is 1 for one picture.
+
+        Raises:
+            ValueError: Shapes, dtypes or numbers do not fit.
+            TypeError: ``frame`` is no array and no frame.
+            DeviceError: The picture is on a GPU and the processor is not.
+            KernelCompileError: The CUDA source could not be built for this GPU.
+        """
+        return self.fused_preprocess_batch(
+            [frame], target_size, mean=mean, std=std, color=color, channel_order=channel_order,
+            layout=layout, dtype=dtype, out=out, async_exec=async_exec,
+        )  # fmt: skip
+
+    def fused_preprocess_batch(
+        self,
+        frames: Sequence[Any],
+        target_size: tuple[int, int] | None = None,
+        *,
+        mean: Sequence[float] = _ZERO,
+        std: Sequence[float] = _ONE,
+        color: ColorSpec | None = None,
+        channel_order: Literal["rgb", "bgr"] = "rgb",
+        layout: BatchLayout = "NCHW",
+        dtype: FloatDtype | None = None,
+        out: Any = None,
+        async_exec: bool = False,
+    ) -> Any:
+        """One network input from pictures of any sizes and kinds, in order; see ``fused_preprocess``.
+
+        The kind of the result is that of the first.
+        """
+        pictures = [Picture(frame, color) for frame in frames]
+        if not pictures:
+            raise ValueError("there is no picture to prepare")
+        check_word("layout", layout, _LAYOUTS)
+        check_word("channel_order", channel_order, _ORDERS)
+        check_affine(mean, std, channels=3)
+        if target_size is not None:
+            size = height_and_width(target_size)
+        else:
+            sizes = {picture.size for picture in pictures}
+            if len(sizes) > 1:
+                raise ValueError(f"pictures of several sizes need a target_size: {sorted(sizes)}")
+            size = sizes.pop()
+        element = element_type(dtype, out)
+        count = sum([picture.count for picture in pictures])
+        shape = (count, 3, *size) if layout == "NCHW" else (count, *size, 3)
+        bias, deviation = tuple(map(float, mean)), tuple(map(float, std))
+        is_bgr = channel_order == "bgr"
+
+        def compute(target: Any) -> Any:
+            result = self._runner.empty(shape, element) if target is None else target
+            if tuple(result.shape) != shape or result.dtype != np.dtype(element):
+                raise ValueError(f"out is {result.dtype} {tuple(result.shape)}, expected {element} {shape}")
+            first = 0
+            for picture in pictures:
+                end = first + picture.count
+                picture.prepare(
+                    self._runner.place, on_gpu=self._runner.on_gpu, size=size, mean=bias, std=deviation,
+                    layout=layout, reverse_channels=is_bgr, dtype=element,
+                    # A view of all of it would cost as much as the rest of the loop.
+                    out=result if len(pictures) == 1 else result[first:end],
+                )  # fmt: skip
+                first = end
+            return result
+
+        arrays = [array for picture in pictures for array in picture.arrays]
+        return self._runner.run(compute, arrays, out=out, async_exec=async_exec)
+
+    def batch_normalize(
+        self,
+        images: Any,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        scale: float | None = None,
+        layout_in: BatchLayout = "NHWC",
+        layout_out: BatchLayout = "NCHW",
+        dtype: FloatDtype | None = None,
+        out: Any = None,
+        async_exec: bool = False,
+    ) -> Any:
+        """``(images * scale - mean) / std`` for each channel; see ``kernels.batch_normalize``.
+
+        Args:
+            images: uint8, uint16, float16 or float32 [N, H, W, C] or [N, C, H, W], 1 to 4 channels.
+            mean: Of each channel, after ``scale``.
+            std: Of each channel.
+            scale: What brings codes to the range of mean and std; brings integers to 0..1 and leaves floating-point
+                numbers as they are when omitted.
+            layout_in: Order of the axes of ``images``.
+            layout_out: Order of the axes of the result.
+            dtype: Of the result; that of ``out``, or float32, when omitted.
+            out: Where to write, C-contiguous.
+            async_exec: Return a ``PendingResult``.
+
+        Raises:
+            ValueError: Shapes, dtypes or numbers do not fit.
+            DeviceError: The images are on a GPU and the processor is not.
+        """
+        check_word("layout_in", layout_in, _LAYOUTS)
+        check_word("layout_out", layout_out, _LAYOUTS)
+        check_affine(mean, std, scale=1.0 if scale is None else scale)
+        element = element_type(dtype, out)
+
+        def compute(target: Any) -> Any:
+            placed = self._runner.place(images)
+            share = full_scale(placed.dtype) if scale is None else scale
+            return batch_normalize(
+                placed, mean=mean, std=std, scale=share, layout_in=layout_in, layout_out=layout_out,
+                dtype=element, out=target,
+            )  # fmt: skip
+
+        return self._runner.run(compute, [images], out=out, async_exec=async_exec)
+
+    def postprocess_mask(
+        self,
+        scores: Any,
+        *,
+        kind: MaskKind = "argmax",
+        class_index: int | None = None,
+        threshold: float = 0.5,
+        smoothing_sigma: float = 0.0,
+        open_px: int = 0,
+        close_px: int = 0,
+        previous: Any = None,
+        ema: float = 0.0,
+        out: Any = None,
+        async_exec: bool = False,
+    ) -> Any:
+        """Class map or mask from a network's scores, cleaned and smoothed; arguments as ``kernels.postprocess_mask``.
+
+        Args:
+            scores: float16 or float32 [N, C, h, w], or [C, h, w] for one picture.
+            kind: How scores become decisions.
+            class_index: The class to show; the class map when omitted.
+            threshold: Least score of a shown pixel, for ``threshold``.
+            smoothing_sigma: Of the Gaussian, in pixels of the scores; 0 is none.
+            open_px: Radius that takes specks away.
+            close_px: Radius that fills holes.
+            previous: The mask of the frame before, of the result's shape.
+            ema: Its weight, 0 to below 1.
+            out: Where to write, C-contiguous; may be ``previous``.
+            async_exec: Return a ``PendingResult``.
+
+        Returns:
+            uint8 [N, h, w], or [h, w] for one picture.
+
+        Raises:
+            ValueError: Shapes, dtypes or numbers do not fit.
+            DeviceError: The scores are on a GPU and the processor is not.
+        """
+        single = len(scores.shape) == 3
+
+        def compute(target: Any) -> Any:
+            placed = [self._runner.place(array) for array in given]
+            arrays = [array[None] if single else array for array in placed]
+            mask = postprocess_mask(
+                arrays[0], kind=kind, class_index=class_index, threshold=threshold, smoothing_sigma=smoothing_sigma,
+                open_px=open_px, close_px=close_px, previous=arrays[1] if len(arrays) > 1 else None, ema=ema,
+                out=target[None] if single and target is not None else target,
+            )  # fmt: skip
+            return mask[0] if single else mask
+
+        given = [scores] if previous is None else [scores, previous]
+        return self._runner.run(compute, given, out=out, async_exec=async_exec)
+
+    def nv12_to_rgb(
+        self,
+        frame: Any,
+        *,
+        color: ColorSpec | None = None,
+        layout: BatchLayout = "NHWC",
+        dtype: RgbDtype = "uint8",
+        out: Any = None,
+        async_exec: bool = False,
+    ) -> Any:
+        """The picture in R'G'B' at full resolution.
+
+        Args:
+            frame: A ``Frame``, or NV12 or P010 planes, see ``frame_from_nv12``.
+            color: How planes become RGB; a ``Frame`` knows.
+            layout: ``NHWC`` gives [H, W, 3], ``NCHW`` [3, H, W].
+            dtype: uint8 is 0..255, floats are 0..1.
+            out: Where to write, C-contiguous.
+            async_exec: Return a ``PendingResult``.
+
+        Raises:
+            ValueError: Shapes or dtypes do not fit.
+            DeviceError: The planes are on a GPU and the processor is not.
+        """
+        return self._to_rgb([frame], color, layout, dtype, out, async_exec, is_batch=False)
+
+    def nv12_to_rgb_batch(
+        self,
+        frames: Sequence[Any],
+        *,
+        color: ColorSpec | None = None,
+        layout: BatchLayout = "NHWC",
+        dtype: RgbDtype = "uint8",
+        out: Any = None,
+        async_exec: bool = False,
+    ) -> Any:
+        """[N, H, W, 3] or [N, 3, H, W] of frames of one size; see ``nv12_to_rgb``."""
+        return self._to_rgb(frames, color, layout, dtype, out, async_exec, is_batch=True)
+
+    def synchronize(self) -> None:
+        """Wait on the host until every asynchronous call is through."""
+        self._runner.synchronize()
+
+    def close(self) -> None:
+        """Finish what is under way and end the threads; idempotent. The processor can be used again afterwards."""
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that closes the processor."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _to_rgb(
+        self,
+        frames: Sequence[Any],
+        color: ColorSpec | None,
+        layout: BatchLayout,
+        dtype: RgbDtype,
+        out: Any,
+        async_exec: bool,
+        *,
+        is_batch: bool,
+    ) -> Any:
+        check_word("layout", layout, _LAYOUTS)
+        dtype = element_type(dtype, None, words=_RGB_DTYPES)
+        pictures = [Picture(frame, color) for frame in frames]
+        sizes = {picture.size for picture in pictures}
+        if len(sizes) != 1 or not all(picture.is_yuv for picture in pictures):
+            raise ValueError(f"expected NV12 or P010 frames of one size, got sizes {sorted(sizes)}")
+        height, width = sizes.pop()
+        picture_shape = (height, width, 3) if layout == "NHWC" else (3, height, width)
+        shape = (len(pictures), *picture_shape) if is_batch else picture_shape
+
+        def compute(target: Any) -> Any:
+            result = self._runner.empty(shape, dtype) if target is None else target
+            if tuple(result.shape) != shape:
+                raise ValueError(f"out is {tuple(result.shape)}, expected {shape}")
+            batch = result if is_batch else result[None]
+            for n, picture in enumerate(pictures):
+                placed = picture.as_frame(self._runner.place, on_gpu=self._runner.on_gpu)
+                nv12_to_rgb(
+                    placed, layout=layout, dtype=dtype, out=batch if len(pictures) == 1 else batch[n : n + 1]
+                )
+            return result
+
+        arrays = [array for picture in pictures for array in picture.arrays]
+        return self._runner.run(compute, arrays, out=out, async_exec=async_exec)

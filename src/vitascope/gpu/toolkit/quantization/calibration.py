@@ -1,0 +1,181 @@
+"""From what a network is typically fed to the range that its integers cover.
+
+An activation's magnitudes are gathered in a histogram; its largest is rarely the best end of the scale, because the
+steps between integers grow with it. ``entropy`` chooses the end whose quantised distribution loses the least
+information (Kullback-Leibler divergence: Migacz, "8-bit Inference with TensorRT", NVIDIA GTC 2017); ``percentile`` cuts
+off a fixed share; ``minmax`` keeps everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto, helper
+
+from vitascope.errors import UsageError
+from vitascope.gpu.engines.onnx_library import ort
+
+__all__ = [
+    "CalibrationMethod",
+    "MagnitudeHistogram",
+    "adds_byte_products_exactly",
+    "entropy_bins",
+    "named_frames",
+]
+
+
+CalibrationMethod = Literal["entropy", "percentile", "minmax"]
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+_BINS = 2048
+_SMALLEST = 1e-30
+"""Below it magnitudes count as zeros: a bin would be narrower than a float32 can be."""
+_FEWEST = 4 * _BINS
+"""Values from which a histogram has a shape; of fewer, entropy keeps everything."""
+_LEVELS = 128
+"""Magnitudes of an 8-bit integer with a sign."""
+
+
+def named_frames(
+    frames: Mapping[str, Any] | Sequence[Any] | FloatArray, names: Sequence[str]
+) -> dict[str, FloatArray]:
+    """Calibration data by input: given by name, or one array (or list of equal ones) for a network of one input.
+
+    Args:
+        frames: Along the first axis, as many entries for each input.
+        names: The network's inputs.
+
+    Raises:
+        UsageError: There is none, it does not fit the inputs, or it holds NaN or infinity.
+    """
+    if isinstance(frames, Mapping):
+        given = {name: np.asarray(array) for name, array in frames.items()}
+    elif len(names) == 1:
+        given = {names[0]: np.asarray(frames) if isinstance(frames, np.ndarray) else np.stack(list(frames))}
+    else:
+        raise UsageError(f"the network takes {', '.join(names)}; give calibration data for each by name")
+    if set(given) != set(names):
+        raise UsageError(
+            f"calibration data is for {', '.join(map(str, given)) or 'nothing'}; the network takes {', '.join(names)}"
+        )
+    counts = {array.shape[0] if array.ndim else 0 for array in given.values()}
+    if len(counts) != 1 or 0 in counts:
+        raise UsageError("calibration data needs as many entries for each input, and at least one")
+    for name, array in given.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise UsageError(f"frames for {name!r} hold values that are not finite")
+    return {name: given[name] for name in names}
+
+
+class MagnitudeHistogram:
+    """How large the values of one tensor are, over all calibration frames."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(_BINS, np.int64)
+        self._largest = 0.0
+
+    def add(self, values: FloatArray) -> None:
+        """Count an array's magnitudes; the range doubles, and bins are merged in pairs, as larger ones appear.
+
+        Raises:
+            UsageError: A value is not a number, or infinite.
+        """
+        magnitudes = np.abs(np.asarray(values, np.float32)).ravel()
+        top = float(magnitudes.max(initial=0.0))
+        if not np.isfinite(top):
+            raise UsageError("calibration met values that are not finite")
+        if top < _SMALLEST:
+            return
+        if self._largest == 0.0:
+            self._largest = top
+        while top > self._largest:
+            self._largest *= 2
+            merged = self._counts.reshape(-1, 2).sum(axis=1)
+            self._counts = np.concatenate([merged, np.zeros(_BINS // 2, np.int64)])
+        self._counts += np.histogram(magnitudes, bins=_BINS, range=(0.0, self._largest))[0]
+
+    def threshold(self, method: CalibrationMethod, *, percentile: float = 99.99) -> float:
+        """The magnitude that becomes the largest integer; 1 where nothing but zeros was met."""
+        if self._largest == 0.0:
+            return 1.0
+        used = int(np.nonzero(self._counts)[0][-1]) + 1
+        width = self._largest / _BINS
+        if method == "minmax":
+            return used * width
+        if method == "percentile":
+            share = np.cumsum(self._counts) / self._counts.sum()
+            return (int(np.searchsorted(share, percentile / 100)) + 1) * width
+        return entropy_bins(self._counts) * width
+
+
+def entropy_bins(counts: npt.NDArray[np.int64]) -> int:
+    """How many bins of a histogram of magnitudes a scale shall cover: what loses the least information.
+
+    Args:
+        counts: int64 [bins], from 0 upwards, in bins of equal width; not all of them empty.
+    """
+    used = int(np.nonzero(counts)[0][-1]) + 1
+    if counts.sum() < _FEWEST:
+        return used
+    merged = -(-used // _BINS)  # a longer histogram is not finer than it has to be
+    if merged > 1:
+        padded = np.pad(counts[:used], (0, -used % merged))
+        return min(_least_divergence(padded.reshape(-1, merged).sum(axis=1)) * merged, used)
+    return _least_divergence(counts[:used])
+
+
+def _least_divergence(counts: npt.NDArray[np.int64]) -> int:
+    """The number of bins to keep: candidates in steps of eight bins, as many levels each."""
+    used = len(counts)
+    # A rectified activation is mostly exact zeros, which every scale represents.
+    histogram = counts.astype(np.float64)
+    histogram[0] = histogram[1] if used > 1 else histogram[0]
+    best, fewest = float("inf"), used
+    for kept in range(min(_LEVELS, used), used + 1, 8):
+        reference = histogram[:kept].copy()
+        reference[-1] += histogram[kept:].sum()  # what is clipped falls on the last integer
+        divergence = _divergence(reference, histogram[:kept])
+        if divergence < best:
+            best, fewest = divergence, kept
+    return fewest
+
+
+def _divergence(reference: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]) -> float:
+    """Of the reference from its quantised shape: each level's count spread evenly over its bins that are not empty."""
+    level = np.minimum(np.arange(len(kept)) * _LEVELS // len(kept), _LEVELS - 1)
+    filled = kept > 0
+    totals = np.bincount(level, kept, _LEVELS)
+    sizes = np.bincount(level, filled, _LEVELS)
+    spread = np.where(filled, (totals / np.maximum(sizes, 1))[level], 0.0)
+    p, q = reference / max(reference.sum(), 1e-12), spread / max(spread.sum(), 1e-12)
+    # Bins that only clipping fills have no counterpart; a small one keeps the sum finite and the candidate expensive.
+    mask = p > 0
+    return float(np.sum(p[mask] * np.log(p[mask] / np.maximum(q[mask], 1e-9))))
+
+
+@cache
+def adds_byte_products_exactly() -> bool:
+    """False on x86 processors without VNNI, where ONNX Runtime adds two products of 8 bits in 16 and cuts off the rest.
+
+    Asked of ONNX Runtime itself, with the largest products there are; see its "Quantize ONNX Models", "When and why do
+    I need to try U8U8?". Weights of 7 bits are exact everywhere.
+    """
+    network = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["activations", "weights"], ["sums"])],
+        "largest byte products",
+        [
+            helper.make_tensor_value_info("activations", TensorProto.UINT8, [1, 2]),
+            helper.make_tensor_value_info("weights", TensorProto.INT8, [2, 16]),
+        ],
+        [helper.make_tensor_value_info("sums", TensorProto.INT32, [1, 16])],
+    )
+    model = helper.make_model(network, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    largest = {"activations": np.full((1, 2), 255, np.uint8), "weights": np.full((2, 16), 127, np.int8)}
+    (sums,) = session.run(["sums"], largest)
+    return bool((sums == 2 * 255 * 127).all())
