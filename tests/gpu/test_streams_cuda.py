@@ -17,7 +17,7 @@ from vitascope.config import load_settings
 from vitascope.device import select_device
 from vitascope.errors import DeviceMemoryError, VitascopeError
 from vitascope.gpu.streams import JobStreams
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -127,9 +127,7 @@ def scripted(monkeypatch):
     from vitascope.models.host_network import HostNetwork
 
     network = HostNetwork(BrightnessNetwork(recurrent=True))
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
 
 
 def alphas(clip, **settings):

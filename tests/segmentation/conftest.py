@@ -9,7 +9,7 @@ from segmented_films import astronaut
 
 from clips import write_clip
 from scripted import BrightnessNetwork
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 
 
@@ -33,7 +33,5 @@ def clip(tmp_path_factory):
 def scripted(monkeypatch):
     """Segmenters get this network instead of the one they ask for."""
     network = BrightnessNetwork(recurrent=True)
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
     return network

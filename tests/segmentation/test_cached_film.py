@@ -12,7 +12,7 @@ from clips import moving_disc, write_clip
 from lever_network import TrailNetwork
 from vitascope.config import load_settings
 from vitascope.errors import ModelError
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.cached_film import cache_contents, clear_cache
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
@@ -49,7 +49,7 @@ def network(monkeypatch, tmp_path):
         made.opened += 1
         return ChosenNetwork(made, "selfie", None, ("one reason",))
 
-    monkeypatch.setattr(segmenter_module, "open_network", open_network)
+    monkeypatch.setattr(film_run, "open_network", open_network)
     return made
 
 
@@ -157,7 +157,7 @@ def test_a_network_that_cannot_be_had_is_told_before_a_frame_is_read(clip, tmp_p
     def fail(*_, **__):
         raise ModelError("damaged")
 
-    monkeypatch.setattr(segmenter_module, "open_network", fail)
+    monkeypatch.setattr(film_run, "open_network", fail)
     with pytest.raises(ModelError, match="damaged"):
         run(clip, tmp_path / "out.mkv")
     assert not list(tmp_path.glob("out*"))
@@ -193,4 +193,4 @@ def test_a_worker_of_a_shared_film_opens_its_network_at_once(network, model_stor
     flags = {"model.name": "selfie", "processing.enable_caching": True}
     with SegmentWorker(loaded=load_settings(flags=flags), store=model_store) as worker:
         assert network.opened == 1
-        assert worker.chosen.network is network
+        assert worker._runner.chosen.network is network

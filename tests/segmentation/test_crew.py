@@ -249,7 +249,7 @@ def test_a_film_that_cannot_be_opened_costs_no_process(two, tmp_path):
 
 
 def workers_of(segmenter):
-    return [worker.process for worker in segmenter._crew._pool._workers]
+    return [worker.process for worker in segmenter._runner._pool._workers]
 
 
 def test_a_worker_that_is_killed_ends_the_run(clip, tmp_path):

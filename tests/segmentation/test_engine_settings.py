@@ -18,8 +18,7 @@ from vitascope.errors import EngineError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models import custom_engines
-from vitascope.segmentation import gpu_networks
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run, gpu_networks
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -167,9 +166,7 @@ def test_int8_is_refused_with_the_reason(candidates):
 
 def test_settings_of_tensorrt_are_named_where_it_did_not_run(tmp_path, monkeypatch):
     scripted = BrightnessNetwork()
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(scripted, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(scripted, "scripted", None))
     clip = write_clip(
         tmp_path / "in.mp4",
         width=64,

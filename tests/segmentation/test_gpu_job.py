@@ -13,7 +13,7 @@ from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -61,9 +61,7 @@ def segmenter(monkeypatch, device, **settings):
         from vitascope.models.host_network import HostNetwork
 
         network = HostNetwork(network)
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
     flags = {"gpu.device": device, **{key.replace("__", "."): value for key, value in settings.items()}}
     return Segmenter(loaded=load_settings(profile="fast", flags=flags))
 

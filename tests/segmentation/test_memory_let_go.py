@@ -14,7 +14,7 @@ from clips import write_clip
 from left_over import left_by
 from lever_network import TrailNetwork
 from vitascope.errors import CorruptInputError, PipelineError
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.batch import segment_all
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
@@ -27,7 +27,7 @@ KINDS = ("mask", "key", "cutout", "blur", "overlay", "replace")
 def trail(monkeypatch):
     """A recurrent network of any size, for the levers."""
     monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(TrailNetwork(), "trail", None)
+        film_run, "open_network", lambda *_, **__: ChosenNetwork(TrailNetwork(), "trail", None)
     )
 
 

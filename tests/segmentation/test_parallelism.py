@@ -13,7 +13,7 @@ from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.matting import StreamMatting
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.parallelism import Parallelism, notes_on_parallelism, parallelism_of
@@ -43,9 +43,7 @@ def clip(tmp_path_factory):
 @pytest.fixture
 def scripted(monkeypatch):
     network = BrightnessNetwork()
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
     return network
 
 

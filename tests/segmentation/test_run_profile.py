@@ -12,7 +12,7 @@ from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.errors import OutputError
 from vitascope.gpu.profiling.document import load_profile
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.run_profile import RunProfile, not_profiled, profile_paths
 from vitascope.segmentation.segmenter import Segmenter
@@ -38,7 +38,7 @@ def test_unless_it_is_wanted_nothing_happens():
 @pytest.fixture
 def scripted(monkeypatch):
     monkeypatch.setattr(
-        segmenter_module,
+        film_run,
         "open_network",
         lambda *_, **__: ChosenNetwork(BrightnessNetwork(), "scripted", None),
     )
@@ -61,7 +61,7 @@ def test_parts_on_the_gpu_lie_inside_their_stages(monkeypatch, tmp_path):
     from vitascope.models.host_network import HostNetwork
 
     monkeypatch.setattr(
-        segmenter_module,
+        film_run,
         "open_network",
         lambda *_, **__: ChosenNetwork(HostNetwork(BrightnessNetwork()), "scripted", None),
     )

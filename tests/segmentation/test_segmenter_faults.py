@@ -10,7 +10,7 @@ from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
 from vitascope.media.writer import VideoWriter
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.batch import segment_all
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
@@ -31,7 +31,7 @@ class Exploding(BrightnessNetwork):
 
 def test_a_failing_stage_leaves_nothing_behind(clip, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(Exploding(), "scripted", None)
+        film_run, "open_network", lambda *_, **__: ChosenNetwork(Exploding(), "scripted", None)
     )
     settings = {"model.batch_size": 1}
     with Segmenter(settings=settings) as segmenter, pytest.raises(PipelineError, match="infer") as caught:

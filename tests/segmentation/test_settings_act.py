@@ -18,8 +18,7 @@ from vitascope.device import Device
 from vitascope.errors import CorruptInputError, DeviceError, UsageError
 from vitascope.gpu import streams as streams_module
 from vitascope.gpu.profiling.document import load_profile
-from vitascope.segmentation import segmenter as segmenter_module
-from vitascope.segmentation import writing
+from vitascope.segmentation import film_run, writing
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -43,9 +42,7 @@ def clip(tmp_path_factory):
 @pytest.fixture
 def scripted(monkeypatch):
     network = BrightnessNetwork()
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
     return network
 
 
@@ -149,9 +146,9 @@ def test_speed_and_preset(clip, tmp_path, scripted, setting, values):
 
 def test_decode_and_encode_threads(clip, tmp_path, scripted, monkeypatch):
     seen = {}
-    open_video, writer = segmenter_module.open_video, writing.VideoWriter
+    open_video, writer = film_run.open_video, writing.VideoWriter
     monkeypatch.setattr(
-        segmenter_module,
+        film_run,
         "open_video",
         lambda *a, **k: seen.update(decode=k["threads"]) or open_video(*a, **k),
     )
@@ -317,7 +314,7 @@ class Streams:
 
 @pytest.fixture
 def gpu_streams(monkeypatch):
-    monkeypatch.setattr(segmenter_module, "select_device", lambda *_, **__: Device("cuda", "fake"))
+    monkeypatch.setattr(film_run, "select_device", lambda *_, **__: Device("cuda", "fake"))
     monkeypatch.setattr(streams_module, "JobStreams", Streams)
     monkeypatch.setattr(Streams, "made", [])
     return Streams.made
@@ -348,7 +345,7 @@ def test_limits_of_memory_end_with_a_network_that_cannot_be_opened(gpu_streams, 
     def fail(*_, **__):
         raise UsageError("no such network")
 
-    monkeypatch.setattr(segmenter_module, "open_network", fail)
+    monkeypatch.setattr(film_run, "open_network", fail)
     with pytest.raises(UsageError, match="no such network"):
         Segmenter()
     assert gpu_streams[0].closed

@@ -9,7 +9,7 @@ from scripted import BrightnessNetwork
 from vitascope.config import Settings
 from vitascope.errors import DeviceMemoryError
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.tuning import search_time
 from vitascope.tuning.clip_trials import ClipTrials
@@ -67,7 +67,7 @@ def script_runs(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         assert by_the_clock(self, run, batch) > 0
         return networks[-1].frames / networks[-1].seconds
 
-    monkeypatch.setattr(segmenter_module, "open_network", open_network)
+    monkeypatch.setattr(film_run, "open_network", open_network)
     monkeypatch.setattr(ClipTrials, "_speed", by_the_network)
     monkeypatch.setattr(search_time, "_TURNS", 1)
     return opened

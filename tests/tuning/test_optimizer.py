@@ -18,7 +18,7 @@ from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import InputError, UsageError, VitascopeError
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.tuning import clip_trials, search_time
 from vitascope.tuning.clip_trials import LEAST_FRAMES, ClipTrials
 from vitascope.tuning.grid import Effect, Measured
@@ -180,13 +180,13 @@ def test_faster_is_what_is_faster_in_every_turn(old, new, is_faster):
 
 
 def test_opening_the_reference_does_not_count_as_a_run(scripted, clip, monkeypatch):
-    opened = segmenter_module.open_network
+    opened = film_run.open_network
 
     def slowly(*arguments, **flags):
         time.sleep(1.0)
         return opened(*arguments, **flags)
 
-    monkeypatch.setattr(segmenter_module, "open_network", slowly)
+    monkeypatch.setattr(film_run, "open_network", slowly)
     said = []
     trials = ClipTrials(source_of(), clip, seconds=0.1)
     trials.begin(with_quality=True, expected=said.append)

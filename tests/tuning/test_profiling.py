@@ -15,7 +15,7 @@ from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.device import Device
 from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.tuning import limited_run
 from vitascope.tuning.limited_run import LimitedRun, run_for
@@ -35,9 +35,7 @@ class SlowNetwork(BrightnessNetwork):
 @pytest.fixture
 def scripted(monkeypatch):
     network = SlowNetwork()
-    monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None)
-    )
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
     return network
 
 
@@ -101,7 +99,7 @@ def test_operators_of_a_network_in_pytorch(monkeypatch, clip, tmp_path):
             return super().infer(images, state)
 
     monkeypatch.setattr(
-        segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(TorchNetwork(), "scripted", None)
+        film_run, "open_network", lambda *_, **__: ChosenNetwork(TorchNetwork(), "scripted", None)
     )
     result = profile_video(run_of(clip), tool="pytorch", folder=tmp_path)
     assert "aten::mm" in result.table

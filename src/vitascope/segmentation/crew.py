@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
@@ -12,7 +12,6 @@ from time import perf_counter
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device, peak_memory_bytes
 from vitascope.errors import CorruptInputError, ModelUnavailableError
-from vitascope.frames import StereoLayout
 from vitascope.media.film_index import read_film_index
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.media.segment_encoder import plain
@@ -21,6 +20,7 @@ from vitascope.models.store import ModelStore
 from vitascope.segmentation.contact_sheet import ContactSheet
 from vitascope.segmentation.crew_plan import plan_crew, settings_for_one, warm_up_frames, worth_sharing
 from vitascope.segmentation.endings import finish_files, kept_files
+from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started, detected_layout
 from vitascope.segmentation.film_segments import FilmSegment, FilmSpan, plan_film
 from vitascope.segmentation.jobs import mask_size
 from vitascope.segmentation.joined_outputs import JoinedOutputSet
@@ -28,13 +28,12 @@ from vitascope.segmentation.joined_reports import join_gpu_reports
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.report import SegmentReport
-from vitascope.segmentation.segmenter import Started
+from vitascope.segmentation.run_profile import not_profiled
 from vitascope.segmentation.shared_film import SharedFilm
 from vitascope.segmentation.stretch import no_picture_between
 from vitascope.segmentation.worker_messages import Encoded, FilmClosed, FilmJob, OutputJob, Ready
 from vitascope.segmentation.worker_pool import WorkerPool
 from vitascope.segmentation.writing import planar_info, written_info
-from vitascope.vr.stereo import detect_layout
 
 __all__ = ["NetworkElsewhere", "ProcessCrew"]
 
@@ -59,8 +58,7 @@ class ProcessCrew:
     def __init__(
         self, loaded: LoadedSettings, *, store: ModelStore, progress: FetchProgress | None = None
     ) -> None:
-        self.alone = settings_for_one(loaded)
-        """Settings of a run without the others, in this process."""
+        self._alone, self._store = settings_for_one(loaded), store
         loaded, note = _with_fetched_network(loaded, store, progress)
         self._loaded = loaded
         self._settings = loaded.settings
@@ -85,6 +83,11 @@ class ProcessCrew:
         """End the processes. Idempotent."""
         self._pool.close()
 
+    def stream(self, video: Path) -> Generator[FrameAndAlpha, None, None]:
+        """Matte a video here, as ``Segmenter.stream`` says: frames do not cross processes."""
+        with FilmRunner(self._alone, store=self._store) as alone:
+            yield from alone.stream(video)
+
     def write(
         self,
         video: Path,
@@ -108,7 +111,10 @@ class ProcessCrew:
         if not self._pool.is_open:  # a run before failed, or may not keep them
             self._ready = self._pool.open()
         try:
-            return self._write(video, outputs, preview=preview, on_start=on_start, notes=notes, began=began)
+            unheard = not_profiled(wanted=self._settings.debug.profile_performance)
+            return self._write(
+                video, outputs, preview=preview, on_start=on_start, notes=[*notes, *unheard], began=began
+            )
         finally:
             if not self._settings.dataloader.persistent_workers:
                 self._pool.close()
@@ -126,8 +132,7 @@ class ProcessCrew:
         settings = self._settings
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(video))
-            stereo = settings.video.stereo
-            layout = detect_layout(reader.info, None if stereo == "auto" else StereoLayout(stereo))
+            layout = detected_layout(reader, settings.video.stereo)
             plan = self._plan(reader)
             job = self._job(reader, outputs, plan, wants_stills=preview is not None)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None

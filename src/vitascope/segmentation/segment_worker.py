@@ -12,25 +12,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vitascope.config import LoadedSettings
 from vitascope.device import peak_memory_bytes
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.pipeline import Pipeline
-from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.pipeline.stages import Sink, Source
+from vitascope.gpu.pipeline.stages import Sink
 from vitascope.media.output_clock import FrameTime
 from vitascope.media.reader import VideoReader
 from vitascope.media.segment_encoder import EncodedPacket, SegmentEncoder
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.contact_sheet import ContactSheet, Rgb8
+from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.film_segments import FilmSegment
-from vitascope.segmentation.jobs import Job, queue_limits
 from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.rendering import Rendered
-from vitascope.segmentation.segmenter import Segmenter
 from vitascope.segmentation.worker_messages import (
     Ask,
     Encoded,
@@ -192,23 +190,29 @@ class StretchFrames:
             yield frame
 
 
-class SegmentWorker(Segmenter):
-    """A segmenter whose pictures are encoded for a file that another process writes.
+class SegmentWorker:
+    """Mattes stretches of films, and encodes them for a file that another process writes. A context manager.
 
     Args:
         loaded: Settings of this worker: one device, its share of the processor's cores.
         store: Where networks lie.
     """
 
-    # Its frames count from the beginning of a segment, not of the film.
-    _keeps_mattes = False
-
     def __init__(self, *, loaded: LoadedSettings, store: ModelStore) -> None:
-        super().__init__(loaded=loaded, store=store)
+        # Its frames count from the beginning of a segment, not of the film.
+        self._runner = FilmRunner(loaded, store=store, keeps_mattes=False)
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that frees the network."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the network."""
+        self._runner.close()
 
     def introduction(self) -> Ready:
         """What the run's report says of this worker."""
-        chosen = self.chosen
+        chosen, device = self._runner.chosen, self._runner.device
         return Ready(
             model=chosen.network.name,
             requested=chosen.requested,
@@ -216,33 +220,34 @@ class SegmentWorker(Segmenter):
             engine=chosen.network.engine_name,
             engine_reasons=chosen.engine_reasons,
             recurrent=chosen.network.recurrent,
-            device_label=self.device.label,
-            device_note=self.device.note,
+            device_label=device.label,
+            device_note=device.note,
         )
 
     def film(self, job: FilmJob, link: Link) -> None:
         """Work on a film until the run has no more of it."""
         kinds = [(output.kind, output.encoding) for output in job.outputs]
+        runner = self._runner
         size, decoder = (0, 0), ""
-        with ExitStack() as stack:
-            reader = stack.enter_context(self._open(job.video))
-            self._background_begin = job.begin_pts * reader.info.time_base
-            layout = self._layout(reader)
+        with runner.open_video(job.video) as reader:
             link.send(FilmOpened())
             while isinstance(message := link.receive(), Take):
-                with ExitStack() as of_stretch:
-                    work = self._job(of_stretch, reader, layout, kinds)
-                    size, decoder = work.network_input.size, reader.decoder
+                begin = job.begin_pts * reader.info.time_base
+                with (
+                    FilmRun(runner, reader, kinds, background_begin=begin) as film,
+                    ExitStack() as encoders,
+                ):
+                    size, decoder = film.job.network_input.size, reader.decoder
                     stretch = _Stretch(reader, job, message.segment, link)
                     for encoder in stretch.encoders:
-                        of_stretch.callback(encoder.close)
-                    link.send(stretch.run(work, limits=queue_limits(self.settings), bind=self._bind_encoder))
+                        encoders.callback(encoder.close)
+                    link.send(stretch.run(film))
             notes = notes_on(
                 reader,
                 [kind for kind, _ in kinds],
-                network=self.chosen.network,
-                device=self.device,
-                loaded=self.loaded,
+                network=runner.chosen.network,
+                device=runner.device,
+                loaded=runner.loaded,
                 is_shared=True,
             )
         link.send(FilmClosed(size, decoder, notes, peak_memory_bytes()))
@@ -262,21 +267,17 @@ class _Stretch:
             for output in job.outputs
         ]
 
-    def run(self, work: Job, *, limits: QueueLimits, bind: Callable[[], object]) -> StretchDone:
+    def run(self, film: FilmRun) -> StretchDone:
         """Run the stretch to its end.
 
         Args:
-            work: Mattes and draws it.
-            limits: Of the queue behind the decoder.
-            bind: Called on the encoders' thread, before anything else there.
+            film: Mattes and draws it.
         """
-        frames = self._frames
-        pipeline = Pipeline(
-            [
-                Source("decode", frames, output=replace(limits, wake_items=work.frames_gathered)),
-                *work.stages(wants_alpha=lambda index: index in frames.still_indices),
-                Sink("encode", self._encode, open=bind, finish=self._flush),
-            ]
+        frames, work = self._frames, film.job
+        pipeline = film.pipeline(
+            frames,
+            wants_alpha=lambda index: index in frames.still_indices,
+            end=Sink("encode", self._encode, finish=self._flush),
         )
         with _telling(pipeline, self._link):
             measured = pipeline.run()

@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from vitascope.config import OutputKind
 from vitascope.frames import Frame
-from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Sink
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.endings import FramesUntilDamage, finish_files
+from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.gpu_report import GpuReport
-from vitascope.segmentation.jobs import mask_size
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.rendering import Rendered
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -100,7 +99,11 @@ class MeasuredSegmenter(Segmenter):
     @property
     def store(self) -> ModelStore:
         """Where its networks lie."""
-        return self._store
+        return self._alone().store
+
+    def _alone(self) -> FilmRunner:
+        assert isinstance(self._runner, FilmRunner)  # whoever measures switches other processes off
+        return self._runner
 
     def measure(
         self,
@@ -122,40 +125,23 @@ class MeasuredSegmenter(Segmenter):
             InputError: The input cannot be read.
             PipelineError: A stage failed.
         """
-        assert self._crew is None  # whoever measures switches other processes off
+        runner = self._alone()
         check_kinds([kind], self.settings.output)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitascope-bench-")))
-            reader = stack.enter_context(self._open(video))
-            layout = self._layout(reader)
+            reader = stack.enter_context(runner.open_video(video))
             outputs = [(kind, folder / "measured.mp4")]
-            encodings = self._encodings(reader, outputs)
+            encodings = runner.encodings(reader, outputs)
             source = FramesUntilDamage(reader)
-            job = self._job(stack, reader, layout, [(kind, encodings[0])])
+            film = stack.enter_context(FilmRun(runner, reader, [(kind, encodings[0])], keeps_mattes=False))
             clock = _Clock()
             files: OutputSet | None = None
             if not discard:
-                files = stack.enter_context(
-                    OutputSet(
-                        reader,
-                        outputs,
-                        encodings,
-                        trim=self.settings.video,
-                        keep_partial=False,
-                        mask_size=mask_size(reader.info, self.settings.output.mask_max_width),
-                    )
-                )
-            end = (
-                Sink("discard", clock.done_with)
-                if files is None
-                else _encoding(files, clock, self._bind_encoder)
-            )
-            pipeline = Pipeline(
-                [
-                    self._source(clock.leaving(source), job),
-                    *job.stages(wants_alpha=lambda _: False),
-                    end,
-                ]
+                files = stack.enter_context(runner.files(reader, outputs, encodings, keep_partial=False))
+            pipeline = film.pipeline(
+                clock.leaving(source),
+                wants_alpha=lambda _: False,
+                end=Sink("discard", clock.done_with) if files is None else _encoding(files, clock),
             )
             if on_start is not None:
                 on_start(Started(pipeline, reader.expected_frame_count))
@@ -173,15 +159,15 @@ class MeasuredSegmenter(Segmenter):
                 done_seconds=tuple(clock.done),
                 finish_seconds=0.0 if files is None else ended - taken,
                 pipeline=measured,
-                gpu=job.gpu_report(),
+                gpu=film.job.gpu_report(),
                 decoder=reader.decoder,
-                frames_per_call=self._frames_per_call(reader),
-                network_size=job.network_input.size,
-                eye_count=len(eye_regions(reader.info.width, reader.info.height, layout.layout)),
+                frames_per_call=runner.frames_per_call(reader),
+                network_size=film.job.network_input.size,
+                eye_count=len(eye_regions(reader.info.width, reader.info.height, film.layout.layout)),
                 frame_bytes=clock.frame_bytes,
                 picture_bytes=clock.picture_bytes,
                 damaged_count=reader.corrupt_count,
-                notes=tuple(job.notes),
+                notes=tuple(film.job.notes),
             )
 
     def alphas(self, video: Path, *, count: int) -> list[npt.NDArray[np.float32]]:
@@ -221,12 +207,12 @@ class _Clock:
         self.done.append(perf_counter() - self.began)
 
 
-def _encoding(files: OutputSet, clock: _Clock, bind: Callable[[], object]) -> Sink[Rendered]:
+def _encoding(files: OutputSet, clock: _Clock) -> Sink[Rendered]:
     def encode(rendered: Rendered) -> None:
         files.write(rendered)
         clock.done_with(rendered)
 
-    return Sink("encode", encode, open=bind)
+    return Sink("encode", encode)
 
 
 def _shares(alpha: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:

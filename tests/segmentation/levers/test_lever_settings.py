@@ -9,7 +9,7 @@ from clips import write_clip
 from lever_network import TrailNetwork
 from vitascope.config import load_settings
 from vitascope.errors import ConfigError, UsageError
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.segmentation.summary import summarise
@@ -41,9 +41,7 @@ def clip(tmp_path_factory):
 def job(clip, tmp_path, monkeypatch):
     def run(**settings):
         network = TrailNetwork(recurrent=False)
-        monkeypatch.setattr(
-            segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "trail", None)
-        )
+        monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "trail", None))
         flags = {key.replace("__", "."): value for key, value in settings.items()}
         flags = {"model.batch_size": 4, "video.scene_cut_threshold": 0.0, **flags}
         with Segmenter(settings=flags) as segmenter:

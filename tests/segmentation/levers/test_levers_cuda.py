@@ -8,7 +8,7 @@ from skimage import data
 
 from clips import write_clip
 from lever_network import TrailNetwork
-from vitascope.segmentation import segmenter as segmenter_module
+from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -46,9 +46,7 @@ def job(clip, tmp_path, monkeypatch):
     def run(device, **settings):
         network = TrailNetwork(recurrent=settings.pop("recurrent", True))
         network.name = "selfie"
-        monkeypatch.setattr(
-            segmenter_module, "open_network", lambda *_, **__: ChosenNetwork(network, "selfie", None)
-        )
+        monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "selfie", None))
         flags = {key.replace("__", "."): value for key, value in settings.items()}
         flags = {
             "gpu.device": device,

@@ -1,0 +1,432 @@
+"""One run of a film: the one place where decoder, matting, rendering and encoder are put together.
+
+A ``FilmRunner`` holds what the runs of one process share: its device and the open network. For each video it opens a
+``FilmRun``, which makes the pipeline::
+
+    frames ──> decode ──> the job's stages ──> the sink that is asked for, or the caller
+                          (on the CPU or the GPU)
+
+Whole films into files, frames for Python, stretches of a film for another process, and measured films differ in the
+frames that go in and in what takes the pictures at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import cv2
+
+from vitascope.config import LoadedSettings, OutputKind
+from vitascope.device import peak_memory_bytes, select_device
+from vitascope.errors import CorruptInputError
+from vitascope.frames import Frame, Plane, StereoLayout
+from vitascope.gpu.memory.host_heap import share_heaps
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Interruptible
+from vitascope.gpu.pipeline.stages import Sink, Source, Stage
+from vitascope.gpu.profiling.profiler import Profiler
+from vitascope.media.encoding import Encoding
+from vitascope.media.reader import VideoReader, open_video
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.cached_film import open_matte_cache, open_or_defer
+from vitascope.segmentation.contact_sheet import ContactSheet
+from vitascope.segmentation.deferred_network import opening
+from vitascope.segmentation.endings import FramesUntilDamage, finish_files, kept_files
+from vitascope.segmentation.gpu_capacity import decoder_sessions, frames_per_call, open_streams
+from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
+from vitascope.segmentation.networks import FetchProgress, open_network
+from vitascope.segmentation.notes import notes_on
+from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.report import SegmentReport
+from vitascope.segmentation.run_profile import RunProfile
+from vitascope.segmentation.stretch import no_picture_between
+from vitascope.segmentation.writing import OutputSet, planar_info
+from vitascope.vr.stereo import DetectedLayout, detect_layout
+
+__all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started", "detected_layout"]
+
+
+class FrameAndAlpha(NamedTuple):
+    """One step of a stream."""
+
+    frame: Frame
+    """The picture in its native planes."""
+    alpha: Plane
+    """uint8 [H, W] 0..255 for 8-bit video, uint16 0..65535 for deeper video: 0 is background, full scale is person."""
+
+
+class Started(NamedTuple):
+    """What a progress display needs, once the files are open."""
+
+    pipeline: Interruptible
+    """``snapshot()`` tells how far it is; ``interrupt()`` ends it as Ctrl-C does."""
+    expected_frame_count: int | None
+    """None when the input does not say."""
+
+
+class FilmRunner:
+    """Runs films, one at a time, through one network on one device of this process. A context manager.
+
+    Args:
+        loaded: Settings; their device is one that this process has.
+        store: Where networks lie.
+        keeps_mattes: False where frames are not counted from the film's beginning, so that the cache of mattes does
+            not know them.
+        fetch_progress: Told how far the download of a network is.
+
+    Raises:
+        ModelError: The network cannot be had.
+        EngineError: The engine cannot load it.
+        DeviceError: A GPU that was asked for is missing.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedSettings,
+        *,
+        store: ModelStore,
+        keeps_mattes: bool = True,
+        fetch_progress: FetchProgress | None = None,
+    ) -> None:
+        share_heaps()
+        self.loaded = loaded
+        self.settings = settings = loaded.settings
+        self.store = store
+        self.device = select_device(settings.gpu.device, index=settings.gpu.device_id)
+        self.streams = open_streams(self.device, settings)
+        # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
+        # the process's; close() gives it back.
+        self._opencv_threads = cv2.getNumThreads()
+        cv2.setNumThreads(1)
+        try:
+            self.chosen = open_or_defer(
+                settings,
+                store if keeps_mattes else None,
+                lambda: open_network(settings, store, device=self.device, progress=fetch_progress),
+            )
+        except BaseException:
+            self._give_back()
+            raise
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that frees the network."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the network."""
+        self.close()
+
+    def close(self) -> None:
+        """Free the network, and give OpenCV its threads back."""
+        self.chosen.network.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """What is the process's: limits of the GPU's memory, and OpenCV's threads."""
+        if self.streams is not None:
+            self.streams.close()
+        cv2.setNumThreads(self._opencv_threads)
+
+    def open_video(self, video: Path) -> VideoReader:
+        """A reader as the settings ask for: the stretch, the decoder and its sessions.
+
+        Raises:
+            InputError: The video cannot be opened.
+        """
+        wanted = self.settings.video
+        return open_video(
+            video,
+            start_seconds=wanted.start_seconds or None,
+            end_seconds=wanted.end_seconds,
+            max_corrupt_frames=wanted.max_corrupt_frames,
+            threads=self.settings.pipeline.stages.decode.threads or 0,
+            cuda_device=None if self.streams is None else self.device.index,
+            decoder_sessions=decoder_sessions(self.settings, video, streams=self.streams),
+        )
+
+    def frames_per_call(self, reader: VideoReader) -> int:
+        """Frames of a film in each call of the network."""
+        return frames_per_call(self.loaded, reader.info, streams=self.streams)
+
+    def encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
+        """How each output is encoded.
+
+        Raises:
+            OutputError: A container cannot hold what is asked for.
+        """
+        threads = self.settings.pipeline.stages.encode.threads or 0
+        return [
+            encoding_for(
+                path,
+                kind,
+                info=planar_info(reader.info),
+                settings=self.settings.output,
+                threads=threads,
+                alone=len(outputs) == 1,
+                hardware=self.settings.gpu.encoder,
+                # Frames of a GPU come faster than one encoder on the processor takes them.
+                parallel_encoders=1 if self.streams is None else "auto",
+            )
+            for kind, path in outputs
+        ]
+
+    def files(
+        self,
+        reader: VideoReader,
+        outputs: Sequence[tuple[OutputKind, Path]],
+        encodings: Sequence[Encoding],
+        *,
+        keep_partial: bool,
+    ) -> OutputSet:
+        """The files of a whole film; a context manager.
+
+        Raises:
+            OutputError: A file cannot be created.
+        """
+        return OutputSet(
+            reader,
+            outputs,
+            encodings,
+            trim=self.settings.video,
+            keep_partial=keep_partial,
+            mask_size=mask_size(reader.info, self.settings.output.mask_max_width),
+        )
+
+    def stream(self, video: Path) -> Generator[FrameAndAlpha, None, None]:
+        """Matte a video, frame by frame, in order; see ``Segmenter.stream``."""
+        with self.open_video(video) as reader, FilmRun(self, reader, [], keeps_mattes=True) as film:
+            source = FramesUntilDamage(reader)
+            # Somebody waits for the first frame; of a file, for the last.
+            pipeline = film.pipeline(source, wants_alpha=lambda _: True, first_frame_soon=True)
+            with closing(pipeline.stream()) as rendered:
+                for step in rendered:
+                    assert step.source is not None  # wants_alpha says yes to every frame
+                    assert step.alpha is not None
+                    yield FrameAndAlpha(step.source, step.alpha)
+            source.raise_damage()
+            film.job.keep_mattes(is_whole=True)
+
+    def write(
+        self,
+        video: Path,
+        outputs: Sequence[tuple[OutputKind, Path]],
+        *,
+        preview: Path | None,
+        on_start: Callable[[Started], object] | None,
+        notes: Sequence[str],
+        began: float,
+    ) -> SegmentReport:
+        """Segment one video into files; see ``Segmenter.write``.
+
+        Args:
+            video: The input.
+            outputs: What to write, and where; checked.
+            preview: Where to write a contact sheet.
+            on_start: Called once everything is open, from this thread.
+            notes: Of what went before.
+            began: ``perf_counter`` at the start.
+        """
+        keep_partial = self.settings.output.keep_partial
+        with ExitStack() as stack:
+            reader = stack.enter_context(self.open_video(video))
+            encodings = self.encodings(reader, outputs)
+            kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
+            profile = stack.enter_context(
+                RunProfile(
+                    [path for _, path in outputs],
+                    wanted=self.settings.debug.profile_performance,
+                    device_id=self.device.index,
+                )
+            )
+            film = stack.enter_context(
+                FilmRun(self, reader, kinds, profiler=profile.profiler, keeps_mattes=True)
+            )
+            sheet = ContactSheet(preview, reader.info) if preview is not None else None
+            files = stack.enter_context(self.files(reader, outputs, encodings, keep_partial=keep_partial))
+            source = FramesUntilDamage(reader)
+
+            def encode(rendered: Rendered) -> None:
+                files.write(rendered)
+                if sheet is not None:
+                    sheet.add(rendered)
+
+            pipeline = film.pipeline(
+                source,
+                wants_alpha=lambda index: sheet is not None and sheet.wants(index),
+                end=Sink("encode", encode),
+                observed=profile.stages,
+            )
+            if on_start is not None:
+                on_start(Started(pipeline, reader.expected_frame_count))
+            try:
+                measured = pipeline.run()
+                source.raise_damage()
+            except KeyboardInterrupt as error:
+                raise KeyboardInterrupt(kept_files(files)) from error
+            except CorruptInputError as error:
+                if not keep_partial:
+                    raise
+                raise CorruptInputError(f"{error}; {kept_files(files)}") from error
+            if reader.decoded_count == 0:
+                raise no_picture_between(video, self.settings.video, reader.info)
+            if sheet is not None:
+                sheet.save()
+            job = film.job
+            job.keep_mattes(is_whole=not measured.stopped)
+            gpu = job.gpu_report()
+            written = finish_files(files)
+            profiled = profile.save(measured)
+        return SegmentReport(
+            input=video,
+            outputs=written,
+            frame_count=reader.decoded_count,
+            corrupt_count=reader.corrupt_count,
+            scene_cut_count=job.cut_count,
+            model=self.chosen.network.name,
+            notes=(
+                *notes_on(
+                    reader,
+                    [kind for kind, _ in outputs],
+                    network=opening(self.chosen).network,
+                    device=self.device,
+                    loaded=self.loaded,
+                ),
+                *job.notes,
+                *notes,
+                *profiled,
+            ),
+            model_requested=self.chosen.requested,
+            model_note=self.chosen.note,
+            engine=self.chosen.network.engine_name,
+            engine_reasons=opening(self.chosen).engine_reasons,
+            decoder=reader.decoder,
+            device=self.device.label,
+            profile=self.loaded.profile,
+            stereo=film.layout.layout.value,
+            stereo_reason=film.layout.reason,
+            network_size=job.network_input.size,
+            wall_seconds=perf_counter() - began,
+            peak_memory_bytes=peak_memory_bytes(),
+            pipeline=measured,
+            levers=job.lever_report(),
+            gpu=gpu,
+        )
+
+
+class FilmRun:
+    """One film, or a stretch of it, on its way through a runner's network. A context manager; its pipeline runs once.
+
+    Args:
+        runner: Has the network.
+        reader: The film.
+        kinds: Kind and encoding of each output; none for a run that only wants alpha.
+        profiler: Times the parts of a job on the GPU; one of its own when omitted.
+        keeps_mattes: True where the cache of mattes may be used, if it is switched on.
+        background_begin: Time in seconds at which a moving background begins; None takes the first frame that comes.
+
+    Raises:
+        UsageError: The network cannot do what the settings ask for.
+        InputError: The background cannot be opened.
+    """
+
+    def __init__(
+        self,
+        runner: FilmRunner,
+        reader: VideoReader,
+        kinds: Sequence[tuple[OutputKind, Encoding]],
+        *,
+        profiler: Profiler | None = None,
+        keeps_mattes: bool = False,
+        background_begin: Fraction | None = None,
+    ) -> None:
+        self._runner = runner
+        settings = runner.settings
+        self.layout = detected_layout(reader, settings.video.stereo)
+        per_call = runner.frames_per_call(reader)
+        cache = None
+        if keeps_mattes:
+            cache = open_matte_cache(
+                reader.info.path,
+                settings=settings,
+                network=runner.chosen.network,
+                store=runner.store,
+                layout=self.layout.layout,
+                device=runner.device,
+                frames_per_call=per_call,
+            )
+        self._stack = ExitStack()
+        try:
+            self.job: Job = open_job(
+                self._stack,
+                runner.chosen.network,
+                kinds,
+                info=reader.info,
+                layout=self.layout.layout,
+                settings=settings,
+                frames_per_call=per_call,
+                streams=runner.streams,
+                background_begin=background_begin,
+                profiler=profiler,
+                cache=cache,
+            )
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the background, and leave the GPU idle."""
+        self._stack.__exit__(kind, error, trace)
+
+    def pipeline(
+        self,
+        frames: Iterable[Frame],
+        *,
+        wants_alpha: Callable[[int], bool],
+        end: Sink[Rendered] | None = None,
+        first_frame_soon: bool = False,
+        observed: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
+    ) -> Pipeline:
+        """The pipeline of this film.
+
+        Args:
+            frames: What is decoded, on the decoder's thread.
+            wants_alpha: Told a frame's index; True where alpha and the frame itself come out, too.
+            end: Takes each picture, on a thread that the GPU's encoder can be opened in; None where the caller streams.
+            first_frame_soon: The first frame has the cores to itself: somebody waits for it.
+            observed: Puts something around the stages.
+        """
+        runner = self._runner
+        limits = replace(queue_limits(runner.settings), wake_items=self.job.frames_gathered)
+        alone = self.job.slowest_to_begin if first_frame_soon else None
+        stages: list[Stage] = [
+            Source("decode", frames, output=limits, first_alone_until=alone),
+            *self.job.stages(wants_alpha=wants_alpha),
+        ]
+        if end is not None:
+            streams = runner.streams
+            stages.append(
+                end if streams is None else replace(end, open=partial(streams.bind, streams.copying))
+            )
+        return Pipeline(observed(stages))
+
+
+def detected_layout(reader: VideoReader, wanted: str) -> DetectedLayout:
+    """How two eyes share a film's frames: as the setting ``video.stereo`` says, or as the film does."""
+    return detect_layout(reader.info, None if wanted == "auto" else StereoLayout(wanted))
