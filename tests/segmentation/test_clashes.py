@@ -9,8 +9,7 @@ import pytest
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
 from vitascope.segmentation.batch import plan_batch
-from vitascope.segmentation.clashes import refuse_clashes
-from vitascope.segmentation.plan import PlannedVideo
+from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
 
 
 @pytest.fixture

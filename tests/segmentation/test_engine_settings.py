@@ -18,7 +18,8 @@ from vitascope.errors import EngineError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models import custom_engines
-from vitascope.segmentation import film_run, gpu_networks
+from vitascope.segmentation import film_run
+from vitascope.segmentation import networks as gpu_networks
 from vitascope.segmentation.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 

@@ -16,7 +16,7 @@ from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matte_records import DamagedRecordError, pack_estimates, unpack_estimates
+from vitascope.segmentation.matte_cache import DamagedRecordError, pack_estimates, unpack_estimates
 
 
 def estimate_like_a_networks(seed, *, eyes=1, channels=1, size=(36, 64), dtype=np.float32):

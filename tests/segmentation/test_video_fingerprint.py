@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vitascope.errors import InputError
-from vitascope.segmentation.video_fingerprint import WHOLE_BYTES, video_fingerprint
+from vitascope.segmentation.cached_film import WHOLE_BYTES, video_fingerprint
 
 
 def test_a_copy_is_the_same_film_and_another_of_its_size_is_not(tmp_path):

@@ -7,7 +7,7 @@ import heapq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.segmentation.work_sharing import WorkSharing
+from vitascope.segmentation.film_segments import WorkSharing
 
 
 @settings(deadline=None, max_examples=60)

@@ -10,7 +10,7 @@ from measured_cells import key_of
 from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.errors import InputError
-from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.report import GpuReport
 from vitascope.tuning.cell_measurement import Rounds, cell_of_runs, measure_rounds, too_short
 from vitascope.tuning.measured_run import MeasuredSegmenter
 

@@ -12,7 +12,7 @@ from scripted_soaks import MB, soak_of
 from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError
-from vitascope.segmentation.endings import FramesUntilDamage
+from vitascope.segmentation.writing import FramesUntilDamage
 from vitascope.tuning.soak import Soak, soak
 from vitascope.tuning.suite import OF_ONE_PROCESS
 

@@ -270,8 +270,8 @@ def _segment(
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.batch import segment_all
+        from vitascope.segmentation.report import summarise
         from vitascope.segmentation.segmenter import Segmenter
-        from vitascope.segmentation.summary import summarise
 
     page = Page()
     with (

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from vitascope.config import OutputKind, Settings, load_settings
 from vitascope.errors import InputError, VitascopeError, let_go, one_line
 from vitascope.media.discovery import FoundVideo, find_videos
-from vitascope.segmentation.clashes import refuse_clashes
-from vitascope.segmentation.plan import PlannedVideo, plan_outputs
+from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 from vitascope.segmentation.stretch import is_finished

@@ -2,34 +2,155 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from vitascope import __version__
 from vitascope.config import Settings, vitascope_home
 from vitascope.device import Device
-from vitascope.errors import ModelError
+from vitascope.errors import InputError, ModelError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.memory.disk_cache import CacheManager
+from vitascope.media.images import find_images
 from vitascope.models.catalogue import load_catalogue
 from vitascope.models.fingerprint import Fingerprint
-from vitascope.models.network import MattingNetwork
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    MattingNetwork,
+    NetworkInput,
+    NetworkState,
+    side_multiple,
+)
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.deferred_network import DeferredNetwork
 from vitascope.segmentation.matte_cache import MatteCache, stretch_key
 from vitascope.segmentation.networks import ChosenNetwork
-from vitascope.segmentation.settling import SETTLING_SIDE
-from vitascope.segmentation.video_fingerprint import video_fingerprint
+from vitascope.segmentation.shots import SETTLING_SIDE
 
 __all__ = [
+    "WHOLE_BYTES",
     "CacheContents",
+    "DeferredNetwork",
     "cache_contents",
     "cache_folder",
     "clear_cache",
     "open_matte_cache",
     "open_or_defer",
+    "opening",
+    "video_fingerprint",
 ]
+
+
+WHOLE_BYTES = 16 << 20
+_END_BYTES = 1 << 20
+_BLOCKS, _BLOCK_BYTES = 64, 64 << 10
+
+
+def video_fingerprint(video: Path) -> str:
+    """Hexadecimal BLAKE2b-160 of what tells a video from others; for images of all of them, in order.
+
+    Args:
+        video: A file, a folder of images or an image pattern.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=20)
+    try:
+        for file in find_images(video) or [video]:
+            _add(digest, file)
+    except OSError as error:
+        raise InputError(f"{video}: cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib.blake2b, path: Path) -> None:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        digest.update(size.to_bytes(8, "little"))
+        file.seek(0)
+        if size <= WHOLE_BYTES:
+            digest.update(file.read())
+            return
+        digest.update(file.read(_END_BYTES))
+        between = size - 2 * _END_BYTES - _BLOCK_BYTES
+        for block in range(_BLOCKS):
+            file.seek(_END_BYTES + between * block // (_BLOCKS - 1))
+            digest.update(file.read(_BLOCK_BYTES))
+        file.seek(-_END_BYTES, 2)
+        digest.update(file.read(_END_BYTES))
+
+
+class DeferredNetwork:
+    """Stands for a network until somebody needs it. Opened once, from one thread at a time.
+
+    Args:
+        open_network: Opens it.
+        name: What reports call it.
+        recurrent: What it is expected to be, until it was opened.
+    """
+
+    def __init__(self, open_network: Callable[[], ChosenNetwork], *, name: str, recurrent: bool) -> None:
+        self._open_network = open_network
+        self.name = name
+        self._expected_recurrent = recurrent
+        self.chosen: ChosenNetwork | None = None
+        """The network, once it was opened."""
+
+    @property
+    def recurrent(self) -> bool:
+        """As the network says; before it was opened, as expected."""
+        return self._expected_recurrent if self.chosen is None else self.chosen.network.recurrent
+
+    @property
+    def engine_name(self) -> str:
+        """The engine; where none was needed, that."""
+        return "no engine: mattes from the cache" if self.chosen is None else self.chosen.network.engine_name
+
+    @property
+    def side_multiple(self) -> int | None:
+        """The network's own."""
+        return side_multiple(self.opened())
+
+    def opened(self) -> MattingNetwork:
+        """The network itself.
+
+        Raises:
+            ModelError: It cannot be had.
+            EngineError: The engine cannot load it.
+        """
+        if self.chosen is None:
+            self.chosen = self._open_network()
+        return self.chosen.network
+
+    def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
+        """As the network says."""
+        return self.opened().input_for(region_size)
+
+    def new_state(self) -> NetworkState:
+        """A state of the network's."""
+        return self.opened().new_state()
+
+    def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
+        """See ``MattingNetwork.infer``."""
+        return self.opened().infer(images, state)
+
+    def close(self) -> None:
+        """Close it if it was opened."""
+        if self.chosen is not None:
+            self.chosen.network.close()
+
+
+def opening(chosen: ChosenNetwork) -> ChosenNetwork:
+    """What is known of a network by now: of one that was deferred and opened, all."""
+    network = chosen.network
+    if isinstance(network, DeferredNetwork) and network.chosen is not None:
+        return replace(network.chosen, requested=chosen.requested)
+    return chosen
+
 
 _NO_BOUND_GB = 1e9
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
-from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.gpu_capacity import Parallelism
 from vitascope.segmentation.levers.options import LeverReport
 from vitascope.segmentation.matting import Estimated, StreamMatting
-from vitascope.segmentation.parallelism import Parallelism
 from vitascope.segmentation.rendering import Rendered, Renderer
+from vitascope.segmentation.report import GpuReport
 
 __all__ = ["CpuJob"]
 

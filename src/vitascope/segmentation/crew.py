@@ -19,12 +19,10 @@ from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, Ne
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.contact_sheet import ContactSheet
 from vitascope.segmentation.crew_plan import plan_crew, settings_for_one, warm_up_frames, worth_sharing
-from vitascope.segmentation.endings import finish_files, kept_files
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started, detected_layout
 from vitascope.segmentation.film_segments import FilmSegment, FilmSpan, plan_film
 from vitascope.segmentation.jobs import mask_size
-from vitascope.segmentation.joined_outputs import JoinedOutputSet
-from vitascope.segmentation.joined_reports import join_gpu_reports
+from vitascope.segmentation.joined_reports import JoinedOutputSet, join_gpu_reports
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.report import SegmentReport
@@ -33,7 +31,7 @@ from vitascope.segmentation.shared_film import SharedFilm
 from vitascope.segmentation.stretch import no_picture_between
 from vitascope.segmentation.worker_messages import Encoded, FilmClosed, FilmJob, OutputJob, Ready
 from vitascope.segmentation.worker_pool import WorkerPool
-from vitascope.segmentation.writing import planar_info, written_info
+from vitascope.segmentation.writing import finish_files, kept_files, planar_info, written_info
 
 __all__ = ["NetworkElsewhere", "ProcessCrew"]
 

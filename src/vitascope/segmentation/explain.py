@@ -15,11 +15,10 @@ from vitascope.media.output_target import picture_folder, refuse_unwritable
 from vitascope.media.probe import probe
 from vitascope.media.reader import open_video
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.clashes import refuse_clashes
-from vitascope.segmentation.device_ids import refuse_missing_gpus
+from vitascope.segmentation.crew_plan import refuse_missing_gpus
 from vitascope.segmentation.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
-from vitascope.segmentation.plan import PlannedVideo
+from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
 from vitascope.segmentation.stretch import is_finished, no_picture_between
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import cv2
 
@@ -32,14 +32,11 @@ from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
-from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader, open_video
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.cached_film import open_matte_cache, open_or_defer
+from vitascope.segmentation.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.contact_sheet import ContactSheet
-from vitascope.segmentation.deferred_network import opening
-from vitascope.segmentation.endings import FramesUntilDamage, finish_files, kept_files
 from vitascope.segmentation.gpu_capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
 from vitascope.segmentation.networks import FetchProgress, open_network
@@ -49,8 +46,11 @@ from vitascope.segmentation.rendering import Rendered
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import RunProfile
 from vitascope.segmentation.stretch import no_picture_between
-from vitascope.segmentation.writing import OutputSet, planar_info
+from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files, kept_files, planar_info
 from vitascope.vr.stereo import DetectedLayout, detect_layout
+
+if TYPE_CHECKING:
+    from vitascope.gpu.profiling.profiler import Profiler
 
 __all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started", "detected_layout"]
 

@@ -24,8 +24,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
-__all__ = ["FilmSegment", "FilmSpan", "plan_film"]
+__all__ = ["Assignment", "FilmSegment", "FilmSpan", "WorkSharing", "plan_film"]
+
 
 _LEAD_FRAMES = 4
 """x264 and x265 hold back two pictures by default, three at most with their pyramids; a seek that lands too late goes
@@ -130,3 +132,48 @@ def _begins(span: FilmSpan, keyframes: Sequence[int] | None, *, count: int, warm
 def _nearest(stamps: Sequence[int], target: int) -> int:
     place = bisect_left(stamps, target)
     return min(stamps[max(place - 1, 0) : place + 1], key=lambda stamp: abs(stamp - target))
+
+
+class Assignment(NamedTuple):
+    """The next segment of one worker."""
+
+    number: int
+    goes_on: bool
+    """True when it follows the worker's segment before, whose memory then goes on."""
+
+
+class WorkSharing:
+    """Hands out segments; each exactly once. Not thread-safe.
+
+    Args:
+        segments: How many there are, 1 or more.
+        workers: How many share them, 1 or more.
+        beginning: What it takes to begin a range, as that many segments: opening a decoder, warming up.
+    """
+
+    def __init__(self, segments: int, *, workers: int, beginning: int) -> None:
+        edges = [segments * n // workers for n in range(workers + 1)]
+        self._left = [range(first, last) for first, last in pairwise(edges)]
+        self._last: list[int | None] = [None] * workers
+        self._beginning = beginning
+        self._begun = [1] * workers  # so that one that has not begun is not taken for one that never will
+
+    def next_for(self, worker: int) -> Assignment | None:
+        """The next segment of a worker; None when there is nothing left to begin."""
+        if not self._left[worker]:
+            self._take_over(worker)
+        left = self._left[worker]
+        if not left:
+            return None
+        self._begun[worker] += 1
+        number, self._left[worker] = left[0], left[1:]
+        before, self._last[worker] = self._last[worker], number
+        return Assignment(number, goes_on=before is not None and before + 1 == number)
+
+    def _take_over(self, worker: int) -> None:
+        """Take the end of the longest range that is left."""
+        victim = max(range(len(self._left)), key=lambda other: len(self._left[other]))
+        left = self._left[victim]
+        all_begun = self._begun[victim] + self._begun[worker]
+        kept = min(ceil((len(left) + self._beginning) * self._begun[victim] / all_begun), len(left))
+        self._left[victim], self._left[worker] = left[:kept], left[kept:]

@@ -16,15 +16,17 @@ brought down by fours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from vitascope.frames import Frame, Rotation, StereoLayout
+import numpy as np
+
+from vitascope.frames import Frame, Plane, Rotation, StereoLayout
 from vitascope.gpu.download import Download
-from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range, wait_until_ready
 from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
@@ -36,22 +38,210 @@ from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams, memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.gpu_batches import DrawnFrame, PendingPictures, PreparedBatch, send_down
-from vitascope.segmentation.gpu_keeping import KeptMatte, MatteKeeper
+from vitascope.segmentation.gpu_capacity import Parallelism
 from vitascope.segmentation.gpu_rendering import Coefficients, GpuPictures, GpuRenderer
-from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.segmentation.levers.options import LeverReport
 from vitascope.segmentation.levers.pictures import Pictures, Views, tile_means
 from vitascope.segmentation.matte_cache import MatteCache
 from vitascope.segmentation.matte_source import MatteSource
 from vitascope.segmentation.matting import MattingOptions, upright_size
-from vitascope.segmentation.parallelism import Parallelism
 from vitascope.segmentation.plain_matte import fit_plain_matte, plain_rgb
+from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.scene_cuts import SceneCutDetector
 from vitascope.segmentation.shots import ShotInference
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["GpuJob", "PendingPictures", "PreparedBatch"]
+__all__ = [
+    "DrawnFrame",
+    "GpuJob",
+    "KeptMatte",
+    "MatteKeeper",
+    "PendingPictures",
+    "PreparedBatch",
+    "send_down",
+]
+
+
+@dataclass(slots=True, eq=False)
+class KeptMatte:
+    """What the cache shall have of one frame."""
+
+    arrays: list[Any]
+    """gain and offset, CuPy, dense; none where the frame before has the very same."""
+    starts_shot: bool
+    memory: Sequence[FloatArray] | None
+    """The network's, after this frame; None but now and then."""
+
+
+class MatteKeeper:
+    """Gives mattes to the cache, in order.
+
+    ``come_down`` is called by the thread that launches, ``keep`` by the one that waits for what comes down.
+
+    Args:
+        cache: Of the stretch.
+        wanted: What the network sees of a whole eye.
+        with_foreground: Keep the foreground's planes, where there are any.
+    """
+
+    def __init__(self, cache: MatteCache, wanted: NetworkInput, *, with_foreground: bool) -> None:
+        self._cache, self._wanted, self._with_foreground = cache, wanted, with_foreground
+        self._sent: MatteEstimate | None = None
+        self._last: MatteEstimate | None = None
+
+    def come_down(
+        self,
+        estimate: MatteEstimate,
+        gain: Any,
+        offset: Any,
+        *,
+        starts_shot: bool,
+        memory: Sequence[FloatArray] | None,
+    ) -> KeptMatte:
+        """What has to come down for the next frame.
+
+        Args:
+            estimate: Its matte: the same object as the frame before where it serves again.
+            gain: Its coefficients on the GPU, [E, C, h, w].
+            offset: As ``gain``.
+            starts_shot: True where nothing before it counts.
+            memory: The network's after this frame, where it shall be kept.
+        """
+        is_same = estimate is self._sent and estimate.alpha is None
+        self._sent = estimate
+        arrays = [] if is_same else [self._planes(gain), self._planes(offset)]
+        return KeptMatte(arrays, starts_shot, memory)
+
+    def keep(self, kept: KeptMatte, views: Sequence[Any]) -> None:
+        """Give the next frame's matte to the cache.
+
+        Args:
+            kept: What ``come_down`` gave.
+            views: Its arrays in the host's memory; copied.
+        """
+        if views:
+            # Copies: page-locked memory is for what is on its way.
+            self._last = MatteEstimate(gain=np.array(views[0]), offset=np.array(views[1]))
+        assert self._last is not None  # only a later frame can be like the one before
+        self._cache.keep(self._last, starts_shot=kept.starts_shot, wanted=self._wanted, memory=kept.memory)
+
+    def _planes(self, planes: Any) -> Any:
+        wanted = planes if self._with_foreground else planes[:, -1:]
+        return wanted if wanted.flags.c_contiguous else wanted.copy()
+
+
+@dataclass(slots=True, eq=False)
+class PreparedBatch:
+    """Consecutive frames, and what the network will see of them, on the GPU."""
+
+    frames: list[Frame]
+    """Without events of their own: ``prepared`` stands for all of them."""
+    images: Any
+    """CuPy [T, E, 3, h, w] or [T, E, h, w, 3], as the network wants it; None where all mattes are known."""
+    seen: Download | None
+    """What tells cuts, float32 [T, 64], then what tells motion, float32 [T, 3 E, rows, columns], as far as they are
+    wanted, on their way down; None when neither is."""
+    prepared: Any
+    """CUDA event: frames and images are there."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the GPU, for the queues."""
+        pictures = 0 if self.images is None else int(self.images.nbytes)
+        return sum(frame.nbytes for frame in self.frames) + pictures
+
+
+@dataclass(slots=True, eq=False)
+class DrawnFrame:
+    """What was made of one frame, still on the GPU."""
+
+    index: int
+    drawn: GpuPictures
+    source: Frame | None
+    """The frame itself, where it comes down, too."""
+    kept: KeptMatte | None
+    """For the cache; None where it has the matte, or there is none."""
+
+    def coming(self) -> list[Any]:
+        """What comes down, in dense arrays.
+
+        The planes of every picture that does not stay on the GPU, then of the source, then alpha, then ``kept``'s.
+        """
+        drawn = self.drawn
+        frames = [picture for picture, stays in zip(drawn.pictures, drawn.stays, strict=True) if not stays]
+        if self.source is not None:
+            frames.append(self.source)
+        arrays = [_dense(plane) for frame in frames for plane in frame.planes]
+        if drawn.alpha is not None:
+            arrays.append(_dense(drawn.alpha))
+        return arrays if self.kept is None else arrays + self.kept.arrays
+
+
+@dataclass(slots=True, eq=False)
+class PendingPictures:
+    """The pictures of one frame on their way to their encoders."""
+
+    frame: DrawnFrame
+    download: Download
+    """Of this frame, and of those that were drawn with it."""
+    coming: slice
+    """Which of its arrays are this frame's."""
+    nbytes: int
+    """Bytes of page-locked memory, for the queues."""
+    keeper: MatteKeeper | None
+
+    def wait(self) -> Rendered:
+        """The pictures in the host's memory (on the GPU for its own encoder), once they are there."""
+        views: Iterator[Plane] = iter(self.download.wait()[self.coming])
+
+        def on_host(frame: Frame) -> Frame:
+            return replace(frame, planes=tuple(next(views) for _ in frame.planes), ready=None)
+
+        drawn, source, kept = self.frame.drawn, self.frame.source, self.frame.kept
+        pictures = [
+            picture if stays else on_host(picture)
+            for picture, stays in zip(drawn.pictures, drawn.stays, strict=True)
+        ]
+        for picture, stays in zip(pictures, drawn.stays, strict=True):
+            for plane in () if stays else picture.planes:
+                plane.flags.writeable = False  # so that encoders need no copy of their own
+        source = None if source is None else on_host(source)
+        alpha = None if drawn.alpha is None else next(views)
+        if self.keeper is not None and kept is not None:
+            self.keeper.keep(kept, list(views))
+        return Rendered(self.frame.index, pictures, alpha, source)
+
+
+def send_down(
+    frames: Sequence[DrawnFrame], *, streams: JobStreams, keeper: MatteKeeper | None, keep: object
+) -> list[PendingPictures]:
+    """Begin to bring frames down, with one pair of events for all of them.
+
+    Args:
+        frames: Drawn on the current stream.
+        streams: Of the job.
+        keeper: Takes the mattes that come down.
+        keep: What must live until they are there.
+    """
+    arrays: list[Any] = []
+    parts: list[tuple[slice, int]] = []
+    for frame in frames:
+        own = frame.coming()
+        parts.append((slice(len(arrays), len(arrays) + len(own)), sum(array.nbytes for array in own)))
+        arrays += own
+    with nvtx_range("download"):
+        download = Download(arrays, stream=streams.copying, pool=streams.host_memory, keep=keep)
+    return [
+        PendingPictures(frame, download, coming, nbytes, keeper)
+        for frame, (coming, nbytes) in zip(frames, parts, strict=True)
+    ]
+
+
+def _dense(array: Any) -> Any:
+    """Decoded planes have padded rows; only dense ones come down in one copy."""
+    return array if array.flags.c_contiguous else array.copy()
+
 
 # As many pictures wait in the GPU's and in page-locked memory before the first of them comes down: 8K's are 50 MB each.
 _FRAMES_DRAWN_TOGETHER = 4

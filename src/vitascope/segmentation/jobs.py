@@ -18,13 +18,13 @@ from vitascope.media.encoding import Encoding
 from vitascope.models.network import MattingNetwork, NetworkInput
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.cpu_job import CpuJob
-from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.gpu_capacity import parallelism_of
 from vitascope.segmentation.levers.first_network import open_first_network
 from vitascope.segmentation.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matte_cache import MatteCache
 from vitascope.segmentation.matting import MattingOptions, StreamMatting
-from vitascope.segmentation.parallelism import parallelism_of
 from vitascope.segmentation.rendering import Renderer
+from vitascope.segmentation.report import GpuReport
 from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
+from typing import cast
 
+from vitascope.config import OutputKind, VideoSettings
 from vitascope.gpu.pipeline.latency import Latency
 from vitascope.gpu.pipeline.queues import QueueReport
 from vitascope.gpu.pipeline.report import PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import find_bottleneck
-from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.media.encoding import Encoding
+from vitascope.media.joining_writer import JoiningWriter
+from vitascope.media.reader import VideoReader
+from vitascope.segmentation.report import GpuReport
+from vitascope.segmentation.worker_messages import Encoded
+from vitascope.segmentation.writing import OutputSet
 
-__all__ = ["join_gpu_reports", "join_pipeline_reports"]
+__all__ = ["JoinedOutputSet", "join_gpu_reports", "join_pipeline_reports"]
 
 
 def join_pipeline_reports(
@@ -121,3 +129,51 @@ def _join_latencies(parts: Sequence[Latency], *, count: int | None = None) -> La
         max_seconds=max((part.max_seconds for part in parts), default=0.0),
         octave_counts=tuple(map(sum, zip_longest(*(part.octave_counts for part in parts), fillvalue=0))),
     )
+
+
+class JoinedOutputSet(OutputSet):
+    """An ``OutputSet`` that takes packets instead of pictures.
+
+    Args:
+        reader: The input.
+        outputs: Kind and path of each.
+        encodings: How each is encoded, in the same order.
+        trim: Which part of the input is written.
+        keep_partial: As of ``OutputSet``.
+        mask_size: As of ``OutputSet``.
+
+    Raises:
+        OutputError: A file cannot be created.
+    """
+
+    def __init__(
+        self,
+        reader: VideoReader,
+        outputs: Sequence[tuple[OutputKind, Path]],
+        encodings: Sequence[Encoding],
+        *,
+        trim: VideoSettings,
+        keep_partial: bool,
+        mask_size: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(
+            reader,
+            outputs,
+            encodings,
+            trim=trim,
+            keep_partial=keep_partial,
+            mask_size=mask_size,
+            writer=JoiningWriter,
+        )
+
+    def write_encoded(self, encoded: Encoded) -> None:
+        """Write what came from a worker into every file.
+
+        Raises:
+            OutputError: The disk failed, or a segment does not fit the one before.
+        """
+        for number, writer in enumerate(self._writers):
+            joining = cast("JoiningWriter", writer)
+            if encoded.parameter_sets is not None:
+                joining.begin_segment(encoded.parameter_sets[number])
+            joining.write_encoded(encoded.times, encoded.packets[number])

@@ -9,8 +9,8 @@ from vitascope.device import Device
 from vitascope.media.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
+from vitascope.segmentation.gpu_capacity import notes_on_parallelism
 from vitascope.segmentation.jobs import can_stay_on_gpu
-from vitascope.segmentation.parallelism import notes_on_parallelism
 
 __all__ = ["notes_on"]
 

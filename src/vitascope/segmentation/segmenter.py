@@ -10,12 +10,11 @@ from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.clashes import refuse_clashes
-from vitascope.segmentation.device_ids import checked_devices, works_in_processes
+from vitascope.segmentation.crew_plan import checked_devices, works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.networks import FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
-from vitascope.segmentation.plan import PlannedVideo
+from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from types import TracebackType
 from vitascope.errors import CorruptInputError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
-from vitascope.segmentation.film_segments import FilmSegment
+from vitascope.segmentation.film_segments import Assignment, FilmSegment, WorkSharing
 from vitascope.segmentation.joined_reports import join_pipeline_reports
 from vitascope.segmentation.spool import Spool
-from vitascope.segmentation.work_sharing import Assignment, WorkSharing
 from vitascope.segmentation.worker_messages import (
     Ask,
     CloseFilm,

@@ -32,7 +32,7 @@ from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
 from vitascope.segmentation.plain_matte import fit_plain_matte
-from vitascope.segmentation.settling import settle
+from vitascope.segmentation.shots import settle
 
 __all__ = ["StillSegmenter"]
 

@@ -35,7 +35,7 @@ from vitascope.media.output_clock import FrameTime
 from vitascope.media.segment_encoder import EncodedPacket
 from vitascope.segmentation.contact_sheet import Rgb8
 from vitascope.segmentation.film_segments import FilmSegment
-from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.report import GpuReport
 
 __all__ = [
     "Ask",

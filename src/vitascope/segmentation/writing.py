@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from vitascope.config import OutputKind, VideoSettings
-from vitascope.frames import PIXEL_FORMATS, VideoInfo
+from vitascope.errors import CorruptInputError
+from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.kernels.code_values import matte_color
 from vitascope.media.encoding import Encoding
 from vitascope.media.reader import VideoReader
@@ -17,7 +19,7 @@ from vitascope.media.writer import VideoWriter, WriteReport
 from vitascope.segmentation.rendering import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 
-__all__ = ["OutputSet", "planar_info", "written_info"]
+__all__ = ["FramesUntilDamage", "OutputSet", "finish_files", "kept_files", "planar_info", "written_info"]
 
 
 class OutputSet:
@@ -152,3 +154,48 @@ def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:
         size_bytes=written.byte_count,
         notes=(*written.notes, *changes),
     )
+
+
+class FramesUntilDamage:
+    """A reader's frames; damage ends them instead of tearing the run down, so that what was read is finished."""
+
+    def __init__(self, reader: VideoReader) -> None:
+        self._reader = reader
+        self._damage: CorruptInputError | None = None
+
+    def __iter__(self) -> Iterator[Frame]:
+        try:
+            yield from self._reader
+        except CorruptInputError as error:
+            self._damage = error
+
+    def raise_damage(self) -> None:
+        """Raise what ended the frames early, if anything did; once."""
+        damage, self._damage = self._damage, None
+        try:
+            if damage is not None:
+                raise damage
+        finally:
+            del damage  # its traceback holds this frame: together they would live until a search for cycles
+
+
+def kept_files(files: OutputSet) -> str:
+    """Keep what was written of a run that ends early, and say so in a few words."""
+    kept = files.keep_partial()
+    return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing had been written"
+
+
+def finish_files(files: OutputSet) -> tuple[OutputReport, ...]:
+    """Complete and name the outputs; Ctrl-C waits until that is done, because nothing is gained by losing them.
+
+    Raises:
+        OutputError: As ``OutputSet.finish``.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the outputs are there.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="vitascope-finish") as pool:
+        finishing = pool.submit(files.finish)
+        try:
+            return finishing.result()
+        except KeyboardInterrupt as error:
+            names = ", ".join(str(output.path) for output in finishing.result())
+            raise KeyboardInterrupt(f"the outputs were finished first: {names}") from error

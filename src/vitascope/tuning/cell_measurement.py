@@ -15,7 +15,7 @@ from vitascope.errors import InputError
 from vitascope.gpu.profiling.bottleneck import BottleneckDetector, Finding
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.observe.report_values import frames_in_words
-from vitascope.segmentation.gpu_report import GpuReport
+from vitascope.segmentation.report import GpuReport
 from vitascope.tuning.measured_run import MeasuredRun, MeasuredSegmenter
 from vitascope.tuning.picture_work import PictureSizes, picture_work
 from vitascope.tuning.results import Cell, CellKey, PartWork, Row

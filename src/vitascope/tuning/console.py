@@ -17,7 +17,7 @@ from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.batch import plan_batch
-from vitascope.segmentation.summary import summarise
+from vitascope.segmentation.report import summarise
 from vitascope.tuning.console_words import WordParser, key_and_value, nothing_more, words_of
 from vitascope.tuning.job_line import Job, JobLine
 from vitascope.tuning.job_tables import job_row, stats_table

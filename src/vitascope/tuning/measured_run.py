@@ -18,13 +18,12 @@ from vitascope.frames import Frame
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Sink
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.endings import FramesUntilDamage, finish_files
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
-from vitascope.segmentation.gpu_report import GpuReport
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.segmenter import Segmenter, Started
-from vitascope.segmentation.writing import OutputSet
+from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files
 from vitascope.vr.stereo import eye_regions
 
 __all__ = ["MeasuredRun", "MeasuredSegmenter"]

@@ -26,7 +26,7 @@ from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import FloatArray, MattingNetwork
 from vitascope.models.selfie import SelfieState
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.deferred_network import opening
+from vitascope.segmentation.cached_film import opening
 from vitascope.segmentation.matting import upright_size
 from vitascope.segmentation.networks import open_network
 from vitascope.tuning.measured_run import MeasuredSegmenter

@@ -11,8 +11,8 @@ from vitascope.config import load_settings
 from vitascope.errors import ConfigError, UsageError
 from vitascope.segmentation import film_run
 from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.report import summarise
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.segmentation.summary import summarise
 
 FRAMES = 26
 
