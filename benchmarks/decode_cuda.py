@@ -29,7 +29,7 @@ import cupy
 import numpy as np
 from av.codec.hwaccel import HWAccel
 
-from vitascope.media.reader import open_video
+from vitascope.media.reading.reader import open_video
 
 SIZES = {"1080p": (1920, 1080, 100), "4K": (3840, 2160, 20), "8K": (7680, 4320, 8)}
 """Width, height, and how often the 60 pictures are repeated."""

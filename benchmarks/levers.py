@@ -42,13 +42,13 @@ from vitascope.config.environment import HOME_VARIABLE
 from vitascope.frames import Frame, StereoLayout
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.media.reader import open_video
+from vitascope.media.reading.reader import open_video
 from vitascope.models.rvm import RvmNetwork
 from vitascope.models.selfie import SelfieNetwork
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.levers.options import InferenceOptions, LeverReport
-from vitascope.segmentation.levers.pictures import tile_means
-from vitascope.segmentation.matting import MattingOptions, StreamMatting
+from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.levers.pictures import tile_means
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.segmenter import Segmenter
 
 RESULTS = Path(__file__).parent / "results" / "levers.json"

@@ -33,8 +33,8 @@ import numpy as np
 from row_stamp import commit
 from vitascope.device import available_cores
 from vitascope.frames import StereoLayout
-from vitascope.media.reader import open_video
-from vitascope.segmentation.matting import MattingOptions, StreamMatting
+from vitascope.media.reading.reader import open_video
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.segmenter import Segmenter
 
 RESULTS = Path(__file__).parent / "results"

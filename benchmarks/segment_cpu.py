@@ -38,12 +38,12 @@ from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.frames import StereoLayout
 from vitascope.gpu.kernels.edges import EdgeOptions
-from vitascope.media.encoding import choose_encoding
-from vitascope.media.reader import open_video
-from vitascope.media.writer import VideoWriter
+from vitascope.media.reading.reader import open_video
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.matting import MattingOptions, StreamMatting
-from vitascope.segmentation.rendering import Renderer
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.segmenter import Segmenter
 
 RESULTS = Path(__file__).parent / "results" / "segment_cpu.json"

@@ -32,9 +32,9 @@ import torch
 
 from vitascope.config import load_settings
 from vitascope.frames import Frame
-from vitascope.media.encoding import choose_encoding
-from vitascope.media.reader import open_video
-from vitascope.media.writer import VideoWriter
+from vitascope.media.reading.reader import open_video
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.segmenter import Segmenter
 
 LIVE_BITS_PER_SECOND = 60_000_000
@@ -295,7 +295,7 @@ def latency(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     from vitascope.gpu.kernels.region import Region
     from vitascope.gpu.kernels.render import OnColor, render
     from vitascope.gpu.streams import JobStreams
-    from vitascope.segmentation.shots import ShotInference
+    from vitascope.segmentation.matting.shots import ShotInference
 
     loaded = load_settings(flags={"model.name": "rvm", "gpu.device": "cuda", "model.input_size": 512})
     with Segmenter(loaded=loaded) as segmenter:
@@ -365,7 +365,7 @@ def live_latency(folder: Path, segmenter: Segmenter) -> dict[str, Any]:
     from vitascope.gpu.kernels.preprocess import preprocess
     from vitascope.gpu.kernels.region import Region
     from vitascope.gpu.kernels.render import OnColor, render
-    from vitascope.segmentation.shots import ShotInference
+    from vitascope.segmentation.matting.shots import ShotInference
 
     film = make_film(folder, "4K", SIZES["4K"], 600, reordered=False)
     width, height = SIZES["4K"]

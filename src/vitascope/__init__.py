@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitascope.animation.face import Animator
     from vitascope.animation.offline import animate
-    from vitascope.media.reader import open_video
+    from vitascope.media.reading.reader import open_video
     from vitascope.segmentation.batch import segment
     from vitascope.segmentation.segmenter import Segmenter
 
@@ -33,7 +33,7 @@ _HOMES = {
     "Animator": "vitascope.animation.face",
     "Segmenter": "vitascope.segmentation.segmenter",
     "animate": "vitascope.animation.offline",
-    "open_video": "vitascope.media.reader",
+    "open_video": "vitascope.media.reading.reader",
     "segment": "vitascope.segmentation.batch",
 }
 

@@ -89,8 +89,8 @@ def test_only_one_file_reads_the_environment() -> None:
     # own when they are loaded.
     # And where a screen is, on Linux, only the environment tells.
     silenced = {
-        "media/camera.py",
-        "media/encoder_setup.py",
+        "media/reading/camera.py",
+        "media/writing/encoder_setup.py",
         "tuning/profiling.py",
         "gpu/engines/onnx_library.py",
     }

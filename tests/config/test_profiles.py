@@ -8,7 +8,7 @@ import pytest
 
 from vitascope.config import Codec, EncoderSpeed, available_profiles, load_settings
 from vitascope.config.profiles import profile_path
-from vitascope.media.encoding import CodecName, Speed
+from vitascope.media.writing.encoding import CodecName, Speed
 
 
 def test_the_profiles() -> None:

@@ -18,7 +18,7 @@ from vitascope.device import select_device
 from vitascope.errors import DeviceMemoryError, VitascopeError
 from vitascope.gpu.streams import JobStreams
 from vitascope.segmentation import film_run
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]

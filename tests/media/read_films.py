@@ -10,7 +10,7 @@ import av
 
 from clips import write_clip
 from vitascope.frames import Frame
-from vitascope.media.reader import VideoReader, open_video
+from vitascope.media.reading.reader import VideoReader, open_video
 
 GOP = 20
 _X264 = f"keyint={GOP}:min-keyint={GOP}:scenecut=0:bframes=3:b-adapt=0"

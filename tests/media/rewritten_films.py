@@ -11,8 +11,8 @@ import numpy as np
 from av.subtitles.subtitle import SubtitleSet
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
-from vitascope.media.encoding import choose_encoding
-from vitascope.media.writer import VideoWriter
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 
 ASS_HEADER = (
     b"[Script Info]\r\nScriptType: v4.00+\r\n\r\n[V4+ Styles]\r\nFormat: Name, Fontname, Fontsize, PrimaryColour, "

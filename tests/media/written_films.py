@@ -12,8 +12,8 @@ import av
 import numpy as np
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
-from vitascope.media.encoding import Encoding, choose_encoding
-from vitascope.media.writer import VideoWriter
+from vitascope.media.writing.encoding import Encoding, choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 
 NTSC = Fraction(30000, 1001)
 

@@ -10,7 +10,7 @@ from segmented_films import astronaut
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.segmentation import film_run
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 
 
 @pytest.fixture(scope="session")

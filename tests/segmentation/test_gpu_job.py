@@ -14,7 +14,7 @@ from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation import film_run
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = pytest.mark.cuda

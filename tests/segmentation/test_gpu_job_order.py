@@ -26,11 +26,11 @@ from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.streams import JobStreams
-from vitascope.media.encoding import choose_encoding
+from vitascope.media.writing.encoding import choose_encoding
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.gpu_job import GpuJob
-from vitascope.segmentation.gpu_rendering import GpuRenderer
-from vitascope.segmentation.matting import MattingOptions
+from vitascope.segmentation.matting.stream import MattingOptions
+from vitascope.segmentation.render.gpu_renderer import GpuRenderer
 from vitascope.vr.stereo import eye_regions
 
 HEIGHT, WIDTH = 32, 48

@@ -16,7 +16,7 @@ from lever_network import TrailNetwork
 from vitascope.errors import CorruptInputError, PipelineError
 from vitascope.segmentation import film_run
 from vitascope.segmentation.batch import segment_all
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 

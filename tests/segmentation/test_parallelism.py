@@ -14,10 +14,10 @@ from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.segmentation import film_run
-from vitascope.segmentation.gpu_capacity import Parallelism, notes_on_parallelism, parallelism_of
-from vitascope.segmentation.matting import StreamMatting
-from vitascope.segmentation.networks import ChosenNetwork
-from vitascope.segmentation.rendering import Renderer
+from vitascope.segmentation.capacity import Parallelism, notes_on_parallelism, parallelism_of
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.matting.stream import StreamMatting
+from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.segmenter import Segmenter
 
 TOGETHER_SECONDS = 20

@@ -13,7 +13,7 @@ from vitascope.config import load_settings
 from vitascope.errors import OutputError
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.segmentation import film_run
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.run_profile import RunProfile, not_profiled, profile_paths
 from vitascope.segmentation.segmenter import Segmenter
 

@@ -15,7 +15,7 @@ from segmented_films import astronaut, packets
 import vitascope
 from clips import write_clip
 from vitascope.errors import InputError
-from vitascope.media.spherical import read_rotation, set_rotation
+from vitascope.media.metadata.spherical import read_rotation, set_rotation
 from vitascope.segmentation.segmenter import Segmenter
 
 

@@ -9,10 +9,10 @@ from segmented_films import astronaut, luma
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
-from vitascope.media.writer import VideoWriter
+from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation import film_run
 from vitascope.segmentation.batch import segment_all
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 

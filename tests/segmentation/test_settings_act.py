@@ -19,7 +19,7 @@ from vitascope.errors import CorruptInputError, DeviceError, UsageError
 from vitascope.gpu import streams as streams_module
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.segmentation import film_run, writing
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 

@@ -14,7 +14,7 @@ from scripted import BrightnessNetwork
 from vitascope.errors import BatcherStoppedError
 from vitascope.models.network import MatteEstimate, StatelessState
 from vitascope.segmentation import stills as stills_module
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.segmentation.stills import StillSegmenter
 

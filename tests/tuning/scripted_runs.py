@@ -10,7 +10,7 @@ from vitascope.config import Settings
 from vitascope.errors import DeviceMemoryError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import film_run
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.tuning import search_time
 from vitascope.tuning.clip_trials import ClipTrials
 

@@ -14,7 +14,7 @@ from vitascope.config import load_settings
 from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import NetworkInput, StatelessState
-from vitascope.segmentation.cached_film import opening
+from vitascope.segmentation.matting.cached_film import opening
 from vitascope.tuning import network_probe
 from vitascope.tuning.measured_run import MeasuredSegmenter
 from vitascope.tuning.network_probe import NetworkProbe, ProbeEffort, film_pictures

@@ -16,7 +16,7 @@ from scripted import BrightnessNetwork
 from vitascope.device import Device
 from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
 from vitascope.segmentation import film_run
-from vitascope.segmentation.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.tuning import limited_run
 from vitascope.tuning.limited_run import LimitedRun, run_for
 from vitascope.tuning.profiling import profile_video

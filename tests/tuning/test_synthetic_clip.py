@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitascope.media.probe import probe
-from vitascope.media.reader import open_video
+from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import open_video
 from vitascope.tuning.synthetic_clip import make_clip
 
 

@@ -19,8 +19,8 @@ from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Group, Map, Source, Stage
-from vitascope.media.output_clock import FrameTime
-from vitascope.media.reader import VideoReader, open_video
+from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.writing.output_clock import FrameTime
 
 __all__ = [
     "Driven",

@@ -34,10 +34,10 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
-from vitascope.media.encoding import choose_encoding
-from vitascope.media.output_clock import FrameTime
-from vitascope.media.output_target import picture_folder
-from vitascope.media.writer import VideoWriter
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.output_clock import FrameTime
+from vitascope.media.writing.output_target import picture_folder
+from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store import ModelStore
 
 __all__ = ["MODEL_NAME", "Started", "animate", "animate_file", "tracking_options"]

@@ -14,7 +14,7 @@ from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import InputError
-from vitascope.media.images import picture_size
+from vitascope.media.reading.images import picture_size
 
 __all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "with_even_sides"]
 

@@ -131,7 +131,7 @@ def animate(
         )
         return
     assert out is not None  # or sinks, see above
-    from vitascope.media.camera import is_camera
+    from vitascope.media.reading.camera import is_camera
 
     if is_camera(driver):
         raise UsageError(
@@ -200,7 +200,7 @@ def _live(
         from vitascope.animation.live.session import LiveSession
         from vitascope.animation.tracking import require_mediapipe
         from vitascope.cli.metrics_options import metrics_address, serving_metrics
-        from vitascope.media.camera import is_camera
+        from vitascope.media.reading.camera import is_camera
         from vitascope.models.store import ModelStore
 
         with suppress(MissingDependencyError):  # said later, after what is wrong with the command line

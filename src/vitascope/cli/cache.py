@@ -24,7 +24,7 @@ def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     Args:
         json: Print for machines.
     """
-    from vitascope.segmentation.cached_film import cache_contents
+    from vitascope.segmentation.matting.cached_film import cache_contents
 
     contents = cache_contents()
     page = Page()
@@ -43,7 +43,7 @@ def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
 @app.command
 def clear() -> None:
     """Delete every matte in the cache; films are matted anew the next time."""
-    from vitascope.segmentation.cached_film import clear_cache
+    from vitascope.segmentation.matting.cached_film import clear_cache
 
     removed = clear_cache()
     Page().print(f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB")

@@ -46,7 +46,7 @@ def findings() -> dict[str, str]:
     import cv2
 
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
-    from vitascope.media.encoding import available_codecs
+    from vitascope.media.writing.encoding import available_codecs
     from vitascope.models.store import ModelStore
     from vitascope.tuning.system_checks import check_system
 
@@ -84,7 +84,7 @@ def _device() -> str:
 
 
 def _nvenc() -> str:
-    from vitascope.media.nvenc import NVENC_ENCODERS, why_nvenc_fails
+    from vitascope.media.writing.nvenc import NVENC_ENCODERS, why_nvenc_fails
 
     working = [encoder for encoder in NVENC_ENCODERS.values() if why_nvenc_fails(encoder) is None]
     if working:

@@ -240,7 +240,7 @@ def _explain(
     loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Console, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
-        from vitascope.segmentation.explain import Explanation, explain_all
+        from vitascope.segmentation.dry_run import Explanation, explain_all
 
     page = Page()
     items = []

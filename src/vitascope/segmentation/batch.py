@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from vitascope.config import OutputKind, Settings, load_settings
 from vitascope.errors import InputError, VitascopeError, let_go, one_line
-from vitascope.media.discovery import FoundVideo, find_videos
+from vitascope.media.reading.discovery import FoundVideo, find_videos
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started

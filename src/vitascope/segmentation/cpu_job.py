@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
-from vitascope.segmentation.gpu_capacity import Parallelism
-from vitascope.segmentation.levers.options import LeverReport
-from vitascope.segmentation.matting import Estimated, StreamMatting
-from vitascope.segmentation.rendering import Rendered, Renderer
+from vitascope.segmentation.capacity import Parallelism
+from vitascope.segmentation.matting.levers.options import LeverReport
+from vitascope.segmentation.matting.stream import Estimated, StreamMatting
+from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import GpuReport
 
 __all__ = ["CpuJob"]

@@ -32,17 +32,17 @@ from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
-from vitascope.media.encoding import Encoding
-from vitascope.media.reader import VideoReader, open_video
+from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.writing.encoding import Encoding
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.cached_film import open_matte_cache, open_or_defer, opening
-from vitascope.segmentation.contact_sheet import ContactSheet
-from vitascope.segmentation.gpu_capacity import decoder_sessions, frames_per_call, open_streams
+from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
-from vitascope.segmentation.networks import FetchProgress, open_network
+from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
+from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.output_encoding import encoding_for
-from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.render.contact_sheet import ContactSheet
+from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import RunProfile
 from vitascope.segmentation.stretch import no_picture_between

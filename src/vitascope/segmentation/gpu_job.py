@@ -38,18 +38,18 @@ from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams, memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.gpu_capacity import Parallelism
-from vitascope.segmentation.gpu_rendering import Coefficients, GpuPictures, GpuRenderer
-from vitascope.segmentation.levers.options import LeverReport
-from vitascope.segmentation.levers.pictures import Pictures, Views, tile_means
-from vitascope.segmentation.matte_cache import MatteCache
-from vitascope.segmentation.matte_source import MatteSource
-from vitascope.segmentation.matting import MattingOptions, upright_size
-from vitascope.segmentation.plain_matte import fit_plain_matte, plain_rgb
-from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.capacity import Parallelism
+from vitascope.segmentation.matting.cache import MatteCache
+from vitascope.segmentation.matting.levers.options import LeverReport
+from vitascope.segmentation.matting.levers.pictures import Pictures, Views, tile_means
+from vitascope.segmentation.matting.plain_matte import fit_plain_matte, plain_rgb
+from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
+from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.segmentation.matting.source import MatteSource
+from vitascope.segmentation.matting.stream import MattingOptions, upright_size
+from vitascope.segmentation.render.gpu_renderer import Coefficients, GpuPictures, GpuRenderer
+from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import GpuReport
-from vitascope.segmentation.scene_cuts import SceneCutDetector
-from vitascope.segmentation.shots import ShotInference
 from vitascope.vr.stereo import eye_regions
 
 __all__ = [

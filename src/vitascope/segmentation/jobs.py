@@ -14,16 +14,16 @@ from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Stage
 from vitascope.gpu.pipeline.switch_interval import quick_turns
-from vitascope.media.encoding import Encoding
+from vitascope.media.writing.encoding import Encoding
 from vitascope.models.network import MattingNetwork, NetworkInput
 from vitascope.models.store import ModelStore
+from vitascope.segmentation.capacity import parallelism_of
 from vitascope.segmentation.cpu_job import CpuJob
-from vitascope.segmentation.gpu_capacity import parallelism_of
-from vitascope.segmentation.levers.first_network import open_first_network
-from vitascope.segmentation.levers.options import InferenceOptions, LeverReport
-from vitascope.segmentation.matte_cache import MatteCache
-from vitascope.segmentation.matting import MattingOptions, StreamMatting
-from vitascope.segmentation.rendering import Renderer
+from vitascope.segmentation.matting.cache import MatteCache
+from vitascope.segmentation.matting.levers.first_network import open_first_network
+from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.report import GpuReport
 from vitascope.vr.stereo import eye_regions
 
@@ -141,7 +141,7 @@ def open_job(
     if streams is not None and can_stay_on_gpu(info.format):
         # Imported here: of no use without a GPU.
         from vitascope.segmentation.gpu_job import GpuJob
-        from vitascope.segmentation.gpu_rendering import GpuRenderer
+        from vitascope.segmentation.render.gpu_renderer import GpuRenderer
 
         gpu_renderer = stack.enter_context(
             GpuRenderer(

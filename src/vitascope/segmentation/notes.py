@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import Device
-from vitascope.media.reader import VideoReader
+from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
-from vitascope.segmentation.gpu_capacity import notes_on_parallelism
+from vitascope.segmentation.capacity import notes_on_parallelism
 from vitascope.segmentation.jobs import can_stay_on_gpu
 
 __all__ = ["notes_on"]

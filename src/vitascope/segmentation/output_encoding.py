@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, VideoInfo, YuvFormat
-from vitascope.media.encoding import Encoding, choose_encoding
-from vitascope.media.nvenc import Hardware
+from vitascope.media.writing.encoding import Encoding, choose_encoding
+from vitascope.media.writing.nvenc import Hardware
 
 __all__ = ["check_kinds", "encoding_for"]
 

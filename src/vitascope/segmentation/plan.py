@@ -14,9 +14,9 @@ from typing import Literal
 
 from vitascope.config import Codec, OutputKind, Settings
 from vitascope.errors import InputError, UsageError
-from vitascope.media.discovery import VIDEO_SUFFIXES, FoundVideo
-from vitascope.media.images import IMAGE_SUFFIXES, find_images
-from vitascope.media.output_target import PictureFolder, is_written, picture_folder
+from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
+from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
+from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 
 __all__ = ["PlannedVideo", "file_key", "plan_outputs", "refuse_clashes"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.observe.report_values import frames_in_words, plain_value, size_in_words
-from vitascope.segmentation.levers.options import LeverReport
+from vitascope.segmentation.matting.levers.options import LeverReport
 
 __all__ = ["GpuReport", "OutputReport", "SegmentReport", "summarise"]
 

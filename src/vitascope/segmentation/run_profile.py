@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile, paths_beside
-from vitascope.media.output_target import picture_folder
+from vitascope.media.writing.output_target import picture_folder
 
 __all__ = ["RunProfile", "not_profiled", "profile_paths"]
 

@@ -10,15 +10,15 @@ from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.crew_plan import checked_devices, works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.networks import FetchProgress
+from vitascope.segmentation.matting.networks import FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
+from vitascope.segmentation.processes.plan import checked_devices, works_in_processes
 from vitascope.segmentation.report import SegmentReport
 
 if TYPE_CHECKING:
-    from vitascope.segmentation.crew import ProcessCrew
+    from vitascope.segmentation.processes.crew import ProcessCrew
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
@@ -127,6 +127,6 @@ def _open_runner(
 ) -> FilmRunner | ProcessCrew:
     if not works_in_processes(loaded.settings):
         return FilmRunner(loaded, store=store, fetch_progress=progress)
-    from vitascope.segmentation.crew import ProcessCrew  # a run in one process needs none of that
+    from vitascope.segmentation.processes.crew import ProcessCrew  # a run in one process needs none of that
 
     return ProcessCrew(loaded, store=store, progress=progress)

@@ -27,12 +27,12 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.gpu.toolkit.batching.tally import BatcherStats
-from vitascope.media.planes import RGB_COLOR, PlaneReader
+from vitascope.media.reading.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.networks import ChosenNetwork, FetchProgress, open_network
-from vitascope.segmentation.plain_matte import fit_plain_matte
-from vitascope.segmentation.shots import settle
+from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
+from vitascope.segmentation.matting.plain_matte import fit_plain_matte
+from vitascope.segmentation.matting.shots import settle
 
 __all__ = ["StillSegmenter"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from vitascope.config import VideoSettings
 from vitascope.errors import InputError
 from vitascope.frames import VideoInfo
-from vitascope.media.probe import probe
+from vitascope.media.metadata.probe import probe
 from vitascope.segmentation.plan import PlannedVideo
 
 __all__ = ["is_finished", "no_picture_between"]

@@ -13,10 +13,10 @@ from vitascope.config import OutputKind, VideoSettings
 from vitascope.errors import CorruptInputError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.kernels.code_values import matte_color
-from vitascope.media.encoding import Encoding
-from vitascope.media.reader import VideoReader
-from vitascope.media.writer import VideoWriter, WriteReport
-from vitascope.segmentation.rendering import Rendered, mask_is_full_range
+from vitascope.media.reading.reader import VideoReader
+from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.writer import VideoWriter, WriteReport
+from vitascope.segmentation.render.renderer import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 
 __all__ = ["FramesUntilDamage", "OutputSet", "finish_files", "kept_files", "planar_info", "written_info"]

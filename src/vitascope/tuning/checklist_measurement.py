@@ -14,7 +14,7 @@ from vitascope.config.catalogue import value_of
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.frames import StereoLayout
-from vitascope.media.probe import probe
+from vitascope.media.metadata.probe import probe
 from vitascope.tuning.checklist_items import Measurements
 from vitascope.tuning.history import read_history
 from vitascope.tuning.knobs import batch_key

@@ -10,7 +10,7 @@ from vitascope.config import BatchRange, LoadedSettings
 from vitascope.config.catalogue import value_of
 from vitascope.device import Device, available_cores
 from vitascope.gpu.engines.onnx_providers import Provider, missing_provider
-from vitascope.media.nvenc import why_nvenc_fails
+from vitascope.media.writing.nvenc import why_nvenc_fails
 from vitascope.tuning.grid import Cell, Knob
 
 __all__ = ["QUALITY_KEYS", "batch_key", "cell_of", "knobs_for"]

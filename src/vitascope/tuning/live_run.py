@@ -14,7 +14,7 @@ from vitascope.animation.live.run import animate_live
 from vitascope.animation.live.session import LiveSession
 from vitascope.config import LoadedSettings
 from vitascope.errors import UsageError, VitascopeError
-from vitascope.media.camera import is_camera
+from vitascope.media.reading.camera import is_camera
 from vitascope.models.store import ModelStore
 
 __all__ = ["LiveRun"]

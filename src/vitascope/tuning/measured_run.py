@@ -20,7 +20,7 @@ from vitascope.gpu.pipeline.stages import Sink
 from vitascope.models.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.output_encoding import check_kinds
-from vitascope.segmentation.rendering import Rendered
+from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files

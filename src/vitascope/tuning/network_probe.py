@@ -21,14 +21,14 @@ from vitascope.frames import StereoLayout
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.memory.shortage import memory_errors
-from vitascope.media.reader import open_video
+from vitascope.media.reading.reader import open_video
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import FloatArray, MattingNetwork
 from vitascope.models.selfie import SelfieState
 from vitascope.models.store import ModelStore
-from vitascope.segmentation.cached_film import opening
-from vitascope.segmentation.matting import upright_size
-from vitascope.segmentation.networks import open_network
+from vitascope.segmentation.matting.cached_film import opening
+from vitascope.segmentation.matting.networks import open_network
+from vitascope.segmentation.matting.stream import upright_size
 from vitascope.tuning.measured_run import MeasuredSegmenter
 from vitascope.tuning.network_work import NetworkWork, count_work
 from vitascope.tuning.operations import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.probe import probe
+from vitascope.media.metadata.probe import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.tuning.cell_measurement import FEWEST_FRAMES, cell_of_runs, slice_rates
 from vitascope.tuning.machine import this_machine

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from vitascope.errors import UsageError
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.gpu.profiling.tables import text_table
-from vitascope.media.probe import probe
+from vitascope.media.metadata.probe import probe
 from vitascope.tuning.limited_run import LimitedRun, run_for
 from vitascope.tuning.nsight import profile_with_ncu, profile_with_nsys
 

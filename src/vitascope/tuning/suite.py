@@ -11,7 +11,7 @@ from typing import Literal
 from vitascope.config import FlagValue, LoadedSettings, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
-from vitascope.media.probe import probe
+from vitascope.media.metadata.probe import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.tuning.ceilings import CeilingEffort, measure_ceilings
 from vitascope.tuning.cell_measurement import (

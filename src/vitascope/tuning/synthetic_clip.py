@@ -17,8 +17,8 @@ from vitascope.animation.face import RgbPicture
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.errors import InputError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.media.encoding import choose_encoding
-from vitascope.media.writer import VideoWriter
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 
 __all__ = ["FRAME_RATE", "make_clip", "synthetic_or"]
 

@@ -14,7 +14,7 @@ from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FaceMotion, Rg
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.session import LiveOptions, LiveSession
-from vitascope.media.camera import CameraPicture
+from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 

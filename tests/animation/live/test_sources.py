@@ -17,8 +17,8 @@ from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.motion_file import write_motion
 from vitascope.errors import InputError
 from vitascope.frames import Frame
-from vitascope.media.camera import is_camera
-from vitascope.media.reader import VideoReader
+from vitascope.media.reading.camera import is_camera
+from vitascope.media.reading.reader import VideoReader
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 
@@ -125,7 +125,7 @@ def test_a_film_that_is_read_ahead_is_the_same(film: Path, prefetch_frames: int)
 
 
 def test_a_film_is_read_as_far_ahead_as_asked(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitascope.media.reader import VideoReader
+    from vitascope.media.reading.reader import VideoReader
 
     read = threading.Semaphore(0)
     decode = VideoReader.__next__
@@ -147,7 +147,7 @@ def test_a_film_is_read_as_far_ahead_as_asked(film: Path, monkeypatch: pytest.Mo
 def test_damage_met_while_reading_ahead_is_raised_where_the_picture_is_missed(
     film: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vitascope.media.reader import VideoReader
+    from vitascope.media.reading.reader import VideoReader
 
     def broken(self: VideoReader) -> Frame:
         raise InputError("the disk was pulled")

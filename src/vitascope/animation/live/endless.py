@@ -16,8 +16,8 @@ from vitascope.animation.live.sources import RecordedEstimator, rows_between
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
 from vitascope.errors import InputError
-from vitascope.media.camera import CameraPicture
-from vitascope.media.reader import VideoReader, open_video
+from vitascope.media.reading.camera import CameraPicture
+from vitascope.media.reading.reader import VideoReader, open_video
 
 __all__ = ["EndlessDriver"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
-from vitascope.media.camera import CameraPicture
+from vitascope.media.reading.camera import CameraPicture
 
 __all__ = ["Estimator", "Paintable", "PictureSource", "Tracker"]
 

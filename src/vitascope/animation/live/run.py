@@ -32,7 +32,7 @@ from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.camera import Camera, is_camera, open_capture
+from vitascope.media.reading.camera import Camera, is_camera, open_capture
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
 from vitascope.media.sinks.registry import make_sink

@@ -34,7 +34,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Sink, Source, Stage
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
-from vitascope.media.camera import CameraPicture
+from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 

@@ -18,8 +18,8 @@ from vitascope.animation.pictures import driver_picture
 from vitascope.errors import InputError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
-from vitascope.media.camera import CameraPicture
-from vitascope.media.reader import VideoReader, open_video
+from vitascope.media.reading.camera import CameraPicture
+from vitascope.media.reading.reader import VideoReader, open_video
 
 __all__ = ["FilmSource", "RecordedEstimator", "ReplaySource", "rows_between"]
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
-from vitascope.media.encoding import CodecName, choose_encoding
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
-from vitascope.media.writer import VideoWriter
+from vitascope.media.writing.encoding import CodecName, choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 
 __all__ = ["FileSink"]
 

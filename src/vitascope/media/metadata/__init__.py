@@ -1,0 +1,1 @@
+"""What a file says of itself: colour, HDR, spherical and stereo boxes."""

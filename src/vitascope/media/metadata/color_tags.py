@@ -1,0 +1,462 @@
+"""Colour tags of decoded frames: H.273 code points become a ColorSpec, side data HdrMetadata.
+
+Sources: ITU-T H.273 (code points), SMPTE ST 2086 (mastering display), CTA-861.3 (content light level), and for what
+untagged files mean the convention of players: limited range, and the matrix from the picture size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+from av.sidedata.sidedata import SideDataContainer
+from av.sidedata.sidedata import Type as SideDataType
+
+from vitascope.errors import InputError
+from vitascope.frames import ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
+from vitascope.media.reading.planes import RGB_COLOR, layout_of, pixel_format_name
+
+__all__ = [
+    "HdrMetadata",
+    "SideData",
+    "color_spec",
+    "default_chroma_location",
+    "read_chroma_location",
+    "read_side_data",
+]
+
+
+_H264_PROFILES_WITH_CHROMA_FORMAT = frozenset({44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244})
+# Types 3 (top), 4 (bottom left) and 5 (bottom) are not among ours; each becomes the one with its horizontal site.
+_H26X_LOCATIONS: tuple[ChromaLocation, ...] = ("left", "center", "topleft", "center", "left", "center")
+_AV1_LOCATIONS: dict[int, ChromaLocation] = {1: "left", 2: "topleft"}
+
+
+def read_chroma_location(codec: str, extradata: bytes | None) -> ChromaLocation | None:
+    """Read the chroma location that a stream's headers declare.
+
+    Args:
+        codec: FFmpeg's decoder name.
+        extradata: The decoder configuration: ``avcC``, ``hvcC`` or ``av1C`` records, or Annex B byte streams.
+
+    Returns:
+        The location, or None when the headers do not say, end early, or belong to another codec.
+    """
+    if not extradata:
+        return None
+    try:
+        if codec == "h264":
+            return _first(_h264_location(nal[1:]) for nal in _nal_units(extradata) if nal[0] & 31 == 7)
+        if codec == "hevc":
+            return _first(_hevc_location(nal[2:]) for nal in _nal_units(extradata) if nal[0] >> 1 & 63 == 33)
+        if codec in ("av1", "libdav1d", "libaom-av1") and extradata[0] == 0x81:
+            return _AV1_LOCATIONS.get(extradata[2] & 3)
+    except (EOFError, IndexError):
+        # The record ends inside its own fields. Whether the stream decodes is for the decoder to find out.
+        return None
+    return None
+
+
+def _first(locations: Iterator[ChromaLocation | None]) -> ChromaLocation | None:
+    return next((location for location in locations if location is not None), None)
+
+
+def _nal_units(extradata: bytes) -> Iterator[bytes]:
+    """The NAL units of an Annex B stream or of an avcC/hvcC record, without emulation prevention bytes."""
+    if extradata.startswith((b"\0\0\1", b"\0\0\0\1")):
+        raw = [unit.rstrip(b"\0") for unit in extradata.split(b"\0\0\1")]
+    else:
+        # Both records hold the units with 16-bit lengths; a start code cannot occur inside one, so finding the
+        # units by walking the record's arrays is all that differs between the two.
+        raw = list(_hvcc_units(extradata) if _is_hvcc(extradata) else _avcc_units(extradata))
+    for unit in raw:
+        if len(unit) > 2:
+            yield unit.replace(b"\0\0\3", b"\0\0")
+
+
+def _is_hvcc(record: bytes) -> bool:
+    """Tell the two records apart: avcC sets 6 reserved bits of byte 4, hvcC 4 reserved bits of byte 13."""
+    return len(record) > 22 and record[13] & 0xF0 == 0xF0 and record[4] & 0xFC != 0xFC
+
+
+def _avcc_units(record: bytes) -> Iterator[bytes]:
+    offset = 6
+    for _ in range(record[5] & 31):
+        length = int.from_bytes(record[offset : offset + 2])
+        yield record[offset + 2 : offset + 2 + length]
+        offset += 2 + length
+
+
+def _hvcc_units(record: bytes) -> Iterator[bytes]:
+    offset = 23
+    for _ in range(record[22]):
+        count = int.from_bytes(record[offset + 1 : offset + 3])
+        offset += 3
+        for _ in range(count):
+            length = int.from_bytes(record[offset : offset + 2])
+            yield record[offset + 2 : offset + 2 + length]
+            offset += 2 + length
+
+
+class _Bits:
+    """A bit reader with the descriptors of H.264 clause 7.2."""
+
+    def __init__(self, data: bytes) -> None:
+        self._value = int.from_bytes(data)
+        self._left = 8 * len(data)
+
+    def u(self, count: int) -> int:
+        """Unsigned, ``count`` bits."""
+        if count > self._left:
+            raise EOFError("the parameter set ends early")
+        self._left -= count
+        return self._value >> self._left & ((1 << count) - 1)
+
+    def ue(self, times: int = 1) -> int:
+        """Unsigned Exp-Golomb; the last of ``times`` in a row."""
+        value = 0
+        for _ in range(times):
+            zeros = 0
+            while not self.u(1):
+                zeros += 1
+            value = (1 << zeros) - 1 + self.u(zeros)
+        return value
+
+    def se(self) -> int:
+        """Signed Exp-Golomb."""
+        code = self.ue()
+        return (code + 1) // 2 if code % 2 else -(code // 2)
+
+
+def _h264_location(sps: bytes) -> ChromaLocation | None:
+    bits = _Bits(sps)
+    profile = bits.u(8)
+    bits.u(16)
+    bits.ue()  # seq_parameter_set_id
+    if profile in _H264_PROFILES_WITH_CHROMA_FORMAT:
+        chroma_format = bits.ue()
+        if chroma_format == 3:
+            bits.u(1)
+        bits.ue(2)  # bit depths
+        bits.u(1)
+        if bits.u(1):
+            for index in range(12 if chroma_format == 3 else 8):
+                if bits.u(1):
+                    _skip_h264_scaling_list(bits, 16 if index < 6 else 64)
+    bits.ue()  # log2_max_frame_num
+    order_count_type = bits.ue()
+    if order_count_type == 0:
+        bits.ue()
+    elif order_count_type == 1:
+        bits.u(1)
+        bits.ue(2)
+        bits.ue(bits.ue())
+    bits.ue()  # max_num_ref_frames
+    bits.u(1)
+    bits.ue(2)  # size in macroblocks
+    if not bits.u(1):  # frame_mbs_only
+        bits.u(1)
+    bits.u(1)
+    if bits.u(1):  # frame_cropping
+        bits.ue(4)
+    return _vui_location(bits) if bits.u(1) else None
+
+
+def _skip_h264_scaling_list(bits: _Bits, size: int) -> None:
+    last = following = 8
+    for _ in range(size):
+        if following:
+            following = (last + bits.se()) % 256
+        last = following or last
+
+
+def _hevc_location(sps: bytes) -> ChromaLocation | None:
+    bits = _Bits(sps)
+    bits.u(4)
+    sub_layers = bits.u(3)  # minus 1
+    bits.u(1)
+    _skip_profile_tier_level(bits, sub_layers)
+    bits.ue()  # sps_seq_parameter_set_id
+    if bits.ue() == 3:  # chroma_format_idc
+        bits.u(1)
+    bits.ue(2)  # size
+    if bits.u(1):  # conformance window
+        bits.ue(4)
+    bits.ue(2)  # bit depths
+    order_count_bits = bits.ue() + 4
+    for _ in range(sub_layers + 1 if bits.u(1) else 1):
+        bits.ue(3)
+    bits.ue(6)  # block sizes and transform depths
+    if bits.u(1) and bits.u(1):
+        _skip_hevc_scaling_lists(bits)
+    bits.u(2)  # amp, sao
+    if bits.u(1):  # pcm
+        bits.u(8)
+        bits.ue(2)
+        bits.u(1)
+    _skip_reference_sets(bits)
+    if bits.u(1):  # long-term reference pictures
+        for _ in range(bits.ue()):
+            bits.u(order_count_bits + 1)
+    bits.u(2)  # temporal motion vectors, strong intra smoothing
+    return _vui_location(bits) if bits.u(1) else None
+
+
+def _skip_profile_tier_level(bits: _Bits, sub_layers: int) -> None:
+    bits.u(96)
+    present = [(bits.u(1), bits.u(1)) for _ in range(sub_layers)]
+    if sub_layers:
+        bits.u(2 * (8 - sub_layers))
+    for profile, level in present:
+        bits.u(88 * profile + 8 * level)
+
+
+def _skip_hevc_scaling_lists(bits: _Bits) -> None:
+    for size in range(4):
+        for _ in range(0, 6, 3 if size == 3 else 1):
+            if not bits.u(1):
+                bits.ue()
+                continue
+            bits.ue(min(64, 1 << (4 + 2 * size)) + (size > 1))
+
+
+def _skip_reference_sets(bits: _Bits) -> None:
+    """Short-term reference picture sets; each may be coded against the one before, so their contents are kept.
+
+    H.265 clause 7.4.8, equations 7-61 and 7-62, for ``delta_idx`` 1, which is the only value in a parameter set.
+    """
+    before: list[int] = []
+    after: list[int] = []
+    for index in range(bits.ue()):
+        if index and bits.u(1):
+            negative = bits.u(1)
+            shift = (bits.ue() + 1) * (-1 if negative else 1)
+            # Candidates in the order of the flags: the earlier set's pictures, then the earlier picture itself.
+            kept = []
+            for distance in [*before, *after, 0]:
+                if bits.u(1) or bits.u(1):
+                    kept.append(distance + shift)
+            before = sorted((d for d in kept if d < 0), reverse=True)
+            after = sorted(d for d in kept if d > 0)
+        else:
+            counts = bits.ue(), bits.ue()
+            sets: tuple[list[int], list[int]] = ([], [])
+            for distances, count, sign in zip(sets, counts, (-1, 1), strict=True):
+                distance = 0
+                for _ in range(count):
+                    distance += bits.ue() + 1
+                    bits.u(1)
+                    distances.append(sign * distance)
+            before, after = sets
+
+
+def _vui_location(bits: _Bits) -> ChromaLocation | None:
+    """The beginning of vui_parameters(), the same in H.264 E.1.1 and H.265 E.2.1."""
+    if bits.u(1) and bits.u(8) == 255:  # aspect_ratio_idc
+        bits.u(32)
+    if bits.u(1):  # overscan
+        bits.u(1)
+    if bits.u(1):  # video_signal_type
+        bits.u(4)
+        if bits.u(1):
+            bits.u(24)
+    if not bits.u(1):
+        return None
+    kind = bits.ue()
+    return _H26X_LOCATIONS[kind] if kind < len(_H26X_LOCATIONS) else None
+
+
+Chromaticity = tuple[Fraction, Fraction]
+
+_UNSPECIFIED = 2
+_FULL_RANGE = 2  # AVCOL_RANGE_JPEG; 1 is limited, 0 unspecified
+
+_MATRICES: dict[int, Matrix] = {
+    1: "bt709",
+    4: "bt601",  # FCC: 0.30/0.11 against 0.299/0.114, below a code value in 8 bits
+    5: "bt601",
+    6: "bt601",
+    7: "bt709",  # SMPTE 240M: 0.212/0.087 against 0.2126/0.0722, the nearest that kernels know
+    9: "bt2020",
+}
+_MATRIX_OF_PRIMARIES: dict[int, Matrix] = {1: "bt709", 5: "bt601", 6: "bt601", 7: "bt709", 9: "bt2020"}
+_UNSUPPORTED_MATRICES = {
+    8: "YCgCo",
+    10: "BT.2020 constant luminance",
+    11: "YDzDx",
+    14: "ICtCp",
+    15: "IPT-C2",
+    16: "YCgCo-Re",
+    17: "YCgCo-Ro",
+}
+_CENTERED_CODECS = frozenset({"mjpeg", "mpeg1video", "theora", "webp", "jpeg2000", "libopenjpeg", "cinepak"})
+_RANGE_TAGGING_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg2video", "mpeg4"})
+
+
+@dataclass(frozen=True, slots=True)
+class HdrMetadata:
+    """Static HDR metadata, exact as the file has it. Each group is None when the file does not carry it.
+
+    A writer that passes it on needs no other source: FFmpeg hands the same values out whether they came from an SEI
+    message (H.264, H.265), an OBU (AV1) or the container (``mdcv``/``clli`` boxes, Matroska's colour elements).
+    """
+
+    display_primaries: tuple[Chromaticity, Chromaticity, Chromaticity] | None = None
+    """CIE 1931 (x, y) of the mastering display's red, green and blue."""
+    white_point: Chromaticity | None = None
+    """CIE 1931 (x, y)."""
+    min_luminance: Fraction | None = None
+    """Of the mastering display, cd/m²."""
+    max_luminance: Fraction | None = None
+    """Of the mastering display, cd/m²."""
+    max_content_light_level: int | None = None
+    """MaxCLL, cd/m²; 0 is "unknown" by CTA-861.3."""
+    max_frame_average_light_level: int | None = None
+    """MaxFALL, cd/m²; 0 is "unknown" by CTA-861.3."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideData:
+    """What a frame carries beside its pixels, as far as we use it."""
+
+    hdr: HdrMetadata | None = None
+    stereo: StereoLayout | None = None
+    projection: Projection | None = None
+
+
+def color_spec(
+    frame: av.VideoFrame, *, path: Path, codec: str, chroma_location: ChromaLocation | None = None
+) -> ColorSpec:
+    """Read a frame's colour tags, filling gaps as players do: the colour of the planes that ``PlaneReader`` gives.
+
+    An untagged matrix follows the primaries when those are tagged, else the picture size
+    (``ColorSpec.assumed_matrix``). An untagged range is limited, except for grey pictures of codecs that have no
+    range flag (PNG, TIFF, FFV1), which are full, and for FFmpeg's ``yuvj`` formats, which say full by name. RGB
+    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags.
+
+    Args:
+        frame: A decoded frame in its native format, of the CPU or the GPU.
+        path: Named in errors.
+        codec: FFmpeg's decoder name.
+        chroma_location: From the bitstream; the codec's default when None.
+
+    Raises:
+        InputError: The matrix is one that our kernels do not know (YCgCo, ICtCp, BT.2020 constant luminance).
+    """
+    primaries = int(frame.color_primaries)
+    name = pixel_format_name(frame)
+    if layout_of(name).way == "rgb":
+        transfer = int(frame.color_trc)
+        return replace(
+            RGB_COLOR,
+            primaries=RGB_COLOR.primaries if primaries == _UNSPECIFIED else primaries,
+            transfer=RGB_COLOR.transfer if transfer == _UNSPECIFIED else transfer,
+        )
+    code = int(frame.colorspace)
+    if code in _UNSUPPORTED_MATRICES:
+        raise InputError(
+            f"{path}: its colour matrix is {_UNSUPPORTED_MATRICES[code]} (H.273 code {code}), which is not supported; "
+            "convert it to BT.709 or BT.2020 non-constant luminance first"
+        )
+    matrix = _MATRICES.get(code)
+    if matrix is None:
+        matrix = _MATRIX_OF_PRIMARIES.get(primaries) or ColorSpec.assumed_matrix(frame.width, frame.height)
+    tagged = frame.color_range != 0 or name.startswith("yuvj")
+    grey = name.startswith(("gray", "ya8", "ya16", "mono"))
+    full_range = frame.color_range == _FULL_RANGE or name.startswith("yuvj")
+    if not tagged:
+        full_range = grey and codec not in _RANGE_TAGGING_CODECS
+    return ColorSpec(
+        matrix=matrix,
+        full_range=full_range,
+        chroma_location=chroma_location or default_chroma_location(codec),
+        primaries=primaries,
+        transfer=int(frame.color_trc),
+        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean nobody said.
+        matrix_code=code if code in _MATRICES or code in (12, 13) else _UNSPECIFIED,
+        range_tagged=tagged,
+    )
+
+
+def default_chroma_location(codec: str) -> ChromaLocation:
+    """Where a codec puts the chroma of 4:2:0 when the stream does not say.
+
+    JPEG, WebP, MPEG-1 and Theora centre it; H.264, H.265 and MPEG-2 define left as the default, and VP9 and AV1
+    players assume the same.
+    """
+    return "center" if codec in _CENTERED_CODECS else "left"
+
+
+def read_side_data(frame: av.VideoFrame) -> SideData:
+    """Read HDR, stereo and spherical side data of a decoded frame.
+
+    FFmpeg copies what the container and the bitstream say of the whole stream onto every frame, which is the only
+    place where PyAV shows it.
+
+    Returns:
+        What was found; empty when PyAV cannot list the frame's side data, which happens when one of the items (EXIF,
+        MV-HEVC view ids) is newer than PyAV's enumeration.
+    """
+    try:
+        # Not frame.side_data, which the frame keeps: frame and list would hold each other until a search for cycles.
+        # Iterating gives the items, not the keys, although the container is declared a Mapping.
+        listed: list[Any] = list(SideDataContainer(frame))  # type: ignore[call-arg] # the stub has no constructor
+    except ValueError:  # PyAV 18.1: "31 is not a valid Type", raised for the whole list
+        return SideData()
+    items: dict[SideDataType, bytes] = {item.type: bytes(item) for item in listed}
+    return SideData(
+        hdr=_hdr(
+            items.get(SideDataType.MASTERING_DISPLAY_METADATA), items.get(SideDataType.CONTENT_LIGHT_LEVEL)
+        ),
+        stereo=_stereo(items.get(SideDataType.STEREO3D)),
+        projection=_projection(items.get(SideDataType.SPHERICAL)),
+    )
+
+
+def _hdr(mastering: bytes | None, light: bytes | None) -> HdrMetadata | None:
+    """Decode AVMasteringDisplayMetadata (ten AVRationals, two flags) and AVContentLightMetadata (two uint32)."""
+    primaries = white = low = high = max_cll = max_fall = None
+    if mastering is not None and len(mastering) >= 88:
+        numbers = struct.unpack_from("=22i", mastering)
+        ratios = [Fraction(numbers[i], numbers[i + 1] or 1) for i in range(0, 20, 2)]
+        has_primaries, has_luminance = numbers[20:]
+        if has_primaries:
+            primaries = ((ratios[0], ratios[1]), (ratios[2], ratios[3]), (ratios[4], ratios[5]))
+            white = (ratios[6], ratios[7])
+        if has_luminance:
+            low, high = ratios[8], ratios[9]
+    if light is not None and len(light) >= 8:
+        max_cll, max_fall = struct.unpack_from("=2I", light)
+    metadata = HdrMetadata(primaries, white, low, high, max_cll, max_fall)
+    return metadata if metadata != HdrMetadata() else None
+
+
+def _stereo(data: bytes | None) -> StereoLayout | None:
+    """First field of AVStereo3D: 0 is 2D, 1 side by side, 2 top-bottom; other packings are not ours."""
+    if data is None:
+        return None
+    (kind,) = struct.unpack_from("=i", data)
+    return {0: StereoLayout.MONO, 1: StereoLayout.SIDE_BY_SIDE, 2: StereoLayout.TOP_BOTTOM}.get(kind)
+
+
+def _projection(data: bytes | None) -> Projection | None:
+    """AVSphericalMapping: projection, yaw, pitch, roll, then the bounds of a tile in 0.32 fixed point."""
+    if data is None:
+        return None
+    kind, _, _, _, left, _, right, _ = struct.unpack_from("=4i4I", data)
+    # A tile that leaves a quarter out on both sides is how VR180 is written in the spherical boxes.
+    quarter = 1 << 30
+    if kind == 2 and abs(left - quarter) < 1 << 20 and abs(right - quarter) < 1 << 20:
+        return Projection.HALF_EQUIRECTANGULAR
+    return {
+        0: Projection.EQUIRECTANGULAR,
+        2: Projection.EQUIRECTANGULAR,
+        3: Projection.HALF_EQUIRECTANGULAR,
+        4: Projection.FLAT,
+        5: Projection.FISHEYE,
+    }.get(kind)

@@ -1,0 +1,316 @@
+"""Reading and patching the box structure of MP4 and QuickTime files (ISO/IEC 14496-12).
+
+FFmpeg's muxer is driven through a binding that cannot attach stereo, spherical, rotation or HDR boxes, so they are put
+in after muxing. Two halves:
+
+- `Box`, `parse_boxes`: a tree of the ``moov`` box. Sizes in the file are never trusted: whatever does not parse is
+  kept as opaque bytes, so that ``b"".join(box.to_bytes() ...)`` gives back exactly what was read.
+- `read_moov`, `rewrite_moov`: find that box in a file, and put a changed one back, with the chunk offsets corrected
+  when the sample data moved.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from vitascope.errors import CorruptInputError, OutputError
+from vitascope.media.av_errors import wrap_input_error, wrap_output_error
+
+__all__ = [
+    "Box",
+    "FileBox",
+    "full_box",
+    "parse_boxes",
+    "read_moov",
+    "rewrite_moov",
+    "scan_file",
+    "video_track",
+]
+
+_PLAIN_PARENTS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl", b"sv3d", b"proj", b"vexu", b"eyes"})
+"""Boxes whose payload is nothing but boxes."""
+_SAMPLE_DESCRIPTION_HEAD = 8
+"""Bytes before the entries of ``stsd``: version, flags, entry count."""
+_VISUAL_ENTRY_HEAD = 78
+"""Bytes before the boxes of a visual sample entry (clause 12.1.3)."""
+_MAX_DEPTH = 16
+_MAX_FILE_BOXES = 1_000_000
+"""More top-level boxes than 100 hours of one-second fragments have; a hostile file cannot make the scan longer."""
+_MAX_MOOV_BYTES = 1 << 30
+_UINT32_MAX = 0xFFFFFFFF
+
+
+@dataclass(slots=True)
+class Box:
+    """One box, mutable; sizes are computed when it is written."""
+
+    kind: bytes
+    """Four-character code."""
+    head: bytes = b""
+    """Payload before the first child; the whole payload of a box without children."""
+    children: list[Box] = field(default_factory=list)
+    tail: bytes = b""
+    """Payload after the last child that is not a box (QuickTime's zero terminator, or damage)."""
+    wide: bool = False
+    """True when the file wrote a 64-bit size although 32 bits would do."""
+
+    def to_bytes(self) -> bytes:
+        """The box with its header."""
+        payload = b"".join((self.head, *(child.to_bytes() for child in self.children), self.tail))
+        size = 8 + len(payload)
+        if self.wide or size > _UINT32_MAX:
+            return struct.pack(">I4sQ", 1, self.kind, size + 8) + payload
+        return struct.pack(">I4s", size, self.kind) + payload
+
+    def child(self, *path: bytes) -> Box | None:
+        """The first box below this one along ``path``, or None."""
+        box: Box | None = self
+        for kind in path:
+            if box is None:
+                return None
+            box = next((child for child in box.children if child.kind == kind), None)
+        return box
+
+    def walk(self) -> Iterator[Box]:
+        """This box and all below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def without(self, *kinds: bytes) -> list[Box]:
+        """The children that are of none of ``kinds``."""
+        return [child for child in self.children if child.kind not in kinds]
+
+
+@dataclass(frozen=True, slots=True)
+class FileBox:
+    """Where a top-level box lies in its file."""
+
+    kind: bytes
+    offset: int
+    size: int
+    """Bytes, header included."""
+
+    @property
+    def end(self) -> int:
+        """First byte after the box."""
+        return self.offset + self.size
+
+
+def full_box(kind: bytes, payload: bytes, *, version: int = 0, flags: int = 0) -> Box:
+    """A box that starts with a version and 24 flag bits."""
+    return Box(kind, struct.pack(">I", version << 24 | flags) + payload)
+
+
+def parse_boxes(
+    data: bytes, *, depth: int = 0, in_sample_description: bool = False
+) -> tuple[list[Box], bytes]:
+    """Read consecutive boxes.
+
+    Args:
+        data: Bytes that should be boxes.
+        depth: Levels above; below sixteen boxes are no longer opened.
+        in_sample_description: True for the entries of ``stsd``, whose visual ones have a fixed head.
+
+    Returns:
+        The boxes, and the bytes from the first that is not a valid box on (empty when all are).
+    """
+    boxes: list[Box] = []
+    position = 0
+    while len(data) - position >= 8:
+        size, kind = struct.unpack_from(">I4s", data, position)
+        header = 8
+        if size == 1 and len(data) - position >= 16:
+            (size,) = struct.unpack_from(">Q", data, position + 8)
+            header = 16
+        if size < header or size > len(data) - position:
+            break
+        payload = data[position + header : position + size]
+        boxes.append(_open_box(kind, payload, header == 16, depth, in_sample_description))
+        position += size
+    return boxes, data[position:]
+
+
+def _open_box(kind: bytes, payload: bytes, wide: bool, depth: int, in_sample_description: bool) -> Box:
+    head: int | None = None
+    if depth < _MAX_DEPTH:
+        if in_sample_description:
+            # Audio entries are shorter and have other fields there; what follows them does not parse as boxes of
+            # interest, and comes back unchanged all the same.
+            head = _VISUAL_ENTRY_HEAD
+        elif kind == b"stsd":
+            head = _SAMPLE_DESCRIPTION_HEAD
+        elif kind in _PLAIN_PARENTS:
+            head = 0
+    if head is None or len(payload) < head:
+        return Box(kind, payload, wide=wide)
+    children, tail = parse_boxes(payload[head:], depth=depth + 1, in_sample_description=kind == b"stsd")
+    return Box(kind, payload[:head], children, tail, wide)
+
+
+def scan_file(file: BinaryIO) -> list[FileBox]:
+    """List the top-level boxes of an open file, as far as their sizes make sense."""
+    end = file.seek(0, os.SEEK_END)
+    boxes: list[FileBox] = []
+    offset = 0
+    while end - offset >= 8 and len(boxes) < _MAX_FILE_BOXES:
+        file.seek(offset)
+        header = file.read(16)
+        size, kind = struct.unpack_from(">I4s", header)
+        smallest = 8
+        if size == 1 and len(header) == 16:
+            (size,) = struct.unpack_from(">Q", header, 8)
+            smallest = 16
+        elif size == 0:
+            size = end - offset
+        if size < smallest or size > end - offset:
+            break
+        boxes.append(FileBox(kind, offset, size))
+        offset += size
+    return boxes
+
+
+def read_moov(path: Path) -> Box | None:
+    """Read the movie box of an MP4 or QuickTime file.
+
+    Returns:
+        The tree, or None when the file has no such box (it is something else, or truncated).
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    with wrap_input_error(path, "read its boxes"), path.open("rb") as file:
+        found = next((box for box in scan_file(file) if box.kind == b"moov"), None)
+        return None if found is None else _load_moov(file, found, path)
+
+
+def video_track(moov: Box) -> Box | None:
+    """The first ``trak`` whose handler is ``vide``."""
+    for track in moov.children:
+        handler = track.child(b"mdia", b"hdlr") if track.kind == b"trak" else None
+        if handler is not None and handler.head[8:12] == b"vide":
+            return track
+    return None
+
+
+def rewrite_moov(path: Path, edit: Callable[[Box], None]) -> None:
+    """Change the movie box of a file, wherever it lies.
+
+    A ``moov`` behind the sample data is replaced in place. One before it takes room from a following ``free`` box
+    when there is enough; otherwise the sample data moves and every chunk offset is corrected (``stco`` becomes
+    ``co64`` where 32 bits no longer reach).
+
+    Args:
+        path: An MP4 or QuickTime file.
+        edit: Called with the tree; changes it in place.
+
+    Raises:
+        CorruptInputError: The file has no movie box.
+        OutputError: The file cannot be written, or is fragmented or encrypted so that its data must not move.
+    """
+    with wrap_output_error(path, "patch its boxes"), path.open("r+b") as file:
+        layout = scan_file(file)
+        place = next((box for box in layout if box.kind == b"moov"), None)
+        if place is None:
+            raise CorruptInputError(f"{path}: no movie box; it is not a complete MP4 or QuickTime file")
+        moov = _load_moov(file, place, path)
+        edit(moov)
+        following = [box for box in layout if box.offset >= place.end]
+        if not any(box.kind in (b"mdat", b"moof") for box in following):
+            _replace_tail(file, place, moov.to_bytes())
+            return
+        if _fits_in_place(file, place, moov.to_bytes(), following[0]):
+            return
+        if any(box.kind == b"moof" for box in following) or any(box.kind == b"saio" for box in moov.walk()):
+            raise OutputError(
+                f"{path}: cannot patch its boxes: a fragmented or encrypted MP4 must not be moved"
+            )
+        _move_data(path, file, place, moov)
+
+
+def _load_moov(file: BinaryIO, place: FileBox, path: Path) -> Box:
+    if place.size > _MAX_MOOV_BYTES:
+        raise CorruptInputError(f"{path}: its movie box claims {place.size} bytes, which no video needs")
+    file.seek(place.offset)
+    boxes, _ = parse_boxes(_with_explicit_size(file.read(place.size)))
+    return boxes[0]
+
+
+def _with_explicit_size(data: bytes) -> bytes:
+    """Replace size 0 ("to the end of the file") by the size it means."""
+    return struct.pack(">I", len(data)) + data[4:] if data[:4] == b"\0\0\0\0" else data
+
+
+def _replace_tail(file: BinaryIO, place: FileBox, moov: bytes) -> None:
+    file.seek(place.end)
+    rest = file.read()  # behind all sample data: at most a few small boxes
+    file.seek(place.offset)
+    file.write(moov + rest)
+    file.truncate()
+
+
+def _fits_in_place(file: BinaryIO, place: FileBox, moov: bytes, next_box: FileBox) -> bool:
+    """Write the box where it was if it needs no more than its own room and that of a following ``free`` box."""
+    room = place.size + (next_box.size if next_box.kind in (b"free", b"skip") else 0)
+    spare = room - len(moov)
+    if spare < 0 or 0 < spare < 8 or spare > _UINT32_MAX:
+        return False
+    file.seek(place.offset)
+    file.write(moov)
+    if spare:
+        # Only the header: what the padding holds is nobody's business.
+        file.write(struct.pack(">I4s", spare, b"free"))
+    return True
+
+
+def _move_data(path: Path, file: BinaryIO, place: FileBox, moov: Box) -> None:
+    tables = [(box, _chunk_offsets(box)) for box in moov.walk() if box.kind in (b"stco", b"co64")]
+    while True:
+        delta = len(moov.to_bytes()) - place.size
+        grown = False
+        for box, offsets in tables:
+            moved = np.where(offsets >= place.end, offsets.astype(np.int64) + delta, offsets.astype(np.int64))
+            if box.kind == b"stco" and moved.size and int(moved.max()) > _UINT32_MAX:
+                box.kind, grown = b"co64", True
+            width = ">u4" if box.kind == b"stco" else ">u8"
+            box.head = box.head[:4] + struct.pack(">I", len(moved)) + moved.astype(width).tobytes()
+        if not grown:
+            break
+    copy = path.with_name(f".{path.name}.boxes")
+    try:
+        with copy.open("wb") as target:
+            file.seek(0)
+            _copy_bytes(file, target, place.offset)
+            target.write(moov.to_bytes())
+            file.seek(place.end)
+            shutil.copyfileobj(file, target, 1 << 20)
+        shutil.copymode(path, copy)
+        copy.replace(path)
+    except BaseException:
+        copy.unlink(missing_ok=True)
+        raise
+
+
+def _chunk_offsets(box: Box) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    entry = 4 if box.kind == b"stco" else 8
+    present = max(len(box.head) - 8, 0) // entry
+    (promised,) = struct.unpack_from(">I", box.head, 4) if len(box.head) >= 8 else (0,)
+    count = min(present, promised)
+    return np.frombuffer(box.head, f">u{entry}", count, 8 if count else 0).astype(np.uint64)
+
+
+def _copy_bytes(source: BinaryIO, target: BinaryIO, count: int) -> None:
+    while count > 0:
+        chunk = source.read(min(count, 1 << 20))
+        if not chunk:
+            return
+        target.write(chunk)
+        count -= len(chunk)

@@ -1,0 +1,282 @@
+"""Stereo and spherical metadata: how players learn that a file is VR, and which half is whose.
+
+In MP4 and QuickTime files three generations of boxes say so; all are read, and carried over byte for byte:
+
+- Spherical Video V2 (Google): ``st3d`` and ``sv3d`` in the visual sample entry; what is written for new metadata.
+- Video extended usage (Apple): ``vexu`` in the visual sample entry; written for fisheye, which V2 has no word for.
+- Spherical Video V1: XML in a ``uuid`` box of the track.
+
+Matroska has fields of its own for both, see `matroska_video`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitascope.errors import CorruptInputError, UsageError
+from vitascope.frames import Projection, StereoLayout
+from vitascope.media.av_errors import wrap_input_error
+from vitascope.media.metadata.matroska_video import read_video_entry
+from vitascope.media.metadata.mp4_boxes import (
+    Box,
+    full_box,
+    parse_boxes,
+    read_moov,
+    rewrite_moov,
+    video_track,
+)
+
+__all__ = [
+    "MATROSKA_STEREO_MODES",
+    "SphericalMetadata",
+    "read_rotation",
+    "read_spherical",
+    "set_rotation",
+    "write_spherical",
+]
+
+MATROSKA_STEREO_MODES = {
+    StereoLayout.MONO: "mono",
+    StereoLayout.SIDE_BY_SIDE: "left_right",
+    StereoLayout.TOP_BOTTOM: "top_bottom",
+}
+"""FFmpeg's words for Matroska's ``StereoMode``; its muxer takes them as the stream tag ``stereo_mode``."""
+# st3d modes of Spherical Video V2; 4 is side by side with the right eye first.
+_STEREO_OF_ST3D = {
+    0: StereoLayout.MONO,
+    1: StereoLayout.TOP_BOTTOM,
+    2: StereoLayout.SIDE_BY_SIDE,
+    4: StereoLayout.SIDE_BY_SIDE,
+}
+_ST3D_OF_STEREO = {StereoLayout.MONO: 0, StereoLayout.TOP_BOTTOM: 1, StereoLayout.SIDE_BY_SIDE: 2}
+_QUARTER = 0x3FFFFFFF
+"""A quarter of the sphere's width as 0.32 fixed point: cropped left and right, half of it remains."""
+_PROJECTION_OF_VEXU = {
+    b"rect": Projection.FLAT,
+    b"equi": Projection.EQUIRECTANGULAR,
+    b"hequ": Projection.HALF_EQUIRECTANGULAR,
+    b"fish": Projection.FISHEYE,
+}
+_ENTRY_KINDS = (b"st3d", b"sv3d", b"vexu")
+_V1_UUID = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
+_STEREO_OF_V1 = {
+    "mono": StereoLayout.MONO,
+    "left-right": StereoLayout.SIDE_BY_SIDE,
+    "top-bottom": StereoLayout.TOP_BOTTOM,
+}
+_MATROSKA_MAGIC = b"\x1a\x45\xdf\xa3"
+
+
+@dataclass(frozen=True, slots=True)
+class SphericalMetadata:
+    """What a file says of its eyes and its surface.
+
+    With ``sample_entry_boxes`` or ``track_boxes`` these bytes are what is written; without, boxes are built from
+    ``stereo`` and ``projection``.
+    """
+
+    stereo: StereoLayout | None = None
+    """None when the file does not say."""
+    projection: Projection | None = None
+    """None when the file does not say."""
+    sample_entry_boxes: bytes = b""
+    """``st3d``, ``sv3d`` and ``vexu`` as they were."""
+    track_boxes: bytes = b""
+    """The ``uuid`` box of Spherical Video V1 as it was."""
+
+
+def read_spherical(path: Path) -> SphericalMetadata | None:
+    """Read the stereo and spherical metadata of a video.
+
+    Args:
+        path: An MP4, QuickTime or Matroska file. Of any other the answer is None.
+
+    Returns:
+        What the file says, or None when it says nothing.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    with wrap_input_error(path, "read it"), path.open("rb") as file:
+        magic = file.read(4)
+    if magic == _MATROSKA_MAGIC:
+        stereo, projection = read_video_entry(path)
+        return SphericalMetadata(stereo, projection) if stereo or projection else None
+    moov = read_moov(path)
+    track = video_track(moov) if moov is not None else None
+    if track is None:
+        return None
+    entry = _sample_entry(track)
+    entry_boxes = [box for box in entry.children if box.kind in _ENTRY_KINDS] if entry else []
+    v1_boxes = [box for box in track.children if _is_v1(box)]
+    if not entry_boxes and not v1_boxes:
+        return None
+    stereo, projection = _read_v1(v1_boxes[0].head) if v1_boxes else (None, None)
+    for box in entry_boxes:
+        if box.kind == b"st3d" and len(box.head) >= 5:
+            stereo = _STEREO_OF_ST3D.get(box.head[4], stereo)
+        elif box.kind == b"sv3d":
+            projection = _read_sv3d(box) or projection
+        elif box.kind == b"vexu":
+            projection = _read_vexu(box) or projection
+    return SphericalMetadata(
+        stereo,
+        projection,
+        b"".join(box.to_bytes() for box in entry_boxes),
+        b"".join(box.to_bytes() for box in v1_boxes),
+    )
+
+
+def write_spherical(path: Path, metadata: SphericalMetadata) -> None:
+    """Put stereo and spherical metadata into a finished MP4 or QuickTime file, in place of what it has.
+
+    Args:
+        path: The file; changed in place.
+        metadata: What to write. Both fields None and no boxes removes what is there.
+
+    Raises:
+        CorruptInputError: The file has no video track to describe.
+        OutputError: The file cannot be written.
+    """
+    entry_boxes = _rebuild(metadata.sample_entry_boxes) if metadata.sample_entry_boxes else []
+    track_boxes = _rebuild(metadata.track_boxes) if metadata.track_boxes else []
+    if not entry_boxes and not track_boxes:
+        entry_boxes = _build_entry_boxes(metadata)
+
+    def edit(moov: Box) -> None:
+        track, entry = _described_track(path, moov)
+        entry.children = entry.without(*_ENTRY_KINDS) + entry_boxes
+        track.children = [box for box in track.children if not _is_v1(box)] + track_boxes
+
+    rewrite_moov(path, edit)
+
+
+def read_rotation(path: Path) -> int:
+    """Clockwise turn in {0, 90, 180, 270} of the first video track; 0 for any other matrix or file."""
+    moov = read_moov(path)
+    header = _track_header(moov) if moov is not None else None
+    if header is None:
+        return 0
+    offset = _matrix_offset(header)
+    a, b, _, c, d = struct.unpack_from(">5i", header.head, offset)
+    signs = tuple((value > 0) - (value < 0) for value in (a, b, c, d))
+    return {(0, 1, -1, 0): 90, (-1, 0, 0, -1): 180, (0, -1, 1, 0): 270}.get(signs, 0)
+
+
+def set_rotation(path: Path, degrees: int) -> None:
+    """Write the display matrix of the first video track of an MP4 or QuickTime file.
+
+    Args:
+        path: The file; changed in place.
+        degrees: Clockwise turn that makes the picture upright: 0, 90, 180 or 270.
+
+    Raises:
+        UsageError: Another angle.
+        CorruptInputError: The file has no video track.
+        OutputError: The file cannot be written.
+    """
+    if degrees not in (0, 90, 180, 270):
+        raise UsageError(f"rotation of {degrees} degrees; only 0, 90, 180 and 270 can be written")
+
+    def edit(moov: Box) -> None:
+        header = _track_header(moov)
+        if header is None:
+            raise CorruptInputError(f"{path}: no video track to rotate")
+        offset = _matrix_offset(header)
+        width, height = struct.unpack_from(">ii", header.head, offset + 36)  # 16.16 fixed point
+        one = 1 << 16
+        # (x, y) goes to (a x + c y + tx, b x + d y + ty); the translation brings the picture back to the origin.
+        a, b, c, d, tx, ty = {
+            0: (one, 0, 0, one, 0, 0),
+            90: (0, one, -one, 0, height, 0),
+            180: (-one, 0, 0, -one, width, height),
+            270: (0, -one, one, 0, 0, width),
+        }[degrees]
+        matrix = struct.pack(">9i", a, b, 0, c, d, 0, tx, ty, 1 << 30)
+        header.head = header.head[:offset] + matrix + header.head[offset + 36 :]
+
+    rewrite_moov(path, edit)
+
+
+def _sample_entry(track: Box) -> Box | None:
+    description = track.child(b"mdia", b"minf", b"stbl", b"stsd")
+    return description.children[0] if description is not None and description.children else None
+
+
+def _described_track(path: Path, moov: Box) -> tuple[Box, Box]:
+    track = video_track(moov)
+    entry = _sample_entry(track) if track is not None else None
+    if track is None or entry is None:
+        raise CorruptInputError(f"{path}: no video track to describe")
+    return track, entry
+
+
+def _track_header(moov: Box) -> Box | None:
+    track = video_track(moov)
+    header = track.child(b"tkhd") if track is not None else None
+    return header if header is not None and len(header.head) >= _matrix_offset(header) + 44 else None
+
+
+def _matrix_offset(header: Box) -> int:
+    # version and flags, the times of version 0 or 1, then 16 bytes of layer, group and volume
+    return 4 + (32 if header.head[:1] == b"\1" else 20) + 16
+
+
+def _is_v1(box: Box) -> bool:
+    return box.kind == b"uuid" and box.head.startswith(_V1_UUID)
+
+
+def _read_sv3d(box: Box) -> Projection | None:
+    surface = box.child(b"proj", b"equi")
+    if surface is None or len(surface.head) < 20:
+        return None
+    _, _, left, right = struct.unpack_from(">4I", surface.head, 4)
+    remaining = 1.0 - (left + right) / 2**32
+    return Projection.HALF_EQUIRECTANGULAR if remaining <= 0.51 else Projection.EQUIRECTANGULAR
+
+
+def _read_vexu(box: Box) -> Projection | None:
+    info = box.child(b"proj", b"prji")
+    return _PROJECTION_OF_VEXU.get(info.head[4:8]) if info is not None else None
+
+
+def _read_v1(payload: bytes) -> tuple[StereoLayout | None, Projection | None]:
+    # Two fields of a known vocabulary: a search is enough, and no XML parser meets hostile XML.
+    text = payload[16:].decode("utf-8", "replace")
+
+    def value(name: str) -> str:
+        match = re.search(rf"<GSpherical:{name}>\s*([\w-]+)\s*<", text)
+        return match.group(1).lower() if match else ""
+
+    projection = None
+    if value("ProjectionType") == "equirectangular" or value("Spherical") == "true":
+        cropped, full = value("CroppedAreaImageWidthPixels"), value("FullPanoWidthPixels")
+        half = cropped.isdecimal() and full.isdecimal() and 0 < int(cropped) * 2 <= int(full)
+        projection = Projection.HALF_EQUIRECTANGULAR if half else Projection.EQUIRECTANGULAR
+    return _STEREO_OF_V1.get(value("StereoMode")), projection
+
+
+def _rebuild(data: bytes) -> list[Box]:
+    boxes, rest = parse_boxes(data)
+    if rest:
+        raise UsageError(f"spherical boxes to carry over are damaged: {len(rest)} bytes are not a box")
+    return boxes
+
+
+def _build_entry_boxes(metadata: SphericalMetadata) -> list[Box]:
+    boxes: list[Box] = []
+    if metadata.stereo is not None:
+        boxes.append(full_box(b"st3d", bytes([_ST3D_OF_STEREO[metadata.stereo]])))
+    if metadata.projection is Projection.FISHEYE:
+        boxes.append(Box(b"vexu", children=[Box(b"proj", children=[full_box(b"prji", b"fish")])]))
+    elif metadata.projection in (Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR):
+        crop = _QUARTER if metadata.projection is Projection.HALF_EQUIRECTANGULAR else 0
+        pose = full_box(b"prhd", struct.pack(">3i", 0, 0, 0))  # yaw, pitch, roll
+        surface = full_box(b"equi", struct.pack(">4I", 0, 0, crop, crop))  # top, bottom, left, right
+        boxes.append(
+            Box(b"sv3d", children=[full_box(b"svhd", b"Vitascope\0"), Box(b"proj", children=[pose, surface])])
+        )
+    return boxes

@@ -1,0 +1,284 @@
+"""Whether a film came whole: what was read against what its header and its index promise."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from heapq import heappop, heappush
+from typing import Any
+
+import av
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from vitascope.errors import CorruptInputError
+from vitascope.media.av_errors import describe_av_error
+from vitascope.media.reading.opened_video import OpenedVideo
+from vitascope.media.reading.unreadable import cut_off
+
+__all__ = [
+    "ONE_PICTURE_A_PACKET",
+    "DataGaps",
+    "MissingPictures",
+    "ReadingProgress",
+    "check_end",
+    "frame_rate_of",
+    "promised_end_seconds",
+]
+
+
+ONE_PICTURE_A_PACKET = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
+"""Decoders of progressive film that give one picture for every packet: what did not come was lost.
+
+VP8 and MPEG-4 have packets that show nothing, and the fields of interlaced film may come in a packet each.
+"""
+_GAP_FRAMES, _GAP_SHARE = 4, 0.5
+"""A jump in time counts from so many frames on, where this share of the bytes that such a time takes is jumped, too."""
+_DEFAULT_FRAME_RATE = Fraction(25)
+_MAX_SANE_FRAME_RATE = 1000  # some demuxers report their clock (90000) when they know no rate
+
+
+class ReadingProgress:
+    """How far one run through the packets came.
+
+    Args:
+        from_start: The run began with the film's first packet.
+    """
+
+    def __init__(self, *, from_start: bool) -> None:
+        self.from_start = from_start
+        self.packets = 0
+        self.pictures = 0
+        self.keyframe_seen = False
+        self.end_pts: int | None = None
+
+    def shown(self, pts: int | None, duration: int) -> None:
+        """Count a picture."""
+        self.pictures += 1
+        if pts is not None:
+            self.end_pts = max(self.end_pts or pts, pts + duration)
+
+
+class MissingPictures:
+    """Notices pictures that a decoder was given and did not show, with an error or without a word.
+
+    Pictures come out in the order in which they are shown: where one comes and an earlier one has not, that is lost.
+
+    Args:
+        is_exact: Every packet shows one picture. False counts nothing.
+        from_start: The first packet is the film's, and can be decoded: else pictures count from a keyframe on.
+        may_begin_late: A recording of a broadcast, which begins anywhere: what it lacks before its first picture is no
+            damage.
+    """
+
+    def __init__(self, *, is_exact: bool, from_start: bool, may_begin_late: bool) -> None:
+        self.is_exact = is_exact
+        """False where pictures cannot be told by their packets: fields, packets without times, times that jump back."""
+        self.cause: Exception | None = None
+        """What the decoder last said."""
+        self._from_start = from_start
+        self._may_begin_late = may_begin_late
+        self._begin: int | None = None
+        self._last_dts: int | None = None
+        self._awaited: list[int] = []
+        self._lost: set[int] = set()
+
+    def sent(self, packet: Packet[VideoStream]) -> None:
+        """A packet goes to the decoder."""
+        pts, dts, earlier = packet.pts, packet.dts, self._last_dts
+        self._last_dts = dts
+        if pts is None or (dts is not None and earlier is not None and dts < earlier):
+            self._give_up()
+        elif self._begin is None and (packet.is_keyframe or self._from_start):
+            self._begin = pts
+        # Pictures shown before the keyframe that reading began with lack their references, and may not be shown.
+        if not self.is_exact or pts is None or self._begin is None or packet.is_discard:
+            return
+        if pts >= self._begin:
+            heappush(self._awaited, pts)
+
+    def before(self, picture: av.VideoFrame) -> int:
+        """A picture came out, whole or not: how many before it did not; one less where it had been given up itself.
+
+        Behind damage pictures may come out of order.
+        """
+        pts = picture.pts
+        if pts is None or picture.interlaced_frame:
+            self._give_up()
+            return 0
+        lost = -1 if pts in self._lost else 0
+        self._lost.discard(pts)
+        while self.is_exact and self._awaited and self._awaited[0] <= pts:
+            earlier = heappop(self._awaited)
+            if earlier < pts:
+                self._lost.add(earlier)
+                lost += 1
+        if self._may_begin_late:
+            self._may_begin_late = False
+            return 0
+        return lost
+
+    def at_end(self) -> int:
+        """How many did not come although the decoder has given out everything."""
+        lost, self._awaited = len(self._awaited), []
+        return 0 if self._may_begin_late else lost
+
+    def _give_up(self) -> None:
+        self.is_exact, self._awaited = False, []
+
+
+class DataGaps:
+    """Notices parts of a film that cannot be read at all, which containers without an index pass over in silence.
+
+    Its packets then jump in time, and in the file, too: by as many bytes as that time would hold. Where only the time
+    jumps, the film pauses.
+
+    Args:
+        frame_rate: Frames a second.
+        time_base: Of the video's packets.
+    """
+
+    def __init__(self, *, frame_rate: Fraction, time_base: Fraction) -> None:
+        self._interval = max(1 / (frame_rate * time_base), Fraction(1))
+        self._first_dts: int | None = None
+        self._last_dts = 0
+        self._read_to: int | None = None
+        self._bytes = 0
+        self._unread = 0.0
+
+    def passed(self, packet: Packet[Any]) -> None:
+        """A packet of any stream was read; what lies before it and was in none, was not."""
+        if packet.pos is None or packet.pos < 0:
+            return
+        if self._read_to is not None:
+            self._unread += max(packet.pos - self._read_to, 0)
+            self._bytes += packet.size
+        self._read_to = max(self._read_to or 0, packet.pos + packet.size)
+
+    def before(self, packet: Packet[VideoStream]) -> int:
+        """How many pictures are missing before a packet of the video."""
+        self.passed(packet)
+        if packet.dts is None:
+            return 0
+        if self._first_dts is None:
+            self._first_dts = self._last_dts = packet.dts
+            return 0
+        ticks, seen_ticks = packet.dts - self._last_dts, self._last_dts - self._first_dts
+        self._last_dts = packet.dts
+        if seen_ticks <= 0:
+            return 0
+        # Times may go on for a while behind such a part, wrongly, until the container names one again. Some bytes
+        # are in no packet: containers have headers, and discarded streams.
+        self._unread -= _GAP_SHARE * self._bytes / seen_ticks * ticks
+        is_lost = ticks > _GAP_FRAMES * self._interval and self._unread > 0
+        if is_lost or self._unread < 0:
+            self._unread = 0.0
+        return round(ticks / self._interval) - 1 if is_lost else 0
+
+
+def check_end(
+    video: OpenedVideo, progress: ReadingProgress, *, decoded: int, failure: Exception | None
+) -> None:
+    """Compare what came with what the header promised.
+
+    MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI count
+    their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy
+    files), mean the same. Fragmented MP4 counts nothing in advance; its last box must be whole, as must be the last
+    piece of Matroska, FLV, GIF and MPEG-TS. Matroska, and AVI after a seek, compare the end of the last picture with
+    the duration in the same way, with at least 0.5 s of tolerance.
+
+    Args:
+        video: The film, still open.
+        progress: How far the reading came.
+        decoded: Pictures that came out whole.
+        failure: What stopped the reading before the end; None when nothing did.
+
+    Raises:
+        CorruptInputError: The file is shorter than it promises, or could not be read to its end.
+    """
+    problem = _shortfall(video, progress, decoded)
+    if problem is None and failure is None:
+        return
+    problem = problem or f"reading failed after {decoded} decoded frames"
+    why = f" ({describe_av_error(failure)})" if failure is not None else ""
+    raise CorruptInputError(f"{video.path}: {problem}{why}") from failure
+
+
+def promised_end_seconds(stream: VideoStream) -> float | None:
+    """How long the header says the video is: the stream's duration, or Matroska's DURATION tag."""
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    return _parse_duration(stream.metadata.get("DURATION", ""))
+
+
+def frame_rate_of(stream: VideoStream) -> Fraction:
+    """Frames a second, as far as anybody knows."""
+    for rate in (stream.average_rate, stream.guessed_rate):
+        if rate and 0 < rate <= _MAX_SANE_FRAME_RATE:
+            return rate
+    return _DEFAULT_FRAME_RATE
+
+
+def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> str | None:
+    container = video.container.format.name
+    promised = _promised_packets(video)
+    beyond_end = _packets_beyond_end(video)
+    if promised and progress.from_start:
+        came = min(progress.packets, promised - beyond_end)
+        if beyond_end or promised - came > max(2, promised // 100):
+            return (
+                f"truncated or damaged: it promises {promised} frames and ends after {came}, "
+                f"of which {decoded} could be decoded"
+            )
+    elif beyond_end:
+        return f"truncated: its last {beyond_end} frames lie beyond the end of the file; {decoded} could be decoded"
+    elif problem := _early_end(video.stream, progress, decoded):
+        return problem
+    # MP4 that counts its packets has said all; so has AVI.
+    if (not promised or container == "gif") and (sign := cut_off(video.path, container)):
+        return f"truncated: {sign}; {decoded} frames could be decoded"
+    return None
+
+
+def _early_end(stream: VideoStream, progress: ReadingProgress, decoded: int) -> str | None:
+    """What a duration that was promised says of the end of the last picture."""
+    promised_end = promised_end_seconds(stream)
+    if promised_end is None or progress.end_pts is None or stream.time_base is None:
+        return None
+    # The tag of Matroska is a length or an end, as the writer has it: they differ in films that do not begin at 0.
+    begin = min(stream.start_time or 0, 0) if stream.duration is None else stream.start_time or 0
+    end = float((progress.end_pts - begin) * stream.time_base)
+    if promised_end - end <= max(0.5, promised_end / 100, 3 / float(frame_rate_of(stream))):
+        return None
+    return (
+        f"truncated or damaged: it promises {promised_end:.2f} s and ends at {end:.2f} s, "
+        f"after {decoded} decoded frames"
+    )
+
+
+def _packets_beyond_end(video: OpenedVideo) -> int:
+    """Packets that the index of an MP4 or MOV puts, wholly or partly, after the last byte of the file."""
+    if "mp4" not in video.container.format.name or not video.stream.frames:
+        return 0
+    size = video.path.stat().st_size
+    return sum(entry.pos + entry.size > size for entry in video.stream.index_entries)
+
+
+def _promised_packets(video: OpenedVideo) -> int | None:
+    stream = video.stream
+    if not stream.frames:
+        return None
+    if "mp4" in video.container.format.name:
+        # An edit list leaves samples out that the sample table counts; the index, complete from the moov box
+        # on, is what will be demuxed.
+        return min(stream.frames, len(stream.index_entries)) or None
+    return stream.frames
+
+
+def _parse_duration(tag: str) -> float | None:
+    """Seconds of Matroska's ``HH:MM:SS.nnnnnnnnn``."""
+    match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", tag.strip())
+    if match is None:
+        return None
+    hours, minutes, seconds = match.groups()
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)

@@ -1,0 +1,146 @@
+"""Finding the videos among what a user names: files, folders and globs."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitascope.errors import InputError
+from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, natural_key
+
+__all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos"]
+
+VIDEO_SUFFIXES = frozenset(
+    {
+        ".3g2", ".3gp", ".asf", ".avi", ".flv", ".gif", ".m2ts", ".m2v", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov",
+        ".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".ogv", ".qt", ".ts", ".vob", ".webm", ".wmv", ".y4m",
+    }
+)  # fmt: skip
+"""Suffixes, in lower case, by which a folder's videos are known. A file that is named itself may have any."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundVideo:
+    """One input, and where it stood among what was named."""
+
+    path: Path
+    """To open: a video file, an image, a folder of images or an image pattern."""
+    relative_path: Path
+    """Below the folder that was named, for mirroring its tree in the output; the bare name otherwise."""
+    is_named: bool = True
+    """False when it was found in a folder, or by a glob, which may find more the next time."""
+
+
+def find_videos(
+    inputs: Sequence[str | Path], *, recursive: bool, exclude: Path | None = None
+) -> list[FoundVideo]:
+    """List the videos that the inputs name, each once, in the order named and naturally sorted within.
+
+    A file is taken whatever its name; opening it will tell. A folder gives its videos by suffix, without hidden
+    ones; one that holds images and no video, not even further down, is itself an image sequence. A glob gives what
+    it matches: folders and files as above, images as one sequence. A printf pattern (``img_%04d.png``) is an image
+    sequence.
+
+    Args:
+        inputs: Paths, globs (``*``, ``?``, ``[...]``, ``**``) and image patterns.
+        recursive: Descend into folders of folders.
+        exclude: A folder that is left out where it lies below a folder or a glob that is searched: the output's, so
+            that results are not taken for inputs the next time. What is named in it, or is it, is searched.
+
+    Raises:
+        InputError: An input does not exist, or gives no video; the message names it.
+    """
+    found: dict[Path, FoundVideo] = {}
+    for name in inputs:
+        videos = list(_expand(Path(name), recursive=recursive, exclude=exclude))
+        if not videos:
+            where = "and below it" if recursive else "itself; --recursive looks further down"
+            raise InputError(f"{name}: no videos found in the folder {where}")
+        for video in videos:
+            found.setdefault(video.path.absolute(), video)
+    if not found:
+        raise InputError("no input was named")
+    return list(found.values())
+
+
+def _expand(source: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:
+    if source.is_file():
+        yield FoundVideo(source, Path(source.name))
+    elif source.is_dir():
+        yield from _videos_of(source, recursive=recursive, exclude=_below(source, exclude))
+    elif glob.has_magic(str(source)):
+        yield from _matches_of(source, recursive=recursive, exclude=_below(_fixed_part(source), exclude))
+    elif find_images(source) is not None:
+        yield FoundVideo(source, Path(source.name))
+    else:
+        raise InputError(f"{source}: no such file or folder")
+
+
+def _videos_of(folder: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:
+    paths = folder.rglob("*") if recursive else folder.iterdir()
+    videos = [path for path in paths if _is_video(path, below=folder) and not _is_in(path, exclude)]
+    for path in sorted(videos, key=lambda path: natural_key(str(path.relative_to(folder)))):
+        yield FoundVideo(path, path.relative_to(folder), is_named=False)
+    if not videos and any(_is_visible_image(path) for path in folder.iterdir()):
+        yield FoundVideo(folder, Path(folder.resolve().name))
+
+
+def _matches_of(pattern: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:
+    names = glob.glob(str(pattern), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+    matches = sorted((Path(name) for name in names), key=lambda path: natural_key(str(path)))
+    if not matches:
+        raise InputError(f"{pattern}: nothing matches")
+    images = [path for path in matches if _is_visible_image(path)]
+    base = _fixed_part(pattern)
+    for path in matches:
+        if _is_in(path, exclude):
+            continue
+        if path.is_dir():
+            for video in _videos_of(path, recursive=recursive, exclude=exclude):
+                below = (
+                    Path() if video.path == path else video.relative_path
+                )  # an image folder is itself the video
+                yield FoundVideo(video.path, path.relative_to(base) / below, is_named=False)
+        elif _is_video(path, below=path.parent):
+            yield FoundVideo(path, path.relative_to(base), is_named=False)
+    if images and len(images) == len(matches):
+        yield FoundVideo(pattern, Path(base.resolve().name))
+
+
+def _below(searched: Path, exclude: Path | None) -> Path | None:
+    """The folder to leave out, resolved; None when it is what is searched, or lies elsewhere."""
+    if exclude is None:
+        return None
+    inside, root = exclude.resolve(), searched.resolve()
+    return inside if inside != root and inside.is_relative_to(root) else None
+
+
+def _is_in(path: Path, folder: Path | None) -> bool:
+    # Where it stands counts, not what a link in it points to.
+    return folder is not None and (path.parent.resolve() / path.name).is_relative_to(folder)
+
+
+def _fixed_part(pattern: Path) -> Path:
+    """The folders of a glob up to the first part with a wildcard."""
+    fixed = Path(pattern.anchor)
+    for part in pattern.parts[1:-1] if pattern.anchor else pattern.parts[:-1]:
+        if glob.has_magic(part):
+            break
+        fixed /= part
+    return fixed
+
+
+def _is_video(path: Path, *, below: Path) -> bool:
+    """By name alone; a folder inside the tree that is hidden hides what it holds. Unfinished files end in ``.part``."""
+    parts = path.relative_to(below).parts
+    return (
+        path.suffix.lower() in VIDEO_SUFFIXES
+        and not any(part.startswith(".") for part in parts)
+        and path.is_file()
+    )
+
+
+def _is_visible_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()

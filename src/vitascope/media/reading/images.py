@@ -1,0 +1,202 @@
+"""Pictures from image files: one image, a folder of them, a printf pattern or a glob, in natural order."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+
+from vitascope.errors import InputError
+from vitascope.media.av_errors import silence_libav, wrap_input_error
+from vitascope.media.reading.opened_video import open_container
+from vitascope.media.reading.source import DamageCounter, SourceFacts
+
+__all__ = ["IMAGE_SUFFIXES", "ImageSource", "find_images", "is_still_image", "natural_key", "picture_size"]
+
+IMAGE_SUFFIXES = frozenset(
+    {
+        ".bmp", ".dpx", ".exr", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif",
+        ".tiff", ".webp",
+    }
+)  # fmt: skip
+"""Suffixes, in lower case, that make a file part of an image sequence."""
+
+_PRINTF_NUMBER = re.compile(r"%(0?\d*)d")
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts ``img2`` before ``img10``: runs of digits compare as numbers, the rest without case.
+
+    Args:
+        name: A file name or a path.
+    """
+    parts = re.split(r"(\d+)", name)
+    keys = ((0, int(part), "") if part.isdecimal() else (1, 0, part.casefold()) for part in parts if part)
+    # The name itself last, so that "a1" and "A01" have one order wherever they come from.
+    return (*keys, (2, 0, name))
+
+
+def find_images(source: Path) -> list[Path] | None:
+    """Resolve an image source to its files, in natural order.
+
+    Args:
+        source: An existing folder; or, where no such file exists, a path whose last part is a printf pattern
+            (``img_%04d.png``) or a glob (``img_*.png``).
+
+    Returns:
+        The files; None when ``source`` is none of these, so that it has to be opened as a file.
+
+    Raises:
+        InputError: The folder, pattern or glob holds no image.
+    """
+    if source.is_file():
+        return None
+    if source.is_dir():
+        found = [path for path in source.iterdir() if _is_image(path)]
+        if not found:
+            raise InputError(
+                f"{source}: the folder holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}); "
+                "name a video file to read a video"
+            )
+    elif _PRINTF_NUMBER.search(source.name):
+        found = _match_printf(source)
+        if not found:
+            raise InputError(f"{source}: no file matches this numbered pattern")
+    elif glob.has_magic(str(source)):
+        found = [path for name in glob.glob(str(source)) if _is_image(path := Path(name))]  # noqa: PTH207 - absolute patterns
+        if not found:
+            raise InputError(f"{source}: no image matches this pattern")
+    else:
+        return None
+    return sorted(found, key=lambda path: natural_key(str(path)))
+
+
+class ImageSource:
+    """Image files as a video of constant frame rate: image n has pts n, in a time base of one frame.
+
+    Each file is opened by itself, so numbers may have gaps and formats may be mixed; the reader insists on one size.
+    An unreadable file is skipped and counted, and its moment stays empty: the others keep their time.
+
+    Args:
+        path: What the user named; it stands in messages and in ``VideoInfo.path``.
+        files: The images in order, at least one.
+        frame_rate: Images a second.
+        max_corrupt_frames: Unreadable images that are tolerated.
+
+    Raises:
+        InputError: The first readable header could not be found in any file.
+    """
+
+    def __init__(
+        self, path: Path, *, files: list[Path], frame_rate: Fraction, max_corrupt_frames: int
+    ) -> None:
+        silence_libav()
+        self._files = files
+        self._time_base = 1 / frame_rate
+        self._next = 0
+        self.damage = DamageCounter(path, limit=max_corrupt_frames)
+        self.facts = SourceFacts(
+            path=path,
+            container="images",
+            codec=_codec_of(files),
+            time_base=self._time_base,
+            average_frame_rate=frame_rate,
+            frame_count_estimate=len(files),
+            duration_seconds=float(len(files) / frame_rate),
+        )
+        self.decoder = f"libavcodec ({self.facts.codec})"
+
+    def pictures(self) -> Iterator[av.VideoFrame]:
+        """Decode from the current position; see ``PictureSource``."""
+        for number in range(self._next, len(self._files)):
+            try:
+                frame = _decode_image(self._files[number])
+            except InputError as error:
+                self.damage.add(error)
+                continue
+            frame.pts, frame.time_base, frame.duration = number, self._time_base, 1
+            self.damage.decoded += 1
+            yield frame
+
+    def seek(self, pts: int) -> None:
+        """Go to image ``pts``."""
+        self._next = min(max(pts, 0), len(self._files))
+
+    def rewind(self) -> None:
+        """Go to the first image."""
+        self._next = 0
+
+    def close(self) -> None:
+        """Nothing stays open between images."""
+
+
+def picture_size(path: Path) -> tuple[int, int] | None:
+    """(width, height) of the picture in a file by its header, without decoding it.
+
+    Returns:
+        None where FFmpeg does not know the format; (0, 0) where it cannot tell: the header is damaged, or the picture
+        has more than some 2^28 pixels.
+    """
+    try:
+        with open_container(path) as container:
+            stream = next(iter(container.streams.video), None)
+            return (0, 0) if stream is None else (stream.width, stream.height)
+    except InputError:
+        return None
+
+
+def is_still_image(path: Path) -> bool:
+    """True for a file that holds one picture and no time, by its content: a GIF or an animated PNG is a video.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
+    if path.suffix.lower() not in IMAGE_SUFFIXES:
+        return False
+    with open_container(path) as container:
+        return container.format.name == "image2" or container.format.name.endswith("_pipe")
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
+
+
+def _match_printf(source: Path) -> list[Path]:
+    """Files whose name the pattern could have printed; ``%04d`` prints at least 4 digits."""
+    number = _PRINTF_NUMBER.search(source.name)
+    if number is None or not source.parent.is_dir():
+        return []
+    width = int(number[1] or 0)
+    digits = rf"(?:0\d{{{width - 1}}}|\d{{{width},}})" if number[1].startswith("0") and width else r"\d+"
+    before, after = source.name[: number.start()], source.name[number.end() :]
+    pattern = re.compile(re.escape(before) + digits + re.escape(after))
+    return [path for path in source.parent.iterdir() if pattern.fullmatch(path.name) and path.is_file()]
+
+
+def _codec_of(files: list[Path]) -> str:
+    error: InputError | None = None
+    for file in files:
+        try:
+            with open_container(file) as container:
+                if container.streams.video and container.streams.video[0].codec_context is not None:
+                    return container.streams.video[0].codec_context.name
+        except InputError as problem:
+            error = error or problem
+    raise error or InputError(f"{files[0]}: it is not an image that this FFmpeg build can decode")
+
+
+def _decode_image(file: Path) -> av.VideoFrame:
+    """The first picture of a file.
+
+    Raises:
+        InputError: It cannot be opened or decoded.
+    """
+    with open_container(file) as container, wrap_input_error(file, "decode it"):
+        frame = next(container.decode(video=0), None) if container.streams.video else None
+    if frame is None:
+        raise InputError(f"{file}: it holds no picture")
+    return frame

@@ -1,0 +1,391 @@
+"""The way in: a video as a stream of ``Frame``s in their native planes, each with its exact place in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import chain
+from math import ceil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import av
+
+from vitascope.errors import InputError, UsageError
+from vitascope.frames import ColorSpec, DeviceEvent, Frame, Plane, VideoInfo
+from vitascope.media.metadata.color_tags import HdrMetadata, color_spec, read_side_data
+from vitascope.media.metadata.probe import (
+    DEFAULT_IMAGE_FRAME_RATE,
+    describe_video,
+    first_picture,
+    open_source,
+)
+from vitascope.media.reading.cuda_pictures import ReadyEvents, is_cuda_picture, planes_on_gpu, upload
+from vitascope.media.reading.opened_video import Decoding
+from vitascope.media.reading.planes import PlaneReader, pixel_format_name
+from vitascope.media.reading.source import PictureSource
+
+__all__ = ["PresentationClock", "VideoReader", "open_video"]
+
+_MICROSECOND = Fraction(1, 1_000_000)
+_SEEK_MARGINS_SECONDS = (0, 2, 10, 60)
+"""How far before the target to seek, in turn, until a picture at or before the target comes out."""
+
+
+def open_video(
+    path: Path | str,
+    *,
+    start_seconds: float | None = None,
+    end_seconds: float | None = None,
+    max_corrupt_frames: int = 250,
+    threads: int = 0,
+    image_frame_rate: Fraction | int = DEFAULT_IMAGE_FRAME_RATE,
+    cuda_device: int | None = None,
+    decoder_sessions: int = 1,
+    session_buffer_bytes: int | None = None,
+) -> VideoReader:
+    """Open a video for reading.
+
+    Args:
+        path: A video file of any container that FFmpeg knows, an image, a folder of images (natural order), a
+            printf pattern (``img_%04d.png``) or a glob (``img_*.png``).
+        start_seconds: Leave out what is shown before this time, counted from the first picture. The first frame
+            given out is the first whose pts is at or after it.
+        end_seconds: Leave out what is shown from this time on (exclusive), counted from the first picture.
+        max_corrupt_frames: How many frames may be damaged or missing before giving up.
+        threads: Decoder threads on the CPU, of all sessions together; 0 means one a core. Every one but the first may
+            hold a picture back; the GPU's decoder holds back none but for their order.
+        image_frame_rate: Images a second, for images.
+        cuda_device: The CUDA device whose decoder (NVDEC) is used; its frames stay there, as CuPy arrays in NV12 or
+            P010. What it does not decode comes from the CPU, as NumPy arrays; ``reader.decoder`` says why. None for
+            the CPU.
+        decoder_sessions: Decoders that work on the film at once, each on other groups of pictures. The frames are the
+            same, in the same order. Films that cannot be cut exactly get one; ``reader.decoder`` says why.
+        session_buffer_bytes: Decoded pictures that several sessions may keep waiting, all together; None takes what
+            is sensible. Sessions are of use as long as each can hold most of a group of pictures.
+
+    Returns:
+        A reader that has decoded its first picture, so that ``info`` is complete.
+
+    Raises:
+        UsageError: The times are negative or in the wrong order, a count is too small, or there is no such CUDA
+            device.
+        MissingDependencyError: A CUDA device is asked for without CuPy.
+        InputError: The file cannot be opened or holds no video; the message says why.
+        CorruptInputError: No picture of it can be decoded, or more than ``max_corrupt_frames`` cannot.
+    """
+    start, end = _checked_range(path, start_seconds, end_seconds)
+    if max_corrupt_frames < 0 or threads < 0:
+        raise UsageError(
+            f"{path}: max_corrupt_frames={max_corrupt_frames}, threads={threads}: both must be 0 or more"
+        )
+    if decoder_sessions < 1 or (session_buffer_bytes is not None and session_buffer_bytes < 1):
+        raise UsageError(
+            f"{path}: decoder_sessions={decoder_sessions}, session_buffer_bytes={session_buffer_bytes}: "
+            "both must be 1 or more"
+        )
+    source = open_source(
+        Path(path),
+        image_frame_rate=Fraction(image_frame_rate),
+        decoding=Decoding(threads, cuda_device),
+        max_corrupt_frames=max_corrupt_frames,
+        sessions=decoder_sessions,
+        session_buffer_bytes=session_buffer_bytes,
+    )
+    try:
+        return VideoReader(source, start=start, end=end, cuda_device=cuda_device)
+    except BaseException:
+        source.close()
+        raise
+
+
+class VideoReader:
+    """Frames of one video, once, in presentation order. A context manager; made by ``open_video``.
+
+    - Planes are read-only. Where the file's layout is one of ours they are views onto the decoder's memory, which
+      lives as long as the frame, also after the reader is closed.
+    - Frames of the GPU carry ``ready``: a stream must wait for it before it reads them. The decoder may write to a
+      frame's memory again as soon as nobody holds the frame, so hold it until the GPU has finished reading. FFmpeg
+      copies pictures on the legacy default stream: read them on streams made with ``non_blocking=True``, because
+      ordinary ones and that one wait for each other (1080p on an H200: 82 instead of 1143 frames/s beside a busy
+      ordinary stream).
+    - pts and time base are the file's own. Pictures without pts follow the one before by its duration, else by the
+      average frame interval. A pts that does not grow becomes the previous one plus a tick; one that jumps back by
+      more than a second (joined recordings) shifts itself and all that follows to go on where time was.
+      ``adjusted_pts_count`` counts both.
+    - Frames are not rotated: ``info.rotation_degrees`` says what the player shall do.
+    - Damaged pictures are skipped and counted, and so are those that the decoder drops without a word, and those of
+      parts that cannot be read at all. At the end of the stream a file that is shorter than its header
+      promises raises ``CorruptInputError``; the frames before it were given out, and the caller decides whether to
+      keep them.
+
+    Not thread-safe, but may be used from another thread than the one that opened it.
+    """
+
+    def __init__(
+        self,
+        source: PictureSource,
+        *,
+        start: Fraction | None,
+        end: Fraction | None,
+        cuda_device: int | None = None,
+    ) -> None:
+        self._source: PictureSource | None = source
+        self._damage = source.damage
+        self._decoder = source.decoder
+        self._planes = PlaneReader()
+        self._colors: dict[tuple[object, ...], ColorSpec] = {}
+        self._next_index = 0
+        pictures = source.pictures()
+        picture = first_picture(source.facts.path, pictures)
+        self._cuda_device = cuda_device if is_cuda_picture(picture) else None
+        self._ready = None if self._cuda_device is None else ReadyEvents(self._cuda_device)
+        self.info: VideoInfo = describe_video(source.facts, picture)
+        """What the whole file is; trimming does not change it."""
+        self.hdr: HdrMetadata | None = read_side_data(picture).hdr
+        """Mastering display and content light level of the first picture; None when it carries neither."""
+        clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
+        self.origin_pts: int = clock.stamp(picture.pts, picture.duration)
+        """pts of the file's first picture: where ``start_seconds`` and ``end_seconds`` count from."""
+        self.start_pts: int | None = self._ticks_at(start)
+        """First pts that is let through; None without a start. Copied audio starts here, times ``info.time_base``."""
+        self.end_pts: int | None = self._ticks_at(end)
+        """First pts that is no longer let through; None without an end."""
+        self.first_pts: int | None = None
+        """pts of the first frame given out; None before it was."""
+        self._clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
+        self._pictures: Iterator[av.VideoFrame] = chain([picture], pictures)
+        if self.start_pts is not None and self.start_pts > self.origin_pts:
+            self._seek(source, self.start_pts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the decoder and its threads. Idempotent; frames given out stay valid."""
+        source, self._source = self._source, None
+        self._pictures = iter(())
+        if source is not None:
+            source.close()
+
+    def play(self, start_pts: int | None, end_pts: int | None) -> None:
+        """Go to another part of the film; frames count from 0 again, damage goes on counting.
+
+        Exact where the film's own time stamps grow; ``film_index`` tells which containers can be asked for that.
+
+        Args:
+            start_pts: First pts that is let through; None is the film's first picture.
+            end_pts: First pts that is no longer let through; None is the end.
+
+        Raises:
+            ValueError: The reader is closed.
+        """
+        if self._source is None:
+            raise ValueError(f"the reader of {self.info.path} is closed")
+        self.start_pts, self.end_pts, self.first_pts = start_pts, end_pts, None
+        self._next_index = 0
+        self._clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
+        if start_pts is not None and start_pts > self.origin_pts:
+            self._seek(self._source, start_pts)
+        else:
+            self._source.rewind()
+            self._pictures = self._source.pictures()
+
+    @property
+    def decoder(self) -> str:
+        """What decodes, and why that is not what was asked for, in words, for example ``nvdec (hevc); 4 sessions``."""
+        return self._decoder
+
+    @property
+    def decoded_count(self) -> int:
+        """Frames given out so far."""
+        return self._next_index
+
+    @property
+    def corrupt_count(self) -> int:
+        """Frames that were damaged or missing so far."""
+        return self._damage.count
+
+    @property
+    def adjusted_pts_count(self) -> int:
+        """Frames whose pts was missing or did not grow, so far."""
+        return self._clock.adjusted_count
+
+    @property
+    def expected_frame_count(self) -> int | None:
+        """Frames that the header and the trim promise; None when the header does not say."""
+        count, duration = self.info.frame_count_estimate, self.info.duration_seconds
+        if count is None or (self.start_pts is None and self.end_pts is None):
+            return count
+        if not duration:
+            return None
+        begin = 0 if self.start_pts is None else self.start_pts - self.origin_pts
+        length = (
+            duration
+            if self.end_pts is None
+            else float((self.end_pts - self.origin_pts) * self.info.time_base)
+        )
+        shown = min(length, duration) - float(begin * self.info.time_base)
+        return max(min(round(shown * count / duration), count), 0)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Frame:
+        """The next frame.
+
+        Raises:
+            InputError: The picture size changes.
+            CorruptInputError: Past the damage limit, or the file ends before it should.
+            ValueError: The reader is closed.
+        """
+        if self._source is None:
+            raise ValueError(f"the reader of {self.info.path} is closed")
+        for picture in self._pictures:
+            pts = self._clock.stamp(picture.pts, picture.duration)
+            if self.start_pts is not None and pts < self.start_pts:
+                continue
+            if self.end_pts is not None and pts >= self.end_pts:
+                # Decoding on would only find damage beyond what was asked for.
+                self._pictures = iter(())
+                break
+            frame = self._to_frame(picture, pts)
+            if self.first_pts is None:
+                self.first_pts = pts
+            self._next_index += 1
+            return frame
+        raise StopIteration
+
+    def _to_frame(self, picture: av.VideoFrame, pts: int) -> Frame:
+        info = self.info
+        if (picture.width, picture.height) != (info.width, info.height):
+            seconds = float((pts - self.origin_pts) * info.time_base)
+            raise InputError(
+                f"{info.path}: the picture size changes from {info.width}x{info.height} to "
+                f"{picture.width}x{picture.height} at {seconds:.2f} s; cut the file there and process the parts"
+            )
+        planes, ready = self._planes_of(picture)
+        return Frame(
+            planes=planes,
+            ready=ready,
+            format=info.format,
+            color=self._color_of(picture),
+            index=self._next_index,
+            pts=pts,
+            time_base=info.time_base,
+            duration=picture.duration,
+            keyframe=picture.key_frame,
+        )
+
+    def _planes_of(self, picture: av.VideoFrame) -> tuple[tuple[Plane, ...], DeviceEvent | None]:
+        target, device = self.info.format, self._cuda_device
+        if device is not None and self._ready is not None and is_cuda_picture(picture):
+            return planes_on_gpu(picture, target, device=device), self._ready.record()
+        planes = self._planes.read(picture, target=target)
+        # A stream may change on the way to what the GPU does not decode; its frames stay where they were.
+        return (planes if device is None else upload(planes, device=device)), None
+
+    def _color_of(self, picture: av.VideoFrame) -> ColorSpec:
+        tags = (
+            pixel_format_name(picture),
+            picture.colorspace,
+            picture.color_range,
+            picture.color_primaries,
+            picture.color_trc,
+        )
+        if tags not in self._colors:
+            self._colors[tags] = color_spec(
+                picture,
+                path=self.info.path,
+                codec=self.info.codec,
+                chroma_location=self.info.color.chroma_location,
+            )
+        return self._colors[tags]
+
+    def _ticks_at(self, seconds: Fraction | None) -> int | None:
+        """The first pts at or after a time; a microsecond early is forgiven, for decimal times such as 0.04."""
+        if seconds is None:
+            return None
+        return self.origin_pts + ceil((seconds - _MICROSECOND) / self.info.time_base)
+
+    def _seek(self, source: PictureSource, target: int) -> None:
+        """Continue from a picture at or before ``target``; ``__next__`` drops what precedes it.
+
+        Containers without an index, and streams whose leading pictures need references from before their keyframe,
+        come out too late at first: then further back, and at last from the beginning.
+        """
+        for margin in _SEEK_MARGINS_SECONDS:
+            aim = target - round(margin / self.info.time_base)
+            if aim <= self.origin_pts:
+                break
+            source.seek(aim)
+            pictures = source.pictures()
+            picture = next(pictures, None)
+            if picture is not None and picture.pts is not None and picture.pts <= target:
+                self._pictures = chain([picture], pictures)
+                return
+        source.rewind()
+        self._pictures = source.pictures()
+
+
+class PresentationClock:
+    """Gives every picture a pts that grows, keeping the file's own wherever it does.
+
+    Args:
+        time_base: Seconds a tick.
+        average_frame_rate: Used where neither pts nor duration is known.
+    """
+
+    def __init__(self, time_base: Fraction, average_frame_rate: Fraction) -> None:
+        self._interval = max(round(1 / (average_frame_rate * time_base)), 1)
+        self._second = max(round(1 / time_base), 1)
+        self._last: int | None = None
+        self._last_duration = 0
+        self._shift = 0
+        self.adjusted_count = 0
+        """Pictures that did not keep the file's pts."""
+
+    def stamp(self, pts: int | None, duration: int) -> int:
+        """The pts of the next picture, in ticks.
+
+        Args:
+            pts: The file's; None when it has none.
+            duration: Ticks the picture is shown; 0 when unknown.
+        """
+        result = self._place(pts)
+        if result != pts:
+            self.adjusted_count += 1
+        self._last, self._last_duration = result, duration
+        return result
+
+    def _place(self, pts: int | None) -> int:
+        if self._last is None:
+            return 0 if pts is None else pts
+        following = self._last + (self._last_duration or self._interval)
+        if pts is None:
+            return following
+        if pts + self._shift < self._last - self._second:
+            self._shift = following - pts
+        return max(pts + self._shift, self._last + 1)
+
+
+def _checked_range(
+    path: Path | str, start: float | None, end: float | None
+) -> tuple[Fraction | None, Fraction | None]:
+    for name, seconds in (("start", start), ("end", end)):
+        if seconds is not None and not 0 <= seconds < float("inf"):
+            raise UsageError(
+                f"{path}: {name} time of {seconds} s; give seconds from the first picture, 0 or more"
+            )
+    if end is not None and end <= (start or 0):
+        raise UsageError(f"{path}: the end time ({end} s) is not after the start time ({start or 0} s)")
+    return (None if start is None else Fraction(start), None if end is None else Fraction(end))

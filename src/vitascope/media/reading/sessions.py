@@ -1,0 +1,481 @@
+"""Several decoders on one film, and one stream of pictures out of them, in order and without a seam."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Literal
+
+import av
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from vitascope.errors import CorruptInputError, VitascopeError
+from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.media.reading.container import ContainerSource
+from vitascope.media.reading.damage import ReadingProgress, check_end
+from vitascope.media.reading.gop_plan import GopPlan, Segment
+from vitascope.media.reading.opened_video import OpenedVideo
+from vitascope.media.reading.source import DamageCounter, SourceFacts
+
+__all__ = ["LostPicture", "ParallelSource", "SegmentDecoder", "SegmentEnd", "Stamp"]
+
+
+Stamp = Literal["dts", "pts"]
+"""Which time of a packet the container's index lists."""
+
+_SEEK_MARGINS_SECONDS = (0, 2, 10, None)
+"""How far before a keyframe to seek, in turn, until it is not overshot; None is the beginning of the file."""
+_LEAD_IN_SEGMENTS = (0, 1, 4, 16)
+"""How many segments before its own a decoder begins with, in turn, until its pictures are whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostPicture:
+    """A picture that the segment owns and that could not be decoded, however far before it decoding began."""
+
+    cause: Exception | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """All of a segment was read."""
+
+    packet_count: int
+    """Packets that it has."""
+    failure: Exception | None
+    """Why the rest of the file cannot be read; None when it can."""
+
+
+class _NotWholeError(Exception):
+    """A picture did not come, or came damaged, although decoding began at the segment's own keyframe."""
+
+
+class SegmentDecoder:
+    """Decodes segments of one film, one after the other, in any order. For one thread.
+
+    Random access is exact where the keyframe is what it says. Where it is not, because pictures after it refer to
+    pictures from before it, the gap in the presentation times shows it at once, and decoding begins again, so many
+    segments earlier that the references are there. What is then still missing is damage, as it would be for one
+    decoder that reads the film from its beginning.
+
+    Args:
+        video: The film, open for this decoder alone; its owner closes it.
+        segments: All of the film's.
+        stamp: Which time of a packet their stamps are.
+    """
+
+    def __init__(self, video: OpenedVideo, segments: Sequence[Segment], stamp: Stamp) -> None:
+        self._video = video
+        self._segments = segments
+        self._stamp: Stamp = stamp
+        self._last_pts: int | None = None
+
+    def decode(self, number: int) -> Iterator[av.VideoFrame | LostPicture | SegmentEnd]:
+        """Decode one segment.
+
+        Args:
+            number: Which.
+
+        Yields:
+            The pictures it owns in presentation order and a ``LostPicture`` where one is missing, then one
+            ``SegmentEnd``.
+
+        Raises:
+            CorruptInputError: The packets are not in the order that the index promises.
+        """
+        self._last_pts = None
+        leads = sorted({min(lead, number) for lead in _LEAD_IN_SEGMENTS})
+        for lead in leads:
+            try:
+                yield from self._attempt(number, number - lead, is_last=lead == leads[-1])
+            except _NotWholeError:
+                continue
+            return
+
+    def _attempt(
+        self, number: int, first: int, *, is_last: bool
+    ) -> Iterator[av.VideoFrame | LostPicture | SegmentEnd]:
+        owned = _OwnedPictures(
+            is_first=number == 0, after=self._last_pts, raises=not is_last, path=self._video.path
+        )
+        reading = _SegmentReading(self._segments[number], owned, self._stamp)
+        cause: Exception | None = None
+        for packet in reading.wanted(self._packets_from(self._segments[first].start)):
+            try:
+                pictures = self._video.decode(packet)
+            except (av.FFmpegError, OSError) as error:
+                cause = error  # what it costs shows in the pictures that do not come
+                continue
+            for picture in pictures:
+                lost, is_shown = owned.came(picture)
+                for _ in range(lost):
+                    yield LostPicture(cause)
+                if is_shown:
+                    self._last_pts = picture.pts
+                    yield picture
+        for _ in range(owned.finish()):
+            yield LostPicture(cause)
+        yield SegmentEnd(reading.packet_count, reading.failure)
+
+    def _packets_from(self, start: int) -> Iterator[Packet[VideoStream]]:
+        """The packets from the keyframe with this stamp on; none when the file ends before it."""
+        for margin in _SEEK_MARGINS_SECONDS:
+            if margin is None:
+                self._video.reopen()
+            else:
+                aim = start - round(margin / (self._video.stream.time_base or 1))
+                try:
+                    self._video.container.seek(aim, stream=self._video.stream, backward=True)
+                except (av.FFmpegError, OSError):
+                    continue
+            packets = (packet for packet in self._video.container.demux(self._video.stream) if packet.size)
+            for packet in packets:
+                stamp = _stamp_of(packet, self._stamp)
+                if stamp == start:
+                    yield packet
+                    yield from packets
+                    return
+                if stamp is not None and stamp > start and (self._stamp == "dts" or packet.is_keyframe):
+                    break
+            else:
+                return
+        raise CorruptInputError(
+            f"{self._video.path}: its index names a keyframe at tick {start}, and there is none; "
+            "read it with one decoder session"
+        )
+
+
+class _SegmentReading:
+    """Which packets a segment needs: its own, and the leading pictures behind the next keyframe."""
+
+    def __init__(self, segment: Segment, owned: _OwnedPictures, stamp: Stamp) -> None:
+        self._segment = segment
+        self._owned = owned
+        self._stamp: Stamp = stamp
+        self.packet_count = 0
+        """Packets from the segment's keyframe up to the next one's."""
+        self.failure: Exception | None = None
+        """What stopped the reading before its end."""
+
+    def wanted(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream] | None]:
+        """The packets to decode, and None where the decoder shall give out what it still holds."""
+        next_keyframe: Packet[VideoStream] | None = None
+        is_in_leading = False
+        while True:
+            try:
+                packet = next(packets, None)
+            except (av.FFmpegError, OSError) as error:
+                self.failure = error
+                break
+            if packet is None:
+                break
+            if next_keyframe is not None:
+                # Leading pictures come directly behind their keyframe: the first that is none ends the search.
+                if not _is_before(packet, next_keyframe):
+                    break
+                if not is_in_leading:
+                    is_in_leading = True
+                    yield next_keyframe
+            elif self._begins_next(packet):
+                self._owned.ends_before(packet.pts)
+                next_keyframe = packet
+                continue
+            elif _stamp_of(packet, self._stamp) == self._segment.start:
+                self._owned.begins_at(packet.pts)
+            if next_keyframe is None and self._owned.has_begun:
+                self.packet_count += 1
+            self._owned.sent(packet)
+            if not packet.is_corrupt:  # cut off by the end of the file
+                yield packet
+        yield None
+
+    def _begins_next(self, packet: Packet[VideoStream]) -> bool:
+        stamp = _stamp_of(packet, self._stamp)
+        end = self._segment.end
+        if end is None or stamp is None:
+            return False
+        # Decoding times only grow. Whether a packet is a keyframe is the parser's opinion, not the index's.
+        return stamp == end or (stamp > end and (self._stamp == "dts" or packet.is_keyframe))
+
+
+class _OwnedPictures:
+    """Keeps account of the pictures that a segment owns.
+
+    Args:
+        is_first: The film begins with this segment: what is shown before its keyframe is its own.
+        after: Only what is shown later than this counts; None for everything.
+        raises: Raise ``_NotWholeError`` where a picture is missing, instead of counting it.
+        path: Named in errors.
+    """
+
+    def __init__(self, *, is_first: bool, after: int | None, raises: bool, path: Path) -> None:
+        self._is_first = is_first
+        self._after = after
+        self._raises = raises
+        self._path = path
+        self._begin: int | None = None
+        self._end: int | None = None
+        self._trailing_seen = False
+        self._awaited: list[int] = []
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the segment's own keyframe was met."""
+        return self._begin is not None
+
+    def begins_at(self, pts: int | None) -> None:
+        """The segment's own keyframe."""
+        self._begin = self._checked(pts)
+
+    def ends_before(self, pts: int | None) -> None:
+        """The next segment's keyframe."""
+        self._end = self._checked(pts)
+        if self._awaited and max(self._awaited) >= self._end:
+            raise self._unordered(max(self._awaited))
+
+    def sent(self, packet: Packet[VideoStream]) -> None:
+        """A packet goes to the decoder."""
+        pts = self._checked(packet.pts)
+        if self._begin is None:
+            return
+        if pts < self._begin and self._trailing_seen and self._end is None:
+            raise self._unordered(pts)
+        self._trailing_seen |= pts > self._begin
+        is_awaited = self._begin <= pts and (self._end is None or pts < self._end)
+        if is_awaited and not packet.is_discard and (self._after is None or pts > self._after):
+            heappush(self._awaited, pts)
+
+    def came(self, picture: av.VideoFrame) -> tuple[int, bool]:
+        """A picture came out of the decoder.
+
+        Returns:
+            How many pictures before it were lost, and whether it is the segment's to show.
+        """
+        pts = picture.pts
+        if pts is None or self._begin is None or (self._end is not None and pts >= self._end):
+            return 0, False
+        if (pts < self._begin and not self._is_first) or (self._after is not None and pts <= self._after):
+            return 0, False
+        lost = 0
+        while self._awaited and self._awaited[0] <= pts:
+            lost += heappop(self._awaited) < pts
+        lost += picture.is_corrupt
+        return self._reported(lost), not picture.is_corrupt
+
+    def finish(self) -> int:
+        """The decoder has given out everything.
+
+        Returns:
+            How many pictures did not come.
+        """
+        lost, self._awaited = len(self._awaited), []
+        return self._reported(lost)
+
+    def _reported(self, lost: int) -> int:
+        if lost and self._raises:
+            raise _NotWholeError
+        return lost
+
+    def _checked(self, pts: int | None) -> int:
+        if pts is None:
+            raise CorruptInputError(
+                f"{self._path}: packets without a presentation time; read it with one decoder session"
+            )
+        return pts
+
+    def _unordered(self, pts: int) -> CorruptInputError:
+        return CorruptInputError(
+            f"{self._path}: the picture at tick {pts} is on the wrong side of a keyframe; "
+            "read it with one decoder session"
+        )
+
+
+def _stamp_of(packet: Packet[VideoStream], stamp: Stamp) -> int | None:
+    return packet.dts if stamp == "dts" else packet.pts
+
+
+def _is_before(packet: Packet[VideoStream], keyframe: Packet[VideoStream]) -> bool:
+    return packet.pts is not None and keyframe.pts is not None and packet.pts < keyframe.pts
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A session ended with an error."""
+
+    error: BaseException
+
+
+_Item = av.VideoFrame | LostPicture | SegmentEnd | _Failed
+_Lane = BoundedQueue[_Item]
+"""What one session has decoded and the reader has not taken yet."""
+_ANY_NUMBER = 2**62
+
+
+class ParallelSource:
+    """The video stream of one container, decoded by several sessions at once.
+
+    Session *k* of *S* decodes segments *k*, *k + S*, *k + 2S* ... on a thread of its own. The pictures come out one
+    segment after the other, so that whoever reads them sees the film as one decoder would have given it. A session
+    runs ahead until its share of the buffer is full, and at least by one picture: then, and where a segment is larger
+    than that share, it waits for its turn, which costs speed and nothing else.
+
+    Args:
+        headers: The film, opened for its facts and its index; never decoded, closed with this source.
+        video: The film, open for the first session; closed with this source.
+        open_video: Opens the film for another session, in the session's own thread.
+        plan: At least two segments.
+        stamp: Which time of a packet the plan's stamps are.
+        sessions: How many decoders; 1 or more.
+        buffer_bytes: Pictures that wait, of all sessions together.
+        decoder: For reports.
+    """
+
+    def __init__(
+        self,
+        headers: ContainerSource,
+        video: OpenedVideo,
+        *,
+        open_video: Callable[[], OpenedVideo],
+        plan: GopPlan,
+        stamp: Stamp,
+        sessions: int,
+        buffer_bytes: int,
+        decoder: str,
+    ) -> None:
+        self._headers = headers
+        self._open_video = open_video
+        self._idle = [video]
+        self._plan = plan
+        self._stamp: Stamp = stamp
+        self._sessions = min(sessions, len(plan.segments))
+        # In bytes alone: how many pictures that is depends on the film.
+        lane_bytes = max(buffer_bytes // self._sessions, 1)
+        self._lane_limits = QueueLimits(items=_ANY_NUMBER, nbytes=lane_bytes)
+        self._first = 0
+        self._running: Generator[av.VideoFrame, None, None] | None = None
+        self.decoder = decoder
+
+    @property
+    def facts(self) -> SourceFacts:
+        """See ``PictureSource``."""
+        return self._headers.facts
+
+    @property
+    def damage(self) -> DamageCounter:
+        """See ``PictureSource``."""
+        return self._headers.damage
+
+    def pictures(self) -> Iterator[av.VideoFrame]:
+        """Decode from the current position; see ``PictureSource``."""
+        self._stop()
+        self._running = self._merge(self._first)
+        return self._running
+
+    def seek(self, pts: int) -> None:
+        """Go to the segment at or before ``pts``."""
+        self._stop()
+        self._first = self._plan.segment_at(pts)
+
+    def rewind(self) -> None:
+        """Go to the first segment."""
+        self._stop()
+        self._first = 0
+
+    def close(self) -> None:
+        """End the sessions, wait for their threads, free everything. Idempotent."""
+        self._stop()
+        for video in self._idle:
+            video.close()
+        self._headers.close()
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
+    def _merge(self, first: int) -> Generator[av.VideoFrame, None, None]:
+        lanes = [_Lane(f"decode-{k} > reader", limits=self._lane_limits) for k in range(self._sessions)]
+        threads = [
+            threading.Thread(
+                target=self._work,
+                args=(lane, range(first + k, len(self._plan.segments), self._sessions)),
+                name=f"decode-{k}",
+                daemon=True,
+            )
+            for k, lane in enumerate(lanes)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield from self._in_order(lanes, first)
+        finally:
+            for lane in lanes:
+                lane.stop()
+            for thread in threads:
+                thread.join()
+
+    def _in_order(self, lanes: list[_Lane], first: int) -> Iterator[av.VideoFrame]:
+        progress = ReadingProgress(from_start=first == 0)
+        failure: Exception | None = None
+        for number in range(first, len(self._plan.segments)):
+            lane = lanes[(number - first) % self._sessions]
+            while not isinstance(item := _oldest_of(lane), SegmentEnd):
+                if isinstance(item, _Failed):
+                    raise _told_where(item.error, self.facts.path, self.damage.decoded)
+                if isinstance(item, LostPicture):
+                    self.damage.add(item.cause)
+                    continue
+                progress.shown(item.pts, item.duration)
+                self.damage.decoded += 1
+                yield item
+            progress.packets += item.packet_count
+            if item.failure is not None:
+                failure = item.failure
+                break
+        check_end(self._headers.video, progress, decoded=self.damage.decoded, failure=failure)
+
+    def _work(self, lane: _Lane, numbers: range) -> None:
+        try:
+            video = self._take_idle() or self._open_video()
+            try:
+                decoder = SegmentDecoder(video, self._plan.segments, self._stamp)
+                for number in numbers:
+                    for item in decoder.decode(number):
+                        if not lane.put(item, nbytes=_bytes_of(item)):
+                            return
+            finally:
+                self._idle.append(video)
+        except BaseException as error:  # it must reach the reader, whatever it is
+            lane.put(_Failed(error))
+        finally:
+            lane.end()
+
+    def _take_idle(self) -> OpenedVideo | None:
+        """A film that an earlier run has left open: a GPU's decoder takes a tenth of a second to make."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+
+def _oldest_of(lane: _Lane) -> _Item:
+    """Waits for it."""
+    taken = lane.get()
+    assert not isinstance(taken, Mark), f"{lane.name}: no segment's end was put"
+    return taken[1]
+
+
+def _bytes_of(item: _Item) -> int:
+    if not isinstance(item, av.VideoFrame):
+        return 0
+    return sum(plane.buffer_size for plane in item.planes)
+
+
+def _told_where(error: BaseException, path: Path, decoded: int) -> BaseException:
+    if not isinstance(error, VitascopeError):
+        error.add_note(f"{path}: in a decoder session, after {decoded} frames")
+    return error

@@ -1,0 +1,1 @@
+"""Pictures out: encoders of the CPU and the GPU, muxing, copied streams, partial files."""

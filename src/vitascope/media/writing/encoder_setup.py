@@ -1,0 +1,234 @@
+"""What an encoder and a muxer are told before the first frame: size, clock, colour, options."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import cast
+
+import av
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vitascope.device import available_cores
+from vitascope.frames import ColorSpec, VideoInfo
+from vitascope.media.metadata import matroska_video
+from vitascope.media.metadata.color_tags import HdrMetadata
+from vitascope.media.metadata.hdr import hdr_encoder_parameters
+from vitascope.media.writing.encoder_frames import FramePacker, NvencFramePacker, NvencStreamEncoder
+from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.parallel_encoder import ParallelEncoder, PictureEncoder, StreamEncoder
+from vitascope.media.writing.stream_copy import film_tags
+
+__all__ = ["BOX_MUXERS", "MATROSKA_MUXERS", "ColourTags", "PictureSetup", "muxer_options", "quiet_svt"]
+
+BOX_MUXERS = frozenset({"mp4", "mov"})
+"""FFmpeg's muxers that write boxes, which can be patched."""
+MATROSKA_MUXERS = frozenset({"matroska", "webm"})
+"""FFmpeg's muxers that write EBML, whose video entry can be patched."""
+_PARAMETER_OPTIONS = {"libx264": "x264-params", "libx265": "x265-params", "libsvtav1": "svtav1-params"}
+_LIMITED_RANGE_CODECS = frozenset({"prores"})
+"""These have no way to say that a picture is full range."""
+_MATRIX_CODES = {"bt601": 6, "bt709": 1, "bt2020": 9}
+_TURNED_CHROMA = {(90, "left"): "top", (270, "left"): "bottom", (270, "topleft"): "bottomleft"}
+"""Where chroma sits after the pixels were turned; combinations that codecs have no word for keep their own."""
+_DEFAULT_FRAME_RATE = Fraction(25)
+_GLOBAL_HEADER = (
+    1 << 22
+)  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
+_KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
+"""Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
+_X264_LOOKAHEAD_FRAMES = {
+    "faster": 20,
+    "fast": 30,
+    "medium": 40,
+    "slow": 50,
+    "slower": 60,
+    "veryslow": 60,
+    "placebo": 60,
+}
+"""Where it is more than the shortest chunk has (``x264 --fullhelp``, presets)."""
+# The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
+_MP4_TAGS = frozenset(
+    """
+    album album_artist artist comment compilation composer copyright creation_time date description disc episode_id
+    episode_sort gapless_playback genre grouping hd_video keywords lyrics media_type network season_number show
+    sort_album sort_album_artist sort_artist sort_composer sort_name sort_show synopsis timecode title track
+    """.split()  # noqa: SIM905 - a list of 34 quoted names is not easier to read
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ColourTags:
+    """H.273 code points, and FFmpeg's range: 0 unknown, 1 limited, 2 full."""
+
+    primaries: int
+    transfer: int
+    matrix: int
+    range: int
+
+    def put_on(self, picture: av.VideoFrame) -> None:
+        """Tag a frame: ProRes and PNG take the tags from there rather than from the stream."""
+        picture.color_primaries, picture.color_trc = self.primaries, self.transfer
+        picture.colorspace, picture.color_range = self.matrix, self.range
+
+
+class PictureSetup:
+    """How the pictures of one output are encoded.
+
+    Containers without a display matrix get upright pixels instead of a rotation.
+
+    Args:
+        info: What the written frames look like.
+        encoding: The choice of encoder; made fit for the size here.
+
+    Raises:
+        OutputError: The encoder cannot take the size.
+    """
+
+    def __init__(self, info: VideoInfo, encoding: Encoding) -> None:
+        self._info = info
+        self.turned_degrees = 0 if encoding.muxer in BOX_MUXERS else info.rotation_degrees
+        """Clockwise turn that must be applied to the pixels."""
+        upright = self.turned_degrees % 180 == 0
+        self.width, self.height = (info.width, info.height) if upright else (info.height, info.width)
+        aspect = info.sample_aspect_ratio
+        self.sample_aspect_ratio = aspect if upright else 1 / aspect
+        self.encoding = encoding.for_size(self.width, self.height)
+        self.frame_rate = info.average_frame_rate or _DEFAULT_FRAME_RATE
+        self.full_range = encoding.codec == "png" or (
+            info.color.full_range and encoding.codec not in _LIMITED_RANGE_CODECS
+        )
+        self.tags = self._colour_tags()
+
+    def carries_hdr(self) -> bool:
+        """True when bitstream or container can hold HDR metadata."""
+        return self.encoding.muxer in BOX_MUXERS or self.encoding.encoder in _PARAMETER_OPTIONS
+
+    def encoder_options(self, hdr: HdrMetadata | None) -> dict[str, str]:
+        """Options for FFmpeg's encoder."""
+        encoding = self.encoding
+        options = dict(encoding.options)
+        parameters = dict(encoding.parameters)
+        if hdr is not None:
+            parameters |= hdr_encoder_parameters(hdr, encoding.encoder)
+        if parameters:
+            options[_PARAMETER_OPTIONS[encoding.encoder]] = ":".join(
+                f"{k}={v}" for k, v in parameters.items()
+            )
+        if "420" in encoding.pixel_format or encoding.pixel_format in ("nv12", "p010le"):
+            site = self._info.color.chroma_location
+            options["chroma_sample_location"] = _TURNED_CHROMA.get((self.turned_degrees, site), site)
+        return options
+
+    def open_packer(self) -> FramePacker | NvencFramePacker:
+        """What turns frames into the encoder's pictures."""
+        packer = FramePacker(
+            self.encoding.pixel_format,
+            color=self._info.color,
+            full_range=self.full_range,
+            rotation_degrees=self.turned_degrees,
+        )
+        if not self.encoding.is_nvenc:
+            return packer
+        return NvencFramePacker(packer, self.encoding.pixel_format, rotation_degrees=self.turned_degrees)
+
+    def open_encoder(self, stream: VideoStream, options: dict[str, str]) -> PictureEncoder:
+        """Set a new stream and its encoder, or encoders, up.
+
+        Args:
+            stream: Of an output container, nothing muxed yet.
+            options: From ``encoder_options``.
+
+        Raises:
+            FFmpegError: The encoder refuses the picture or an option.
+        """
+        count = self.encoding.parallel_encoders
+        stream.time_base = self._info.time_base
+        # Of several encoders the stream's own writes nothing but the headers.
+        self._configure(stream.codec_context, threads=self.encoding.threads if count == 1 else 1)
+        if self.encoding.is_nvenc:
+            return NvencStreamEncoder(stream)
+        with quiet_svt():
+            stream.codec_context.open()
+        if count == 1:
+            return StreamEncoder(stream)
+        threads = max((self.encoding.threads or available_cores()) // count, 1)
+        flags = stream.codec_context.flags & _GLOBAL_HEADER
+
+        def open_one(chunk_frames: int) -> VideoCodecContext:
+            context = cast("VideoCodecContext", av.CodecContext.create(self.encoding.encoder, "w"))
+            self._configure(context, threads=threads)
+            context.framerate = self.frame_rate
+            context.options = options | _KEYFRAMES_ON_DEMAND
+            if _X264_LOOKAHEAD_FRAMES.get(options.get("preset", "medium"), 0) > chunk_frames:
+                # Nothing refers beyond a chunk, and each picture that is looked at ahead takes several times its size.
+                context.options |= {"rc-lookahead": str(chunk_frames)}
+            context.flags |= flags
+            context.open()
+            return context
+
+        return ParallelEncoder(stream, open_one, encoders=count)
+
+    def _configure(self, context: VideoCodecContext, *, threads: int) -> None:
+        context.width, context.height = self.width, self.height
+        context.pix_fmt = self.encoding.pixel_format
+        context.time_base = self._info.time_base
+        context.thread_count = threads
+        # PyAV's default, slice threads, would cut H.264 pictures into slices and cost quality.
+        context.thread_type = "AUTO"
+        context.sample_aspect_ratio = self.sample_aspect_ratio
+        context.color_primaries, context.color_trc = self.tags.primaries, self.tags.transfer
+        context.colorspace, context.color_range = self.tags.matrix, self.tags.range
+
+    def _colour_tags(self) -> ColourTags:
+        color = self._info.color
+        matrix = color.matrix_code
+        if matrix == 2 and color.matrix != ColorSpec.assumed_matrix(self.width, self.height):
+            # Untagged stays untagged, unless players would now assume another matrix than the frames have.
+            matrix = _MATRIX_CODES[color.matrix]
+        if self.encoding.codec == "png":
+            matrix = 0  # RGB
+        range_code = 2 if self.full_range else 1
+        return ColourTags(
+            color.primaries,
+            color.transfer,
+            matrix,
+            range_code if color.range_tagged or color.full_range else 0,
+        )
+
+
+def muxer_options(muxer: str, *, time_base: Fraction, tags: dict[str, str]) -> dict[str, str]:
+    """Options of FFmpeg's muxer that keep times and tags exact.
+
+    Args:
+        muxer: Its name.
+        time_base: Of the video.
+        tags: The container's.
+    """
+    if muxer in BOX_MUXERS:
+        # The track counts in the source's ticks, and so does the edit list that holds the start offset, which by
+        # default is rounded to milliseconds.
+        scale = str(time_base.denominator)
+        options = {"video_track_timescale": scale, "movie_timescale": scale}
+        if muxer == "mp4" and any(name not in _MP4_TAGS for name in film_tags(tags)):
+            options["movflags"] = "use_metadata_tags"
+        return options
+    # Sound that starts before zero (an encoder's priming) would otherwise push everything else back.
+    return {"avoid_negative_ts": "disabled"} | matroska_video.MUXER_OPTIONS
+
+
+@contextmanager
+def quiet_svt() -> Iterator[None]:
+    """Keep SVT-AV1 from writing its banner to stderr: it asks the environment, and only while it is being opened."""
+    if "SVT_LOG" in os.environ:
+        yield
+        return
+    os.environ["SVT_LOG"] = "1"  # errors
+    try:
+        yield
+    finally:
+        del os.environ["SVT_LOG"]

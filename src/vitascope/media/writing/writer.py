@@ -1,0 +1,399 @@
+"""Writing a video: pictures through an encoder, everything else of the source beside them, whole or not at all."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, cast
+
+import av
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from vitascope.errors import CorruptInputError, OutputError, UsageError
+from vitascope.frames import Frame, Plane, VideoInfo
+from vitascope.media.av_errors import silence_libav, wrap_output_error
+from vitascope.media.metadata.color_tags import HdrMetadata
+from vitascope.media.metadata.container_metadata import ContainerMetadata
+from vitascope.media.metadata.spherical import SphericalMetadata
+from vitascope.media.writing.encoder_setup import PictureSetup, muxer_options
+from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.output_clock import Moment, OutputClock
+from vitascope.media.writing.output_target import OutputTarget
+from vitascope.media.writing.parallel_encoder import PictureEncoder
+from vitascope.media.writing.stream_copy import (
+    CarriedStream,
+    StreamCopier,
+    carry_chapters,
+    carry_stream_tags,
+    film_tags,
+)
+
+__all__ = ["VideoWriter", "WriteReport"]
+
+_CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
+"""Broadcast formats count from an arbitrary moment; their films start at zero elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What was written, for the closing summary."""
+
+    path: Path
+    codec: str
+    encoder: str
+    pixel_format: str
+    container: str
+    frame_count: int
+    byte_count: int
+    """Of the finished output; 0 before that."""
+    streams: tuple[CarriedStream, ...]
+    """What became of the source's sound, subtitles and attachments."""
+    notes: tuple[str, ...]
+    """What could not be kept, one line each."""
+
+
+class VideoWriter:
+    """Writes frames, and carries over what the source has beside them.
+
+    Presentation times, time base, colour tags, sample aspect ratio, rotation, HDR and spherical metadata, chapters,
+    tags, sound and subtitles come out as they went in, as far as the container can say them; ``report.notes`` lists
+    what it cannot. Nothing appears under the output's name before ``finish``.
+
+    As a context manager it finishes when the block ends normally; keeps what there is as ``<name>.part`` on an
+    interrupt, and with ``keep_partial`` on a corrupt input; and removes it on any other error.
+
+    Args:
+        path: The output. For pictures a folder, or a name with a number pattern such as ``frame_%05d.png``; a plain
+            ``.png`` takes one frame.
+        info: What the written frames look like: size, colour, time base, rate, aspect, rotation, tags.
+        encoding: From ``choose_encoding``.
+        copy_from: The file whose sound, subtitles, chapters and stream tags are carried over; None for none.
+        start_seconds: Where the written stretch begins, from the first picture of ``copy_from`` on. The first frame
+            that comes is taken for its beginning and put at time zero; everything else moves with it. None keeps
+            all times.
+        end_seconds: Where it ends, counted likewise; None is the end.
+        spherical: Stereo and spherical metadata; ``"source"`` takes that of ``copy_from``, else what ``info`` says.
+        hdr: HDR metadata; ``"source"`` takes that of ``copy_from``.
+        keep_partial: Keep what decoded of a corrupt input, too.
+
+    Raises:
+        OutputError: The output cannot be created, or the encoder refuses the picture.
+        InputError: ``copy_from`` cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        info: VideoInfo,
+        encoding: Encoding,
+        copy_from: Path | None = None,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        spherical: SphericalMetadata | Literal["source"] | None = "source",
+        hdr: HdrMetadata | Literal["source"] | None = "source",
+        keep_partial: bool = False,
+    ) -> None:
+        silence_libav()
+        if copy_from is not None and path.exists() and path.samefile(copy_from):
+            raise UsageError(f"{path}: the output is the input; name another file")
+        self._path = path
+        self._info = info
+        self._copy_from = copy_from
+        self._start_seconds = start_seconds
+        self._end_seconds = end_seconds
+        self._keep_partial = keep_partial
+        self._setup = PictureSetup(info, encoding)
+        self._encoding = self._setup.encoding
+        self._notes = list(self._encoding.notes)
+        self._metadata = ContainerMetadata(
+            info, self._setup, copy_from=copy_from, spherical=spherical, hdr=hdr
+        )
+        self._notes += self._metadata.notes
+        self._packer = self._setup.open_packer()
+        self._clock = OutputClock(time_base=info.time_base, frame_rate=self._setup.frame_rate)
+        self._frame_count = 0
+        self._byte_count = 0
+        self._is_open = True
+        self._has_failed = False
+        self._copier: StreamCopier | None = None
+        self._container: av.container.OutputContainer | None = None
+        self._encoder: PictureEncoder | None = None
+        self._latest: Packet[VideoStream] | None = None
+        self._target = OutputTarget(path, muxer=encoding.muxer)
+        try:
+            self._open()
+        except BaseException:
+            self.discard()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_open:
+            return
+        if error is None:
+            self.finish()
+        elif isinstance(error, KeyboardInterrupt) or (self._keep_partial and _is_corrupt_input(error)):
+            self.keep_partial()
+        else:
+            self.discard()
+
+    @property
+    def frame_count(self) -> int:
+        """Frames written so far."""
+        return self._frame_count
+
+    @property
+    def report(self) -> WriteReport:
+        """What was written so far."""
+        copier_notes = self._copier.notes if self._copier is not None else []
+        return WriteReport(
+            path=self._path,
+            codec=self._encoding.codec,
+            encoder=self._encoding.encoder,
+            pixel_format=self._encoding.pixel_format,
+            container=self._encoding.muxer,
+            frame_count=self._frame_count,
+            byte_count=self._byte_count,
+            streams=tuple(self._copier.streams) if self._copier is not None else (),
+            notes=(*self._notes, *copier_notes),
+        )
+
+    def write(self, frame: Frame) -> None:
+        """Encode one frame; an output with alpha gets it opaque.
+
+        Raises:
+            OutputError: The frame has another size than ``info`` said, or the disk or the encoder failed.
+        """
+        self._write(frame, None)
+
+    def write_with_alpha(self, frame: Frame, alpha: Plane) -> None:
+        """Encode one frame with its alpha plane, straight (not premultiplied).
+
+        Args:
+            frame: The colours.
+            alpha: uint8 ``[H, W]`` with 255 opaque, or uint16 ``[H, W]`` with 65535 opaque.
+
+        Raises:
+            OutputError: As ``write``, or the encoding has no alpha.
+        """
+        self._write(frame, alpha)
+
+    def finish(self) -> None:
+        """Complete the file and give it its name: ``complete`` and ``publish``.
+
+        Raises:
+            OutputError: No frame was written, or the disk failed; nothing is left behind then.
+            CorruptInputError: The sound of ``copy_from`` is damaged and ``keep_partial`` is off.
+        """
+        self.complete()
+        self.publish()
+
+    def complete(self) -> None:
+        """Write what encoder and source still hold; the file is whole, under its temporary name.
+
+        Raises:
+            OutputError: As ``finish``.
+            CorruptInputError: As ``finish``.
+        """
+        try:
+            self._finalise(until=None)
+        except BaseException:
+            self.discard()
+            raise
+
+    def publish(self) -> None:
+        """Give the completed file its name.
+
+        Raises:
+            OutputError: The rename failed; nothing is left behind then.
+        """
+        try:
+            with wrap_output_error(self._path, "finish it"):
+                self._target.partial.commit()
+                self._byte_count = self._target.byte_count()
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Drop everything that was written. Does nothing after ``finish`` or ``keep_partial``."""
+        self._close_quietly()
+        self._target.partial.discard()
+
+    def keep_partial(self) -> Path | None:
+        """Finish what was written so far, playable, and keep it beside the output's name.
+
+        Returns:
+            ``<name>.part``, or None when there was no frame to keep.
+
+        Raises:
+            OutputError: The disk failed; nothing is left behind then.
+        """
+        if self._frame_count == 0:
+            self.discard()
+            return None
+        try:
+            if self._is_open:
+                self._finalise(until=self._clock.end)
+            return self._target.partial.keep()
+        except BaseException:
+            self.discard()
+            raise
+
+    def _write(self, frame: Frame, alpha: Plane | None) -> None:
+        if not self._is_open:
+            raise OutputError(f"{self._path}: is finished; no more frames can be written")
+        if (frame.width, frame.height) != (self._info.width, self._info.height):
+            raise OutputError(
+                f"{self._path}: frame {frame.index} is {frame.width}x{frame.height}, "
+                f"the video {self._info.width}x{self._info.height}"
+            )
+        if self._frame_count == 0:
+            self._begin(frame)
+        elif self._target.takes_one_frame:
+            raise OutputError(
+                f"{self._path}: one picture cannot hold a video; name a folder, or frame_%06d.png"
+            )
+        _, encoder = self._opened()
+        picture = self._packer.pack(frame, alpha)
+        picture.pts, picture.time_base = self._clock.stamp(frame), self._clock.time_base
+        self._setup.tags.put_on(picture)
+        with wrap_output_error(self._path, f"write frame {frame.index}"):
+            for packet in encoder.encode(picture):
+                self._mux(packet)
+        self._frame_count += 1
+
+    def _begin(self, first: Moment) -> None:
+        """Settle the output's clock on the first frame, and write what must precede the header."""
+        clock, (container, _) = self._clock, self._opened()
+        start: Fraction | None = None
+        if self._start_seconds is not None:
+            clock.offset = clock.ticks_of(first)
+            start = clock.offset_seconds
+        elif self._info.container in _CLOCK_DEMUXERS:
+            origin = self._copier.input_container.start_time if self._copier is not None else None
+            clock.offset = (
+                clock.ticks_of(first)
+                if origin is None
+                else round(Fraction(origin, 1_000_000) / clock.time_base)
+            )
+        container.metadata.update(film_tags(self._info.metadata))
+        if self._copier is not None:
+            end = self._end_of_stretch(self._copier)
+            carry_chapters(
+                self._copier.input_container, container, offset=clock.offset_seconds, start=start, end=end
+            )
+            self._copier.begin(offset=clock.offset_seconds, start=start, end=end)
+
+    def _end_of_stretch(self, copier: StreamCopier) -> Fraction | None:
+        """``end_seconds`` on the source's clock, which need not start at zero."""
+        if self._end_seconds is None:
+            return None
+        video = copier.input_container.streams.video
+        begin = (video[0].start_time or 0) * (video[0].time_base or 0) if video else 0
+        return Fraction(self._end_seconds) + begin
+
+    def _mux(self, packet: Packet[VideoStream]) -> None:
+        ticks = self._clock.complete(packet)
+        if self._copier is not None:
+            self._copier.advance_to(ticks * self._clock.time_base)
+        before, self._latest = self._latest, packet  # held back: the last of a film may have to last longer
+        if before is not None:
+            self._mux_stamped(before)
+
+    def _mux_stamped(self, packet: Packet[VideoStream]) -> None:
+        try:
+            self._opened()[0].mux(packet)
+        except av.FFmpegError:
+            self._has_failed = True
+            raise
+
+    def _finalise(self, *, until: Fraction | None) -> None:
+        """Flush, close and patch the temporary file; it is complete after this."""
+        if self._frame_count == 0:
+            raise OutputError(f"{self._path}: nothing to write; no frame came")
+        if self._has_failed:  # begun again after a header that the disk refused, libav's MP4 muxer crashes
+            raise OutputError(f"{self._path}: cannot finish it: writing has failed")
+        container, encoder = self._opened()
+        with wrap_output_error(self._path, "finish it"):
+            for packet in encoder.flush():
+                self._mux(packet)
+            if self._latest is not None:
+                self._clock.reach_end(self._latest, muxer=self._encoding.muxer)
+                self._mux_stamped(self._latest)
+            if self._copier is not None:
+                self._copier.finish(until)
+                self._copier.close()
+            container.close()
+            self._container = None
+            self._is_open = False
+            self._metadata.patch(self._target.partial.path)
+
+    def _close_quietly(self) -> None:
+        """Close after a failure: what closing says no longer matters, the file goes away."""
+        self._is_open = False
+        if self._encoder is not None:
+            self._encoder.close()
+        if self._copier is not None:
+            self._copier.close()
+        container, self._container = self._container, None
+        if container is not None:
+            with suppress(av.FFmpegError, OSError, ValueError):
+                container.close()
+
+    def _opened(self) -> tuple[av.container.OutputContainer, PictureEncoder]:
+        if self._container is None or self._encoder is None:
+            raise OutputError(f"{self._path}: is finished; no more frames can be written")
+        return self._container, self._encoder
+
+    def _open(self) -> None:
+        encoding = self._encoding
+        with wrap_output_error(self._path, "create it"):
+            options = self._target.muxer_options
+            if encoding.muxer != "image2":
+                options |= muxer_options(
+                    encoding.muxer, time_base=self._info.time_base, tags=self._info.metadata
+                )
+            container = av.open(
+                self._target.muxer_name, "w", format=encoding.muxer, container_options=options
+            )
+        self._container = container
+        with wrap_output_error(
+            self._path,
+            f"encode {self._setup.width}x{self._setup.height} {encoding.pixel_format} with {encoding.encoder}",
+        ):
+            options = self._setup.encoder_options(self._metadata.hdr)
+            stream = cast(
+                "VideoStream",
+                container.add_stream(encoding.encoder, rate=self._setup.frame_rate, options=options),
+            )
+            self._encoder = self._setup.open_encoder(stream, options)
+        if self._copy_from is not None and encoding.muxer != "image2":
+            self._copier = StreamCopier(
+                self._copy_from,
+                container,
+                muxer=encoding.muxer,
+                target=self._path,
+                tolerant=self._keep_partial,
+            )
+            source = self._copier.input_container.streams.video
+            if source:
+                carry_stream_tags(source[0], stream)
+        elif self._copy_from is not None:
+            self._notes.append("pictures carry no sound, subtitles or time")
+        self._metadata.prepare(stream)
+
+
+def _is_corrupt_input(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(CorruptInputError)[1] is None
+    return isinstance(error, CorruptInputError)

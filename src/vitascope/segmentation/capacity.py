@@ -1,0 +1,139 @@
+"""How much a run gives a GPU to do at a time: frames for each call, decoders for each video, streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vitascope.config import LoadedSettings, Settings
+from vitascope.device import Device, available_cores
+from vitascope.frames import VideoInfo
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.media.metadata.probe import probe
+
+if TYPE_CHECKING:
+    from vitascope.gpu.streams import JobStreams
+
+__all__ = [
+    "Parallelism",
+    "decoder_sessions",
+    "frames_per_call",
+    "notes_on_parallelism",
+    "open_streams",
+    "parallelism_of",
+]
+
+
+_FRAMES_PER_CALL = 16
+_MEMORY_SHARE_OF_BATCH = 0.05
+# One hardware decoder is slower than everything behind it above 4K. Each session keeps a group of pictures waiting.
+_SESSIONS_ABOVE_4K = 4
+_SAMPLES_OF_4K = 4096 * 2304
+_MEMORY_FOR_SESSIONS = 22 << 30
+
+
+def open_streams(device: Device, settings: Settings) -> JobStreams | None:
+    """The streams of a run on a GPU; None on a CPU."""
+    if device.kind == "cpu":
+        return None
+    from vitascope.gpu.streams import JobStreams  # of no use without a GPU
+
+    return JobStreams(
+        device,
+        pin_memory=settings.dataloader.pin_memory,
+        max_vram_usage=settings.gpu.max_vram_usage,
+        memory_fraction=settings.gpu.memory_fraction,
+        preparing_streams=settings.pipeline.stages.preprocess.cuda_streams,
+    )
+
+
+def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:
+    """Consecutive frames for each call: what was asked for; else one, and on a GPU as many as it takes to fill it."""
+    settings = loaded.settings
+    if settings.performance.mode == "latency":
+        return 1
+    keys = ("model.batch_size", "pipeline.stages.inference.batch_size")
+    if streams is None or any(loaded.origin(key).explicit for key in keys):
+        return settings.frames_per_call
+    frame_bytes = info.width * info.height * 3 // 2 * info.format.dtype.itemsize
+    room = int(streams.allowed_bytes() * _MEMORY_SHARE_OF_BATCH)
+    return max(min(_FRAMES_PER_CALL, room // frame_bytes), 1)
+
+
+def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | None) -> int:
+    """Hardware decoders that share a video; 1 on a CPU."""
+    wanted = settings.gpu.decoder_sessions
+    if streams is None:
+        return 1
+    if wanted != "auto":
+        return wanted
+    if settings.performance.mode == "latency" or streams.allowed_bytes() < _MEMORY_FOR_SESSIONS:
+        return 1
+    info = probe(video)
+    return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Within one process. The order of frames is kept whatever the numbers are."""
+
+    prepare_threads: int = 1
+    """Threads that make the network's pictures on the processor."""
+    prepare_streams: int = 1
+    """CUDA streams that make them on a GPU, a batch each in turn."""
+    batches_ahead: int = 2
+    """Batches that each of them may have waiting for the network."""
+    draw_threads: int = 1
+    """Threads that refine and draw on the processor; those that need frames in order do it on one."""
+
+    def prepared_limits(self, limits: QueueLimits, *, frames: int) -> QueueLimits:
+        """Of the queue before the network on the processor, which holds frames.
+
+        Args:
+            limits: Of every queue.
+            frames: Of one call.
+        """
+        items = min(limits.items, self.prepare_threads * self.batches_ahead * frames)
+        return replace(limits, items=items)
+
+    def prepared_batch_limits(self, limits: QueueLimits) -> QueueLimits:
+        """Of the queue before the network on a GPU, which holds batches."""
+        return replace(limits, items=min(limits.items, self.prepare_streams * self.batches_ahead))
+
+
+def parallelism_of(settings: Settings) -> Parallelism:
+    """What the settings ask for."""
+    stages = settings.pipeline.stages
+    return Parallelism(
+        prepare_threads=max(settings.model.num_workers, 1),
+        prepare_streams=stages.preprocess.cuda_streams,
+        batches_ahead=settings.model.prefetch_factor,
+        # Each holds a frame, so no more of them than may wait in a queue.
+        draw_threads=stages.postprocess.threads or min(available_cores(), settings.processing.max_queue_size),
+    )
+
+
+def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_shared: bool) -> list[str]:
+    """Wishes about threads, streams and processes that had no effect, a line each.
+
+    Args:
+        loaded: Settings, and where they came from.
+        stays_on_gpu: Frames were prepared and drawn on a GPU.
+        is_shared: Several processes shared the video.
+    """
+    settings = loaded.settings
+    idle: dict[str, str] = {}
+    if stays_on_gpu:
+        idle["model.num_workers"] = "the GPU prepared the pictures"
+        idle["pipeline.stages.postprocess.threads"] = "the GPU drew the pictures"
+        if not is_shared:
+            idle["processing.use_multiprocessing"] = "processes share the processor, and a GPU computed"
+    else:
+        idle["pipeline.stages.preprocess.cuda_streams"] = "the processor prepared the pictures"
+        if settings.edges.temporal_smoothing > 0 and settings.pipeline.stages.postprocess.threads > 1:
+            idle["pipeline.stages.postprocess.threads"] = "temporal smoothing takes frames in order"
+    if not is_shared:
+        for key in ("processing.chunk_size", "processing.overlap_frames", "dataloader.persistent_workers"):
+            idle[key] = "one process did all of it"
+    return [f"{key} has no effect here: {why}" for key, why in idle.items() if loaded.origin(key).explicit]

@@ -1,0 +1,180 @@
+"""What a run would do, without doing it: ``--dry-run``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitascope.config import Settings, vitascope_home
+from vitascope.device import select_device
+from vitascope.errors import VitascopeError, one_line
+from vitascope.frames import StereoLayout, VideoInfo
+from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import open_video
+from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.matting.networks import foresee_network
+from vitascope.segmentation.output_encoding import check_kinds, encoding_for
+from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
+from vitascope.segmentation.processes.plan import refuse_missing_gpus
+from vitascope.segmentation.stretch import is_finished, no_picture_between
+from vitascope.vr.stereo import DetectedLayout, detect_layout
+
+__all__ = ["Explanation", "Refusal", "explain", "explain_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What would happen to one video."""
+
+    planned: PlannedVideo
+    info: VideoInfo
+    stereo: DetectedLayout
+    model: str
+    """The network, and whether it is on this machine: ``rvm (would be fetched), else selfie``."""
+    encodings: tuple[Encoding, ...]
+    skipped: bool
+    """True when every output exists and only missing ones were asked for."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        info = self.info
+        seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
+        rate = float(info.average_frame_rate)
+        head = (
+            f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {rate:.3f} fps, {seconds}, "
+            f"{self.stereo.layout.value} ({self.stereo.reason}), network {self.model}"
+        )
+        if self.skipped:
+            return [head, "  done already"]
+        lines = [head]
+        for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True):
+            pictures = picture_folder(path)
+            there = path.exists() if pictures is None else pictures.is_filled()
+            replaced = f" (replaces the {'file' if pictures is None else 'folder'} there)" if there else ""
+            lines.append(f"  {kind} -> {path}: {encoding.encoder} {encoding.pixel_format}{replaced}")
+            lines += [f"    note: {note}" for note in encoding.notes]
+        if self.planned.preview is not None:
+            lines.append(f"  contact sheet -> {self.planned.preview}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "input": str(self.info.path),
+            "status": "skipped" if self.skipped else "planned",
+            "width": self.info.width,
+            "height": self.info.height,
+            "stereo": self.stereo.layout.value,
+            "stereo_reason": self.stereo.reason,
+            "model": self.model,
+            "preview": None if self.planned.preview is None else str(self.planned.preview),
+            "outputs": [
+                {
+                    "kind": kind,
+                    "path": str(path),
+                    "encoder": encoding.encoder,
+                    "pixel_format": encoding.pixel_format,
+                }
+                for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True)
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one video would fail."""
+
+    planned: PlannedVideo
+    error: VitascopeError
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {"input": str(self.planned.video), "status": "failed", "error": one_line(self.error)}
+
+
+def explain(
+    planned: PlannedVideo, settings: Settings, *, resume: bool = False, store: ModelStore | None = None
+) -> Explanation:
+    """What ``Segmenter.write`` would do. Reads headers and the first picture, fetches and writes nothing.
+
+    Args:
+        planned: Input and outputs.
+        settings: Of the run.
+        resume: Leave it out when every output exists.
+        store: Where networks lie; the user's own store when omitted.
+
+    Raises:
+        VitascopeError: What the real run would raise before its first frame.
+    """
+    refuse_clashes([planned], settings=settings)
+    return _explain(planned, settings, model=_foresee(settings, store), resume=resume)
+
+
+def explain_all(
+    planned: Sequence[PlannedVideo],
+    settings: Settings,
+    *,
+    resume: bool = False,
+    store: ModelStore | None = None,
+) -> Iterator[Explanation | Refusal]:
+    """Explain videos one after another; one that would fail does not keep the others from being explained.
+
+    Raises:
+        VitascopeError: The whole run would fail: the device, the network or the background cannot be had.
+    """
+    model = _foresee(settings, store)
+    for plan in planned:
+        try:
+            yield _explain(plan, settings, model=model, resume=resume)
+        except VitascopeError as error:
+            yield Refusal(plan, error)
+
+
+def _foresee(settings: Settings, store: ModelStore | None) -> str:
+    """Check what all videos of a run share; the network in words."""
+    check_kinds(settings.output.kinds, settings.output)
+    refuse_missing_gpus(settings)
+    select_device(settings.gpu.device, index=settings.gpu.device_id)
+    model = foresee_network(settings, store or ModelStore(vitascope_home()))
+    if "replace" in settings.output.kinds and settings.output.background is not None:
+        probe(settings.output.background)
+    return model
+
+
+def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: bool) -> Explanation:
+    info = _look_at(planned, settings)
+    for _, path in planned.outputs:
+        refuse_unwritable(path)
+    declared = settings.video.stereo
+    encodings = tuple(
+        encoding_for(
+            path, kind, info=info, settings=settings.output, threads=0, alone=len(planned.outputs) == 1
+        ).for_size(info.width, info.height)
+        for kind, path in planned.outputs
+    )
+    return Explanation(
+        planned=planned,
+        info=info,
+        stereo=detect_layout(info, None if declared == "auto" else StereoLayout(declared)),
+        model=model,
+        encodings=encodings,
+        skipped=resume and is_finished(planned, settings.video),
+    )
+
+
+def _look_at(planned: PlannedVideo, settings: Settings) -> VideoInfo:
+    """The video's description, once it is sure that there is a picture to begin with."""
+    wanted = settings.video
+    with open_video(
+        planned.video,
+        start_seconds=wanted.start_seconds or None,
+        end_seconds=wanted.end_seconds,
+        max_corrupt_frames=wanted.max_corrupt_frames,
+        threads=1,
+    ) as reader:
+        if next(iter(reader), None) is None:
+            raise no_picture_between(planned.video, wanted, reader.info)
+        return reader.info

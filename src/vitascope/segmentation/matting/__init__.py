@@ -1,0 +1,1 @@
+"""Where a film's mattes come from: the network, its levers, and the cache."""

@@ -1,0 +1,291 @@
+"""The cache of mattes as a run uses it: where it lies, which film, which network, which settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from vitascope import __version__
+from vitascope.config import Settings, vitascope_home
+from vitascope.device import Device
+from vitascope.errors import InputError, ModelError
+from vitascope.frames import StereoLayout
+from vitascope.gpu.memory.disk_cache import CacheManager
+from vitascope.media.reading.images import find_images
+from vitascope.models.catalogue import load_catalogue
+from vitascope.models.fingerprint import Fingerprint
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    MattingNetwork,
+    NetworkInput,
+    NetworkState,
+    side_multiple,
+)
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.matting.cache import MatteCache, stretch_key
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.matting.shots import SETTLING_SIDE
+
+__all__ = [
+    "WHOLE_BYTES",
+    "CacheContents",
+    "DeferredNetwork",
+    "cache_contents",
+    "cache_folder",
+    "clear_cache",
+    "open_matte_cache",
+    "open_or_defer",
+    "opening",
+    "video_fingerprint",
+]
+
+
+WHOLE_BYTES = 16 << 20
+_END_BYTES = 1 << 20
+_BLOCKS, _BLOCK_BYTES = 64, 64 << 10
+
+
+def video_fingerprint(video: Path) -> str:
+    """Hexadecimal BLAKE2b-160 of what tells a video from others; for images of all of them, in order.
+
+    Args:
+        video: A file, a folder of images or an image pattern.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=20)
+    try:
+        for file in find_images(video) or [video]:
+            _add(digest, file)
+    except OSError as error:
+        raise InputError(f"{video}: cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib.blake2b, path: Path) -> None:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        digest.update(size.to_bytes(8, "little"))
+        file.seek(0)
+        if size <= WHOLE_BYTES:
+            digest.update(file.read())
+            return
+        digest.update(file.read(_END_BYTES))
+        between = size - 2 * _END_BYTES - _BLOCK_BYTES
+        for block in range(_BLOCKS):
+            file.seek(_END_BYTES + between * block // (_BLOCKS - 1))
+            digest.update(file.read(_BLOCK_BYTES))
+        file.seek(-_END_BYTES, 2)
+        digest.update(file.read(_END_BYTES))
+
+
+class DeferredNetwork:
+    """Stands for a network until somebody needs it. Opened once, from one thread at a time.
+
+    Args:
+        open_network: Opens it.
+        name: What reports call it.
+        recurrent: What it is expected to be, until it was opened.
+    """
+
+    def __init__(self, open_network: Callable[[], ChosenNetwork], *, name: str, recurrent: bool) -> None:
+        self._open_network = open_network
+        self.name = name
+        self._expected_recurrent = recurrent
+        self.chosen: ChosenNetwork | None = None
+        """The network, once it was opened."""
+
+    @property
+    def recurrent(self) -> bool:
+        """As the network says; before it was opened, as expected."""
+        return self._expected_recurrent if self.chosen is None else self.chosen.network.recurrent
+
+    @property
+    def engine_name(self) -> str:
+        """The engine; where none was needed, that."""
+        return "no engine: mattes from the cache" if self.chosen is None else self.chosen.network.engine_name
+
+    @property
+    def side_multiple(self) -> int | None:
+        """The network's own."""
+        return side_multiple(self.opened())
+
+    def opened(self) -> MattingNetwork:
+        """The network itself.
+
+        Raises:
+            ModelError: It cannot be had.
+            EngineError: The engine cannot load it.
+        """
+        if self.chosen is None:
+            self.chosen = self._open_network()
+        return self.chosen.network
+
+    def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
+        """As the network says."""
+        return self.opened().input_for(region_size)
+
+    def new_state(self) -> NetworkState:
+        """A state of the network's."""
+        return self.opened().new_state()
+
+    def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
+        """See ``MattingNetwork.infer``."""
+        return self.opened().infer(images, state)
+
+    def close(self) -> None:
+        """Close it if it was opened."""
+        if self.chosen is not None:
+            self.chosen.network.close()
+
+
+def opening(chosen: ChosenNetwork) -> ChosenNetwork:
+    """What is known of a network by now: of one that was deferred and opened, all."""
+    network = chosen.network
+    if isinstance(network, DeferredNetwork) and network.chosen is not None:
+        return replace(network.chosen, requested=chosen.requested)
+    return chosen
+
+
+_NO_BOUND_GB = 1e9
+
+
+class CacheContents(NamedTuple):
+    """What is kept."""
+
+    folder: Path
+    entries: int
+    """Files: a film has one for every few dozen frames."""
+    size_bytes: int
+
+
+def cache_folder() -> Path:
+    """Where mattes are kept."""
+    return vitascope_home() / "mattes"
+
+
+def cache_contents() -> CacheContents:
+    """What is kept now; all zero where nothing ever was."""
+    folder = cache_folder()
+    if not folder.is_dir():
+        return CacheContents(folder, 0, 0)
+    # No bound: looking must not make room.
+    with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=folder) as entries:
+        stats = entries.stats()
+    return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
+
+
+def clear_cache() -> CacheContents:
+    """Delete everything that is kept; what it was.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    contents = cache_contents()
+    if contents.folder.is_dir():
+        with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=contents.folder) as entries:
+            entries.clear()
+    return contents
+
+
+def open_or_defer(
+    settings: Settings, store: ModelStore | None, open_network: Callable[[], ChosenNetwork]
+) -> ChosenNetwork:
+    """The run's network; with the cache switched on it is opened when the first matte is missing.
+
+    A network that would have to be fetched is fetched now: without its file nobody knows whether mattes are its.
+
+    Args:
+        settings: Of the run.
+        store: Where networks lie; None for a run that does not use the cache all the same.
+        open_network: Opens it.
+    """
+    name = settings.model.name
+    if store is None or not settings.processing.enable_caching:
+        return open_network()
+    wanted = "rvm" if name == "auto" else name
+    try:
+        if _identity(wanted, store) is None:
+            return open_network()
+    except ModelError:  # it says so itself, and better
+        return open_network()
+    is_file = _is_file(wanted)
+    network = DeferredNetwork(
+        open_network, name=Path(wanted).stem if is_file else wanted, recurrent=wanted.startswith("rvm")
+    )
+    return ChosenNetwork(network, name, None)
+
+
+def open_matte_cache(
+    video: Path,
+    *,
+    settings: Settings,
+    network: MattingNetwork,
+    store: ModelStore,
+    layout: StereoLayout,
+    device: Device,
+    frames_per_call: int,
+) -> MatteCache | None:
+    """The cache of one film under the run's settings; None where it is switched off.
+
+    Args:
+        video: The film.
+        settings: Of the run.
+        network: That would matte it.
+        store: Where networks lie.
+        layout: How two eyes share the frame.
+        device: That computes.
+        frames_per_call: Consecutive frames for each call of the network.
+
+    Raises:
+        InputError: The film cannot be read.
+        OutputError: The cache's folder cannot be made.
+    """
+    if not settings.processing.enable_caching:
+        return None
+    model, wanted, inference = settings.model, settings.video, settings.inference
+    named = settings.model.name if _is_file(settings.model.name) else network.name
+    is_plain = inference == type(inference)()
+    gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
+    key = stretch_key(
+        video_fingerprint(video),
+        version=__version__,
+        network=_identity(named, store) or named,
+        kind=(model.kind, model.person_class),
+        size=(model.longest_side, model.downsample_ratio),
+        warm_up=(model.warm_up_frames, SETTLING_SIDE),
+        device=gpu if device.kind == "cuda" else device.kind,
+        stereo=layout.value,
+        start=wanted.start_seconds,
+        cuts=wanted.scene_cut_threshold,
+        damage=wanted.max_corrupt_frames,
+        inference=sorted(inference.model_dump().items()),
+        # How frames are gathered decides at which of them a lever looks.
+        frames_per_call=None if is_plain else frames_per_call,
+        foreground=settings.edges.decontaminate,
+    )
+    capacity = settings.processing.cache_size_gb
+    return MatteCache(
+        CacheManager(disk_cache_gb=capacity, folder=cache_folder()),
+        key,
+        end_seconds=wanted.end_seconds,
+        capacity_bytes=int(capacity * 1e9),
+        keeps_memory=is_plain and named.startswith("rvm"),
+    )
+
+
+def _identity(name: str, store: ModelStore) -> str | None:
+    """The sha256 of a network's file; None when it is not on this machine."""
+    if _is_file(name):
+        path = Path(name)
+        return Fingerprint.of(path).sha256 if path.is_file() else None
+    return load_catalogue().entry(name).sha256 if store.is_cached(name) else None
+
+
+def _is_file(name: str) -> bool:
+    return name.lower().endswith(".onnx") or "/" in name or "\\" in name

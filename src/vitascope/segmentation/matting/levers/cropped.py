@@ -1,0 +1,161 @@
+"""People's surroundings alone, at the usual resolution: the network works less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.region import Region
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, SpatialState
+from vitascope.segmentation.matting.levers.alpha import as_coefficients, small_alpha
+from vitascope.segmentation.matting.levers.boxes import (
+    VISIBLE,
+    cover,
+    people_boxes,
+    rim,
+    still_fits,
+    total_area,
+)
+from vitascope.segmentation.matting.levers.options import Tally
+from vitascope.segmentation.matting.levers.pictures import Pictures, RunShots, array_module
+from vitascope.segmentation.matting.levers.surroundings import Surroundings
+from vitascope.segmentation.matting.shots import ShotInference
+
+__all__ = ["Cropped", "pasted", "reaches"]
+
+
+class Cropped(Surroundings):
+    """Cuts parts around people out of the network's own pictures, sample for sample, and asks for those.
+
+    The picture is looked at as a whole at the start of a shot, every ``recheck_frames`` frames, and when something
+    moves outside the parts. A matte that reaches the edge of its part is thrown away, and the frames are looked at
+    whole: nobody is cut off.
+
+    A recurrent network's memory lies in the plane. Parts begin at multiples of the coarsest level's step, so that a
+    part's memory is a slice of the whole picture's: it is cut out before the call and put back after, and nothing is
+    resampled or begun anew when parts move.
+
+    Args:
+        network: Takes pictures of any size.
+        run: Shows pictures to a network.
+        shots: Of this stream.
+        wanted: What the network is shown of a whole eye.
+        multiple: Of the sides of parts.
+        margin: Added to each side of people's box, as a share of its size.
+        recheck_frames: Frames from one look at the whole picture to the next.
+        with_foreground: Keep the foreground's planes, where the network gives them.
+        tally: Told what the network saw.
+    """
+
+    def __init__(
+        self,
+        network: MattingNetwork,
+        run: RunShots,
+        shots: ShotInference,
+        *,
+        wanted: NetworkInput,
+        multiple: int,
+        margin: float,
+        recheck_frames: int,
+        with_foreground: bool,
+        tally: Tally,
+    ) -> None:
+        super().__init__(run, shots, wanted=wanted, recheck_frames=recheck_frames, tally=tally)
+        self._network, self._shots = network, shots
+        self._multiple, self._margin = multiple, margin
+        self._with_foreground = with_foreground
+        self._parts: list[Region] | None = None
+        """None: the whole picture is asked for."""
+
+    def _watched(self) -> list[Region] | None:
+        return self._parts
+
+    def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
+        del starts_shot  # a part's memory is the whole picture's, begun anew with it
+        self._parts = None if boxes is None else self._cover(boxes)
+
+    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+        parts = self._parts
+        assert parts is not None  # they are watched
+        images = _cut(pictures.images, parts, self._wanted)
+        whole = self._shots.state
+        state = whole.window(parts) if isinstance(whole, SpatialState) else whole
+        shots = ShotInference(self._network, warm_up_frames=0, state=state)
+        self._tally.samples += int(images.size) // 3
+        answers = self._run(shots, images, [False] * len(pictures))
+        mattes = [
+            small_alpha(answer, seen, self._wanted) for answer, seen in zip(answers, images, strict=True)
+        ]
+        if reaches(mattes, rim(parts, mattes[0].shape[1:], self._wanted.size)):
+            return self._look(pictures)
+        if isinstance(whole, SpatialState) and isinstance(state, SpatialState):
+            whole.put(parts, state)
+        self._tally.cropped_frames += len(pictures)
+        self._follow(mattes[-1], parts)
+        return [
+            pasted(
+                as_coefficients(answer, seen, self._wanted, with_foreground=self._with_foreground),
+                parts,
+                self._wanted.size,
+            )
+            for answer, seen in zip(answers, images, strict=True)
+        ]
+
+    def _follow(self, alpha: Any, parts: list[Region]) -> None:
+        """Keep the parts while people are well inside and they are not far too large; else cut anew."""
+        boxes = people_boxes(to_numpy(alpha))
+        if boxes is None:
+            self._nobody = True
+            return
+        boxes = [
+            Region(box.x + part.x, box.y + part.y, box.width, box.height)
+            for box, part in zip(boxes, parts, strict=True)
+        ]
+        fresh = self._cover(boxes)
+        kept = still_fits(parts, boxes, guard=self._multiple // 2, grid=self._wanted.size)
+        if not kept or fresh is None or 2 * total_area(fresh) < total_area(parts):
+            self._parts = fresh
+
+    def _cover(self, boxes: list[Region]) -> list[Region] | None:
+        return cover(boxes, margin=self._margin, grid=self._wanted.size, multiple=self._multiple)
+
+
+def pasted(estimate: MatteEstimate, parts: list[Region], size: tuple[int, int]) -> MatteEstimate:
+    """Coefficients of parts as those of whole pictures, with nobody around them.
+
+    Args:
+        estimate: gain and offset of the parts.
+        parts: Where they lie, in samples of the result; of the estimate's size.
+        size: (height, width) of the result.
+    """
+    assert estimate.gain is not None
+    assert estimate.offset is not None
+    arrays = array_module(on_gpu=is_on_gpu(estimate.gain))
+    whole = []
+    for planes in (estimate.gain, estimate.offset):
+        canvas = arrays.zeros((*planes.shape[:2], *size), planes.dtype)
+        for eye, (own, part) in enumerate(zip(planes, parts, strict=True)):
+            canvas[eye, :, part.rows, part.columns] = own
+        whole.append(canvas)
+    return MatteEstimate(gain=whole[0], offset=whole[1])
+
+
+def reaches(mattes: list[Any], where: npt.NDArray[np.bool_]) -> bool:
+    """True where somebody is visible in any of the mattes [E, h, w] at the samples of ``where`` [E, h, w]."""
+    arrays = array_module(on_gpu=is_on_gpu(mattes[0]))
+    mask = arrays.asarray(where)
+    return any(bool(seen) for seen in to_numpy(arrays.stack([(m * mask).max() for m in mattes])) > VISIBLE)
+
+
+def _cut(images: Any, parts: list[Region], wanted: NetworkInput) -> Any:
+    """The parts of pictures [T, E, ...], one for each eye, dense."""
+    arrays = array_module(on_gpu=is_on_gpu(images))
+    if wanted.layout == "NCHW":
+        eyes = [images[:, eye, :, part.rows, part.columns] for eye, part in enumerate(parts)]
+    else:
+        eyes = [images[:, eye, part.rows, part.columns] for eye, part in enumerate(parts)]
+    return arrays.stack(eyes, axis=1)

@@ -1,0 +1,163 @@
+"""A small network first; the full one where the small one is not sure, or has been wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.levers.alpha import small_alpha
+from vitascope.segmentation.matting.levers.options import Tally
+from vitascope.segmentation.matting.levers.pictures import (
+    Estimator,
+    Pictures,
+    RunShots,
+    array_module,
+    resized,
+)
+from vitascope.segmentation.matting.plain_matte import plain_rgb
+from vitascope.segmentation.matting.shots import ShotInference
+
+__all__ = ["EarlyExit", "disagreement", "doubt"]
+
+FloatArray = npt.NDArray[np.float32]
+
+_LOW, _HIGH = 0.1, 0.9
+_TILE = 16
+_LEAST_SHARE = 0.01
+"""Of the picture: what smaller mattes are weighed against, so that a speck more or less is no disagreement."""
+
+
+class EarlyExit:
+    """Believes the first network as long as it agrees with the full one and is of one mind.
+
+    Its confidence in a frame is 1, less the share of the matte that is neither person nor background for more than an
+    edge's width (``doubt``), less how far it was from the full network's matte when both last saw the same frame
+    (``disagreement``). Both see the first frame of a shot and every ``recheck_frames``-th frame after a comparison.
+
+    A recurrent network, either of them, does not see what it is not asked for; its memory stays what it was.
+
+    Args:
+        inner: Asks the full network.
+        run: Shows pictures to a network.
+        first: The first network, on this stream.
+        first_wanted: What it is shown of a whole eye.
+        wanted: What the full network is shown.
+        confidence: From which the first network is believed, 0 to 1.
+        recheck_frames: Frames from one comparison to the next.
+        tally: Told how many frames were left to the first network.
+    """
+
+    def __init__(
+        self,
+        inner: Estimator,
+        run: RunShots,
+        first: ShotInference,
+        *,
+        first_wanted: NetworkInput,
+        wanted: NetworkInput,
+        confidence: float,
+        recheck_frames: int,
+        tally: Tally,
+    ) -> None:
+        self._inner, self._run, self._first = inner, run, first
+        self._first_wanted, self._wanted = first_wanted, wanted
+        self._confidence, self._recheck_frames = confidence, recheck_frames
+        self._tally = tally
+        self._error = 1.0
+        self._since = recheck_frames
+
+    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+        """Mattes of the next frames, of either network."""
+        images = shown(pictures.images, self._wanted, self._first_wanted)
+        answers = self._run(self._first, images, pictures.starts_shot)
+        mattes = [
+            to_numpy(small_alpha(answer, seen, self._first_wanted))
+            for answer, seen in zip(answers, images, strict=True)
+        ]
+        estimates: list[MatteEstimate] = []
+        while (at := len(estimates)) < len(pictures):
+            if self._is_check(pictures, at):
+                (full,) = self._inner.estimate(pictures.take([at]))
+                theirs = to_numpy(small_alpha(full, pictures.images[at], self._wanted))
+                self._error, self._since = disagreement(mattes[at], theirs), 0
+                estimates.append(full)
+                continue
+            end = at + 1
+            while end < len(pictures) and self._since + end - at < self._recheck_frames - 1:
+                if pictures.starts_shot[end]:
+                    break
+                end += 1
+            self._since += end - at
+            sure = [1 - doubt(matte) - self._error >= self._confidence for matte in mattes[at:end]]
+            asked = [at + index for index, is_sure in enumerate(sure) if not is_sure]
+            full_answers = iter(self._inner.estimate(pictures.take(asked)) if asked else ())
+            estimates += [
+                answers[at + index] if is_sure else next(full_answers) for index, is_sure in enumerate(sure)
+            ]
+            self._tally.early_frames += sum(sure)
+        return estimates
+
+    def _is_check(self, pictures: Pictures, index: int) -> bool:
+        return pictures.starts_shot[index] or self._since + 1 >= self._recheck_frames
+
+
+def doubt(alpha: FloatArray) -> float:
+    """The share of a matte that is neither person nor background, edges aside.
+
+    Args:
+        alpha: float32 [E, h, w], 0..1.
+
+    Returns:
+        Samples between 0.1 and 0.9 whose eight neighbours are so too, over samples of people; at least 0.
+    """
+    unsure = (alpha > _LOW) & (alpha < _HIGH)
+    thick = unsure.copy()
+    for axis in (1, 2):
+        before, after = np.roll(thick, 1, axis), np.roll(thick, -1, axis)
+        thick = thick & before & after
+    people = max(float(np.mean(alpha > 0.5)), _LEAST_SHARE)
+    return float(np.mean(thick)) / people
+
+
+def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
+    """How far two mattes of a frame are apart where they are furthest: a lost hand counts, however large its owner.
+
+    Args:
+        ours: float32 [E, h, w], 0..1.
+        theirs: float32 [E, H, W], of any size; ``ours`` is brought to it.
+
+    Returns:
+        The largest mean difference of any tile of about 16 x 16 samples of ``theirs``, 0..1.
+    """
+    height, width = theirs.shape[1:]
+    if ours.shape != theirs.shape:
+        ours = resized(ours[:, None], (height, width))[:, 0]
+    tiles = max(round(height / _TILE), 1), max(round(width / _TILE), 1)
+    return float(resized(np.abs(ours - theirs)[:, None], tiles).max())
+
+
+def shown(images: Any, wanted: NetworkInput, other: NetworkInput) -> Any:
+    """Pictures that were prepared for one network, as another wants them.
+
+    Args:
+        images: [T, E, ...] as ``wanted`` says.
+        wanted: How they are prepared.
+        other: How the result shall be prepared; of the same size or smaller.
+
+    Returns:
+        [T, E, ...] as ``other`` says, C-contiguous, on the same device.
+    """
+    arrays = array_module(on_gpu=is_on_gpu(images))
+    rgb = plain_rgb(images, wanted)
+    steps, eyes, _, height, width = rgb.shape
+    small = resized(arrays.ascontiguousarray(rgb.reshape(steps * eyes, 3, height, width)), other.size)
+    for channel, (mean, std) in enumerate(zip(other.mean, other.std, strict=True)):
+        small[:, channel] = (small[:, channel] - mean) / std
+    if other.layout == "NHWC":
+        small = arrays.moveaxis(small, 1, -1)
+    return arrays.ascontiguousarray(small.astype(other.dtype)).reshape(steps, eyes, *other.picture_shape())

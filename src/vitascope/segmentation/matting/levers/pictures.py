@@ -1,0 +1,208 @@
+"""Frames on their way to the network, and whatever gives mattes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import Frame, Rotation
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.shots import ShotInference
+
+__all__ = [
+    "Estimator",
+    "Pictures",
+    "RunShots",
+    "Views",
+    "array_module",
+    "coded_window",
+    "resized",
+    "tile_means",
+]
+
+TILES_LONGEST_SIDE = 48
+"""Of ``tile_means``: about 16 samples of the network's picture to a tile."""
+
+RunShots = Callable[[ShotInference, Any, Sequence[bool]], list[MatteEstimate]]
+"""Shows pictures [T, E, ...] to a network, shot by shot: where a job listens for a GPU that runs out of memory."""
+
+
+@dataclass(slots=True, eq=False)
+class Pictures:
+    """Consecutive frames of one stream, and what the network will see of them."""
+
+    frames: Sequence[Frame]
+    images: Any
+    """[T, E, ...] as the network's ``input_for`` says; NumPy or CuPy."""
+    starts_shot: Sequence[bool]
+    """For each frame, True where nothing before it counts."""
+    tiles: npt.NDArray[np.float32] | None = None
+    """float32 [T, 3 E, rows, columns], RGB 0..1 in the host's memory: ``tile_means`` of each frame, where a lever asked
+    for them."""
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def take(self, indices: Sequence[int], starts_shot: Sequence[bool] | None = None) -> Pictures:
+        """Some of the frames, in order.
+
+        Args:
+            indices: Which.
+            starts_shot: For each of them; their own when omitted.
+        """
+        starts = [self.starts_shot[index] for index in indices] if starts_shot is None else starts_shot
+        if len(indices) == len(self):
+            return Pictures(self.frames, self.images, starts, self.tiles)
+        where = list(indices)
+        if where and where == list(range(where[0], where[-1] + 1)):
+            images = self.images[where[0] : where[-1] + 1]  # a view: nothing is copied
+        else:
+            images = self.images[where]
+        tiles = None if self.tiles is None else self.tiles[where]
+        return Pictures([self.frames[index] for index in where], images, starts, tiles)
+
+
+class Estimator(Protocol):
+    """Gives a matte for each frame of one stream; called in order, by one thread."""
+
+    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+        """Mattes of the next frames, one each."""
+        ...
+
+
+class Views:
+    """Makes a network's pictures of parts of the eyes.
+
+    Args:
+        regions: Where each eye lies, in luma samples as coded.
+        rotation_degrees: Clockwise turn that makes the picture upright.
+    """
+
+    def __init__(self, regions: Sequence[Region], rotation_degrees: Rotation) -> None:
+        self._regions = tuple(regions)
+        self._rotation: Rotation = rotation_degrees
+
+    @property
+    def eyes(self) -> int:
+        """Pictures of a frame."""
+        return len(self._regions)
+
+    def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
+        """Parts of the eyes, one each, upright in samples of a grid (height, width): as coded luma samples."""
+        return [
+            coded_window(region, part, grid, self._rotation)
+            for region, part in zip(self._regions, parts, strict=True)
+        ]
+
+    def make(
+        self, frames: Sequence[Frame], wanted: NetworkInput, *, windows: Sequence[Region] | None = None
+    ) -> Any:
+        """Pictures [T, E, ...] of ``wanted.size``, on the frames' device.
+
+        Args:
+            frames: On the processor, or NV12 or P010 on the GPU.
+            wanted: Size and normalisation.
+            windows: What to show of each eye, as ``windows`` gives it; all of it when omitted.
+        """
+        on_gpu = is_on_gpu(frames[0].planes[0])
+        shape = (len(frames), self.eyes, *wanted.picture_shape())
+        arrays = array_module(on_gpu=on_gpu)
+        images = arrays.empty(shape, wanted.dtype)
+        for frame, out in zip(frames, images, strict=True):
+            preprocess(
+                frame,
+                regions=self._regions if windows is None else windows,
+                size=wanted.size,
+                mean=wanted.mean,
+                std=wanted.std,
+                layout=wanted.layout,
+                rotation_degrees=self._rotation,
+                dtype=wanted.dtype,
+                out=out,
+            )
+        return images
+
+
+def coded_window(region: Region, part: Region, grid: tuple[int, int], rotation_degrees: Rotation) -> Region:
+    """A part of an eye's upright picture as luma samples of the coded frame.
+
+    Args:
+        region: The eye, as coded.
+        part: In samples of ``grid``.
+        grid: (height, width) of the whole upright picture.
+        rotation_degrees: Clockwise turn that makes the picture upright.
+
+    Returns:
+        At least one sample, rounded to whole ones.
+    """
+    turned = rotation_degrees in (90, 270)
+    width, height = (region.height, region.width) if turned else (region.width, region.height)
+    left, right = _span(part.x, part.width, grid[1], width)
+    top, bottom = _span(part.y, part.height, grid[0], height)
+    # ``np.rot90(coded, -1)`` is upright for 90: its row is the coded column, its column counts coded rows from below.
+    match rotation_degrees:
+        case 0:
+            spans = (left, right), (top, bottom)
+        case 90:
+            spans = (top, bottom), (width - right, width - left)
+        case 180:
+            spans = (width - right, width - left), (height - bottom, height - top)
+        case _:
+            spans = (height - bottom, height - top), (left, right)
+    (x0, x1), (y0, y1) = spans
+    return Region(region.x + x0, region.y + y0, x1 - x0, y1 - y0)
+
+
+def _span(start: int, length: int, cells: int, samples: int) -> tuple[int, int]:
+    first = min(round(start * samples / cells), samples - 1)
+    return first, max(round((start + length) * samples / cells), first + 1)
+
+
+def tile_means(rgb: Any) -> Any:
+    """What tells whether a picture changed, and where: the means of its tiles, in which noise is averaged away.
+
+    Args:
+        rgb: float32 or float16 [T, E, 3, h, w], 0..1, NumPy or CuPy, any strides.
+
+    Returns:
+        float32 [T, 3 E, rows, columns] on the same device, at most 48 tiles along the longer side.
+    """
+    steps, eyes, _, height, width = rgb.shape
+    shrink = max(max(height, width) / TILES_LONGEST_SIDE, 1.0)
+    size = max(round(height / shrink), 1), max(round(width / shrink), 1)
+    arrays = array_module(on_gpu=is_on_gpu(rgb))
+    pictures = arrays.ascontiguousarray(rgb.reshape(steps * eyes, 3, height, width))
+    return resized(pictures, size).reshape(steps, eyes * 3, *size)
+
+
+def resized(planes: Any, size: tuple[int, int]) -> Any:
+    """Planes at another size, each axis averaged where it shrinks and bilinear where it grows.
+
+    Args:
+        planes: float32 or float16 [N, C, h, w], C at most 4; NumPy or CuPy.
+        size: (height, width).
+
+    Returns:
+        float32 [N, C, *size] on the same device.
+    """
+    channels = planes.shape[1]
+    return resize_normalize(
+        planes, size=size, mean=(0.0,) * channels, std=(1.0,) * channels, scale=1.0, layout_in="NCHW"
+    )
+
+
+def array_module(*, on_gpu: bool) -> Any:
+    """``numpy``, or ``cupy`` for arrays on a GPU."""
+    if on_gpu:
+        import cupy
+
+        return cupy
+    return np

@@ -1,0 +1,67 @@
+"""Still pictures: where nothing moved, the last answer serves again, and the network rests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitascope.gpu.toolkit.temporal import StillnessGate
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.levers.options import Tally
+from vitascope.segmentation.matting.levers.pictures import Estimator, Pictures
+
+__all__ = ["SkipStatic"]
+
+MOST_REUSES = 30
+"""A second: what moves too little to be seen is looked at that often all the same."""
+
+
+class SkipStatic:
+    """Asks only for frames in which some tile changed since the frame that was last asked for.
+
+    The last *asked* frame, not the one before: whoever moves slowly adds up until the network looks. The largest change
+    of any tile counts, not the mean: a hand before a still wall is not averaged away. What is used again are the guided
+    filter's coefficients, which are evaluated against each new frame.
+
+    A recurrent network does not see the frames that are left out; its memory stays what it was after the last frame
+    that it saw, as in a film in which repeated pictures were dropped.
+
+    Args:
+        inner: Asked for the others.
+        threshold: Change of a tile's mean, in shares of full scale, from which a frame is asked for.
+        tally: Told how many were not.
+    """
+
+    def __init__(self, inner: Estimator, *, threshold: float, tally: Tally) -> None:
+        self._inner = inner
+        self._threshold = threshold
+        self._tally = tally
+        self._gate: StillnessGate | None = None
+        self._last: MatteEstimate | None = None
+
+    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+        """Mattes of the next frames; those of still frames are the very object of the frame before."""
+        assert pictures.tiles is not None  # made for every lever that wants them
+        if self._gate is None:
+            rows, columns = pictures.tiles.shape[-2:]
+            self._gate = StillnessGate(self._threshold, most_reuses=MOST_REUSES, tiles=(rows, columns))
+        asked = [
+            index
+            for index, (tiles, starts) in enumerate(zip(pictures.tiles, pictures.starts_shot, strict=True))
+            if self._is_asked(self._gate, tiles, starts_shot=starts)
+        ]
+        answers = iter(self._inner.estimate(pictures.take(asked)) if asked else ())
+        self._tally.reused_frames += len(pictures) - len(asked)
+        new = set(asked)
+        estimates = []
+        for index in range(len(pictures)):
+            if index in new:
+                self._last = next(answers)
+            assert self._last is not None  # the gate lets the first frame through
+            estimates.append(self._last)
+        return estimates
+
+    @staticmethod
+    def _is_asked(gate: StillnessGate, tiles: np.ndarray, *, starts_shot: bool) -> bool:
+        if starts_shot:
+            gate.forget()
+        return not gate.is_still(tiles)

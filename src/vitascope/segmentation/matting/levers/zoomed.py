@@ -1,0 +1,183 @@
+"""People's surroundings enlarged: the same work for the network, and more of every person."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from vitascope.gpu.kernels.region import Region
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.matting.levers.alpha import as_coefficients, small_alpha
+from vitascope.segmentation.matting.levers.boxes import cover, rim, still_fits, total_area
+from vitascope.segmentation.matting.levers.cropped import pasted, reaches
+from vitascope.segmentation.matting.levers.options import Tally
+from vitascope.segmentation.matting.levers.pictures import Pictures, RunShots, Views
+from vitascope.segmentation.matting.levers.surroundings import Surroundings
+from vitascope.segmentation.matting.shots import ShotInference
+
+__all__ = ["Zoomed"]
+
+_MOST_ENLARGED = 2.0
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is cut out, and how large the network sees it."""
+
+    parts: list[Region]
+    """In samples of the whole picture at its usual size."""
+    windows: list[Region]
+    """In luma samples as coded."""
+    wanted: NetworkInput
+    places: list[Region]
+    """The parts in samples of the enlarged whole picture."""
+    canvas: tuple[int, int]
+    """(height, width) of the enlarged whole picture."""
+
+
+class Zoomed(Surroundings):
+    """Reads parts around people from the full frames, up to twice as large as in the usual picture.
+
+    Where people are is seen in the whole picture, at the start of a shot, every ``recheck_frames`` frames, and when
+    something moves outside the parts; a network with memory keeps one for the whole picture and one for the parts.
+    Features of another magnification are no memory to go on from: when parts move, theirs begins anew, warm-up
+    included, as at the start of a shot. So parts stay where they are while people are well inside.
+
+    Args:
+        network: Any.
+        run: Shows pictures to a network.
+        views: Reads parts of frames.
+        wanted: What the network is shown of a whole eye.
+        multiple: Of the sides of pictures, for networks that take any size; None for others.
+        eye_size: (height, width) of an eye, upright.
+        margin: Added to each side of people's box, as a share of its size.
+        recheck_frames: Frames from one look at the whole picture to the next.
+        warm_up_frames: See ``ShotInference``.
+        with_foreground: Keep the foreground's planes, where the network gives them.
+        tally: Told what the network saw.
+    """
+
+    def __init__(
+        self,
+        network: MattingNetwork,
+        run: RunShots,
+        views: Views,
+        *,
+        wanted: NetworkInput,
+        multiple: int | None,
+        eye_size: tuple[int, int],
+        margin: float,
+        recheck_frames: int,
+        warm_up_frames: int,
+        with_foreground: bool,
+        tally: Tally,
+    ) -> None:
+        shots = ShotInference(network, warm_up_frames=warm_up_frames)
+        super().__init__(run, shots, wanted=wanted, recheck_frames=recheck_frames, tally=tally)
+        self._network, self._views = network, views
+        self._multiple, self._eye_size = multiple, eye_size
+        self._margin, self._with_foreground = margin, with_foreground
+        self._enlarged = ShotInference(network, warm_up_frames=warm_up_frames)
+        self._plan: _Plan | None = None
+        """None: nobody is there, or hardly less than the whole picture would do."""
+        self._restarts = True
+
+    def _watched(self) -> list[Region] | None:
+        return None if self._plan is None else self._plan.parts
+
+    def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
+        if boxes is None:
+            self._plan = None
+            return
+        grid = self._wanted.size
+        fresh = cover(boxes, margin=self._margin, grid=grid, multiple=_ALIGNMENT)
+        if self._plan is not None and fresh is not None:
+            guard = _ALIGNMENT // 2
+            enough = still_fits(self._plan.parts, boxes, guard=guard, grid=grid)
+            if enough and 2 * total_area(fresh) > total_area(self._plan.parts):
+                if starts_shot:
+                    self._restarts = True
+                return
+        self._plan = None if fresh is None else self._planned(fresh)
+        self._restarts = True
+
+    def _improved(self, pictures: Pictures, whole: list[MatteEstimate]) -> list[MatteEstimate]:
+        return whole if self._plan is None else self._enlarge(pictures, self._plan, whole=whole)
+
+    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+        assert self._plan is not None  # its parts are watched
+        return self._enlarge(pictures, self._plan)
+
+    def _enlarge(
+        self, pictures: Pictures, plan: _Plan, *, whole: list[MatteEstimate] | None = None
+    ) -> list[MatteEstimate]:
+        """Mattes of the parts; of the whole pictures where they show that somebody reaches out of theirs."""
+        images = self._views.make(pictures.frames, plan.wanted, windows=plan.windows)
+        starts = [self._restarts, *[False] * (len(pictures) - 1)]
+        self._tally.samples += int(images.size) // 3
+        answers = self._run(self._enlarged, images, starts)
+        self._restarts = False
+        mattes = [
+            small_alpha(answer, seen, plan.wanted) for answer, seen in zip(answers, images, strict=True)
+        ]
+        if reaches(mattes, rim(plan.parts, mattes[0].shape[1:], self._wanted.size)):
+            self._plan = None  # so that the next look cuts anew
+            return self._look(pictures) if whole is None else whole
+        self._tally.cropped_frames += len(pictures)
+        estimates = []
+        for answer, seen in zip(answers, images, strict=True):
+            kept = as_coefficients(answer, seen, plan.wanted, with_foreground=self._with_foreground)
+            estimates.append(pasted(kept, *self._canvas(plan, kept.size)))
+        return estimates
+
+    def _canvas(self, plan: _Plan, size: tuple[int, int]) -> tuple[list[Region], tuple[int, int]]:
+        """Where coefficients of a size lie on the enlarged picture, and that one's size.
+
+        A network's mattes may be smaller than its pictures.
+        """
+        if size == plan.wanted.size:
+            return plan.places, plan.canvas
+        return _places(plan.parts, self._wanted.size, size)
+
+    def _planned(self, parts: list[Region]) -> _Plan | None:
+        grid = self._wanted.size
+        part = parts[0]
+        windows = self._views.windows(parts, grid)
+        native = min(self._eye_size[0] / grid[0], self._eye_size[1] / grid[1])
+        factor = min(
+            math.sqrt(grid[0] * grid[1] / (part.width * part.height)), _MOST_ENLARGED, max(native, 1.0)
+        )
+        if self._multiple is None:
+            upright = (
+                round(part.height * self._eye_size[0] / grid[0]),
+                round(part.width * self._eye_size[1] / grid[1]),
+            )
+            wanted = self._network.input_for(upright)
+        else:
+            height, width = (
+                max(round(side * factor / self._multiple), 1) * self._multiple
+                for side in (part.height, part.width)
+            )
+            wanted = replace(self._wanted, size=(height, width))
+        places, canvas = _places(parts, grid, wanted.size)
+        return _Plan(parts, windows, wanted, places, canvas)
+
+
+def _places(
+    parts: list[Region], grid: tuple[int, int], size: tuple[int, int]
+) -> tuple[list[Region], tuple[int, int]]:
+    """Parts of a picture of size ``grid`` where each has ``size`` samples, and the whole picture's size then."""
+    height, width = size
+    down, across = height / parts[0].height, width / parts[0].width
+    canvas = max(round(grid[0] * down), height), max(round(grid[1] * across), width)
+    places = [
+        Region(
+            min(round(part.x * across), canvas[1] - width),
+            min(round(part.y * down), canvas[0] - height),
+            width,
+            height,
+        )
+        for part in parts
+    ]
+    return places, canvas

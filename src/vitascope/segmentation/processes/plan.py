@@ -1,0 +1,155 @@
+"""How many processes share a video, and what each gets of the machine."""
+
+from __future__ import annotations
+
+from math import ceil, log
+from typing import Any
+
+from vitascope.config import LoadedSettings, Settings
+from vitascope.device import available_cores, select_device
+from vitascope.errors import UsageError
+from vitascope.segmentation.processes.pool import WorkerPlan
+
+__all__ = [
+    "checked_devices",
+    "plan_crew",
+    "refuse_missing_gpus",
+    "settings_for_one",
+    "warm_up_frames",
+    "works_in_processes",
+    "worth_sharing",
+]
+
+
+def checked_devices(loaded: LoadedSettings) -> LoadedSettings:
+    """Settings in which the devices do not contradict each other; one GPU in a list is that GPU.
+
+    Raises:
+        UsageError: ``gpu.device_ids`` beside a device or a number that says otherwise.
+        DeviceError: A GPU of the list is missing.
+    """
+    ids = loaded.settings.gpu.device_ids
+    if ids is None:
+        return loaded
+    if loaded.settings.gpu.device == "cpu":
+        raise UsageError("gpu.device_ids names GPUs, and gpu.device is cpu; leave one of them out")
+    if loaded.origin("gpu.device_id").explicit:
+        raise UsageError(
+            f"gpu.device_id {loaded.settings.gpu.device_id} and gpu.device_ids {','.join(map(str, ids))}: "
+            "leave one of them out"
+        )
+    refuse_missing_gpus(loaded.settings)
+    if len(ids) > 1:
+        return loaded
+    return loaded.with_values({"gpu.device": "cuda", "gpu.device_id": ids[0], "gpu.device_ids": None})
+
+
+def refuse_missing_gpus(settings: Settings) -> None:
+    """Refuse a list of GPUs of which one is not there.
+
+    Raises:
+        DeviceError: The message names it.
+    """
+    for number in settings.gpu.device_ids or ():
+        select_device("cuda", index=number)
+
+
+def works_in_processes(settings: Settings) -> bool:
+    """True when several processes share each video: on several GPUs, or on the processor where that is asked for."""
+    gpu = settings.gpu
+    if gpu.device_ids is not None:
+        return len(gpu.device_ids) > 1
+    if not settings.processing.use_multiprocessing:
+        return False
+    return select_device(gpu.device, index=gpu.device_id).kind == "cpu"
+
+
+_CORES_OF_A_WORKER = 4
+"""What a network uses well: see ``benchmarks/results/processes.json``."""
+_MEMORY_OF_RECURRENT_FRAMES = 192
+"""RVM started in the middle of a film against RVM from its start: ``benchmarks/results/seams.json``. Clear pictures
+settle within 16 frames (0.1 of 255); of people half hidden and out of focus it stays undecided for seconds (18.9 after
+16 frames, 2.5 after 128, 1.4 after 192)."""
+_MEMORY_OF_OTHERS_FRAMES = 16
+"""The gate of the selfie networks fades over 4 frames and looks a second time after 3 or more."""
+_SMOOTHING_REST = 0.02
+_MOST_SMOOTHING_FRAMES = 240
+
+
+def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
+    """The workers of a run: one for each entry of the list of GPUs, or as many as the processor's cores feed well.
+
+    Cores, the memory of queues, and what is reserved on a GPU are shared out, wherever a setting does not say how much
+    each process gets.
+    """
+    settings = loaded.settings
+    ids = settings.gpu.device_ids
+    cores = available_cores()
+    on_cores = max(cores // (settings.processing.num_threads or _CORES_OF_A_WORKER), 2)
+    count = on_cores if ids is None else len(ids)
+    share = max(cores // count, 1)
+    stages = settings.pipeline.stages
+    values: dict[str, Any] = {
+        "processing.use_multiprocessing": False,
+        "processing.num_threads": settings.processing.num_threads or share,
+        "processing.max_queue_mb": settings.processing.max_queue_mb / (1 if ids is not None else count),
+        "pipeline.stages.decode.threads": stages.decode.threads or share,
+        "pipeline.stages.postprocess.threads": stages.postprocess.threads or share,
+        "pipeline.stages.encode.threads": stages.encode.threads or share,
+        "gpu.device_ids": None,
+        # What is kept of a film belongs to its frames' numbers, which a process in the middle only estimates.
+        "processing.enable_caching": False,
+    }
+    if ids is None:
+        on_processor = loaded.with_values(values | {"gpu.device": "cpu"})
+        return [WorkerPlan(f"worker process {n} of {count}", on_processor) for n in range(1, count + 1)]
+    plans = []
+    for place, number in enumerate(ids):
+        processes = ids.count(number)
+        own: dict[str, Any] = {"gpu.device": "cuda", "gpu.device_id": number}
+        if processes > 1 and settings.gpu.decoder_sessions == "auto":
+            own["gpu.decoder_sessions"] = 1  # what auto counts on is the memory of a whole GPU
+        if settings.gpu.memory_fraction is not None:
+            own["gpu.memory_fraction"] = settings.gpu.memory_fraction / processes
+        label = (
+            f"the process of GPU {number}"
+            if processes == 1
+            else f"process {ids[: place + 1].count(number)} of GPU {number}"
+        )
+        plans.append(WorkerPlan(label, loaded.with_values(values | own)))
+    return plans
+
+
+def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
+    """The settings of a run in this process alone."""
+    values: dict[str, Any] = {"processing.use_multiprocessing": False, "gpu.device_ids": None}
+    if (ids := loaded.settings.gpu.device_ids) is not None:
+        values |= {"gpu.device": "cuda", "gpu.device_id": ids[0]}
+    return loaded.with_values(values)
+
+
+def worth_sharing(frame_count: int, *, workers: int, warm_up: int) -> int:
+    """How many of the workers a film is worth: with them all, overlaps shall stay below half of its frames.
+
+    Args:
+        frame_count: Of the film.
+        workers: How many there are.
+        warm_up: Frames of an overlap.
+    """
+    return min(workers, 1 + frame_count // (2 * max(warm_up, 1)))
+
+
+def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
+    """Frames that a network and a smoother must have seen before a stretch, so that its first is as if all had been.
+
+    Args:
+        settings: Of the run.
+        recurrent: The network remembers.
+    """
+    if settings.processing.overlap_frames is not None:
+        return settings.processing.overlap_frames
+    frames = _MEMORY_OF_RECURRENT_FRAMES if recurrent else _MEMORY_OF_OTHERS_FRAMES
+    strength = settings.edges.temporal_smoothing
+    if strength > 0:
+        frames += min(ceil(log(_SMOOTHING_REST) / log(strength)), _MOST_SMOOTHING_FRAMES)
+    return frames

@@ -1,0 +1,117 @@
+"""A page of stills that shows at a glance whether a matte is good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import OutputError
+from vitascope.frames import Frame, Plane, Rotation, VideoInfo
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.media.av_errors import wrap_output_error
+from vitascope.media.writing.partial_file import PartialFile
+from vitascope.segmentation.render.renderer import Rendered
+
+__all__ = ["ContactSheet", "Rgb8"]
+
+_MAX_STILLS = 12
+_STILL_WIDTH = 320
+_GAP = 6
+_COLUMNS = 3
+
+Rgb8 = npt.NDArray[np.uint8]
+
+
+class ContactSheet:
+    """Collects stills spread evenly over a video of unknown length, and draws source, matte and result of each.
+
+    Keeps every 1st, then every 2nd, 4th ... frame as the video goes on, so memory stays bounded.
+
+    Args:
+        path: The PNG to write.
+        info: The video.
+    """
+
+    def __init__(self, path: Path, info: VideoInfo) -> None:
+        self._path = path
+        self._rotation: Rotation = info.rotation_degrees
+        is_turned = info.rotation_degrees in (90, 270)
+        aspect = info.width / info.height if is_turned else info.height / info.width
+        height = max(round(_STILL_WIDTH * aspect), 1)
+        self._size = (height, _STILL_WIDTH)
+        self._stride = 1
+        self._stills: list[tuple[int, Rgb8]] = []
+
+    def wants(self, index: int) -> bool:
+        """True when a frame would be shown if it came now; its alpha and source are needed then."""
+        return index % self._stride == 0
+
+    def add(self, rendered: Rendered) -> None:
+        """Look at the next frame."""
+        if self.wants(rendered.index):
+            self.add_still(rendered.index, self.still(rendered))
+
+    def add_still(self, index: int, still: Rgb8) -> None:
+        """Take what ``still`` made of a frame, here or in another process."""
+        self._stills.append((index, still))
+        if len(self._stills) > _MAX_STILLS:
+            self._stride *= 2
+            self._stills = [still for still in self._stills if still[0] % self._stride == 0]
+
+    def save(self) -> None:
+        """Write the page.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        if not self._stills:
+            raise OutputError(f"{self._path}: no frame to show")
+        rows = []
+        blank = np.full_like(self._stills[0][1], 24)
+        for start in range(0, len(self._stills), _COLUMNS):
+            row = [still for _, still in self._stills[start : start + _COLUMNS]]
+            row += [blank] * (min(_COLUMNS, len(self._stills)) - len(row))
+            rows.append(np.concatenate(row, axis=1))
+        page = np.concatenate(rows, axis=0)
+        encoded, data = cv2.imencode(".png", cv2.cvtColor(page, cv2.COLOR_RGB2BGR))
+        if not encoded:
+            raise OutputError(f"{self._path}: OpenCV could not encode the contact sheet")
+        partial = PartialFile(self._path)
+        try:
+            with wrap_output_error(self._path, "write the contact sheet"):
+                partial.path.write_bytes(data.tobytes())
+            partial.commit()
+        except BaseException:
+            partial.discard()
+            raise
+
+    def still(self, rendered: Rendered) -> Rgb8:
+        """Source, matte and result of a frame, small; uint8 RGB."""
+        assert rendered.alpha is not None  # wants() was asked
+        assert rendered.source is not None
+        height, width = self._size
+        upright = np.ascontiguousarray(np.rot90(rendered.alpha, k=-(self._rotation // 90)))
+        alpha: Plane = cv2.resize(upright, (width, height), interpolation=cv2.INTER_AREA)
+        grey: Rgb8 = (alpha if alpha.dtype == np.uint8 else alpha >> 8).astype(np.uint8)
+        pictures = [
+            self._small(rendered.source),
+            np.repeat(grey[..., None], 3, axis=-1),
+            self._small(rendered.pictures[0]),
+        ]
+        framed = [np.pad(picture, ((0, _GAP), (0, _GAP), (0, 0)), constant_values=24) for picture in pictures]
+        return np.concatenate(framed, axis=0)
+
+    def _small(self, frame: Frame) -> Rgb8:
+        whole = [Region(0, 0, frame.width, frame.height)]
+        rgb: Any = preprocess(
+            frame, regions=whole, size=self._size, layout="NHWC", rotation_degrees=self._rotation
+        )[0]
+        host = rgb.get() if is_on_gpu(rgb) else rgb  # the GPU's encoder takes its pictures there
+        small: Rgb8 = np.rint(host * 255).astype(np.uint8)
+        return small

@@ -1,0 +1,1 @@
+"""Puts the helpers of this folder on the module path of the folders below."""

@@ -1,0 +1,185 @@
+"""Boxes of hand-made MP4 files, and of hostile ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clips import write_clip
+from vitascope.errors import VitascopeError
+from vitascope.frames import Projection, StereoLayout
+from vitascope.media.metadata.mp4_boxes import Box, parse_boxes, read_moov
+from vitascope.media.metadata.spherical import (
+    SphericalMetadata,
+    read_rotation,
+    read_spherical,
+    set_rotation,
+    write_spherical,
+)
+
+VR180 = SphericalMetadata(StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR)
+
+
+def _synthetic(
+    moov: bytes, *, mdat: bytes = b"DATA" * 4, wide_mdat: bool = False, moov_first: bool = True
+) -> bytes:
+    ftyp = struct.pack(">I4s4sI", 16, b"ftyp", b"isom", 0)
+    size = len(mdat) + (16 if wide_mdat else 8)
+    head = struct.pack(">I4sQ", 1, b"mdat", size) if wide_mdat else struct.pack(">I4s", size, b"mdat")
+    return ftyp + moov + head + mdat if moov_first else ftyp + head + mdat + moov
+
+
+def _movie(*, chunk_kind: bytes, chunks: list[int]) -> Box:
+    handler = Box(b"hdlr", struct.pack(">II4s12x", 0, 0, b"vide"))
+    entry = Box(b"avc1", bytes(78))
+    width = "Q" if chunk_kind == b"co64" else "I"
+    offsets = Box(chunk_kind, struct.pack(f">II{len(chunks)}{width}", 0, len(chunks), *chunks))
+    description = Box(b"stsd", struct.pack(">II", 0, 1), [entry])
+    table = Box(b"stbl", children=[description, offsets])
+    media = Box(b"mdia", children=[handler, Box(b"minf", children=[table])])
+    return Box(b"moov", children=[Box(b"trak", children=[media])])
+
+
+def _chunks(path: Path, kind: bytes) -> list[int]:
+    moov = read_moov(path)
+    assert moov is not None
+    (box,) = (box for box in moov.walk() if box.kind == kind)
+    return [int(n) for n in np.frombuffer(box.head[8:], ">u8" if kind == b"co64" else ">u4")]
+
+
+@pytest.mark.parametrize("chunk_kind", [b"stco", b"co64"])
+@pytest.mark.parametrize("wide_mdat", [True, False])
+def test_chunk_offsets_follow_the_data(tmp_path: Path, chunk_kind: bytes, wide_mdat: bool) -> None:
+    path = tmp_path / "a.mp4"
+    size = len(_movie(chunk_kind=chunk_kind, chunks=[0, 0]).to_bytes())
+    start = 16 + size + (16 if wide_mdat else 8)
+    movie = _movie(chunk_kind=chunk_kind, chunks=[start, start + 8])
+    path.write_bytes(_synthetic(movie.to_bytes(), mdat=b"AAAABBBBCCCCDDDD", wide_mdat=wide_mdat))
+    write_spherical(path, VR180)
+    data = path.read_bytes()
+    first, second = _chunks(path, chunk_kind)
+    assert data[first : first + 4] == b"AAAA"
+    assert data[second : second + 4] == b"CCCC"
+    assert read_spherical(path) is not None
+
+
+def test_offsets_that_outgrow_32_bits_become_64(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    near = 0xFFFFFFFF - 10
+    path.write_bytes(_synthetic(_movie(chunk_kind=b"stco", chunks=[16, near]).to_bytes()))
+    before = path.stat().st_size
+    write_spherical(path, VR180)
+    assert _chunks(path, b"co64") == [16, near + path.stat().st_size - before]
+
+
+def test_a_moov_of_size_zero_reaches_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    moov = _movie(chunk_kind=b"stco", chunks=[24]).to_bytes()
+    path.write_bytes(_synthetic(b"\0\0\0\0" + moov[4:], moov_first=False))
+    write_spherical(path, VR180)
+    got = read_spherical(path)
+    assert got is not None and got.stereo is StereoLayout.SIDE_BY_SIDE
+    assert _chunks(path, b"stco") == [24]
+
+
+def test_quicktime_terminator_survives(tmp_path: Path) -> None:
+    path = tmp_path / "a.mov"
+    movie = _movie(chunk_kind=b"stco", chunks=[24])
+    entry = next(box for box in movie.walk() if box.kind == b"avc1")
+    entry.tail = b"\0\0\0\0"
+    path.write_bytes(_synthetic(movie.to_bytes(), moov_first=False))
+    write_spherical(path, VR180)
+    moov = read_moov(path)
+    assert moov is not None
+    entry = next(box for box in moov.walk() if box.kind == b"avc1")
+    assert entry.tail == b"\0\0\0\0"
+    assert [box.kind for box in entry.children] == [b"st3d", b"sv3d"]
+
+
+_KINDS = [
+    b"moov",
+    b"trak",
+    b"mdia",
+    b"minf",
+    b"stbl",
+    b"stsd",
+    b"hdlr",
+    b"tkhd",
+    b"sv3d",
+    b"proj",
+    b"stco",
+    b"uuid",
+]
+
+
+@st.composite
+def _boxish(draw: st.DrawFn, depth: int = 4) -> bytes:
+    """Bytes that look like boxes, with sizes that may lie."""
+    kind = draw(st.sampled_from(_KINDS))
+    inner = b"".join(draw(st.lists(_boxish(depth - 1), max_size=3))) if depth else b""
+    payload = draw(st.binary(max_size=90)) + inner
+    size = draw(st.sampled_from([8 + len(payload), 0, 1, 7, 8, len(payload), 0xFFFFFFFF]))
+    return struct.pack(">I4s", size, kind) + payload
+
+
+@given(st.one_of(st.binary(max_size=400), _boxish(), st.lists(_boxish(), max_size=3).map(b"".join)))
+@settings(max_examples=300, deadline=None)
+def test_parsing_loses_no_byte(data: bytes) -> None:
+    boxes, rest = parse_boxes(data)
+    assert b"".join(box.to_bytes() for box in boxes) + rest == data
+    assert parse_boxes(b"".join(box.to_bytes() for box in boxes))[0] == boxes
+
+
+@given(st.one_of(_boxish(), st.lists(_boxish(), max_size=3).map(b"".join)))
+@settings(max_examples=200, deadline=None)
+def test_hostile_files_raise_nothing_but_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "a.mp4"
+    for prefix in (b"", struct.pack(">I4s", 8 + len(data), b"moov"), _synthetic(b"")):
+        path.write_bytes(prefix + data)
+        for act in (
+            read_spherical,
+            read_rotation,
+            lambda file: write_spherical(file, VR180),
+            lambda file: set_rotation(file, 90),
+        ):
+            try:
+                act(path)
+            except VitascopeError as error:
+                assert "\n" not in str(error)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_damaged_real_files_raise_nothing_but_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    whole = _real_file(tmp_path_factory)
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 6))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "a.mp4"
+    path.write_bytes(bytes(damaged[: data.draw(st.integers(1, len(damaged)))]))
+    try:
+        read_spherical(path)
+        write_spherical(path, VR180)
+        assert read_spherical(path) is not None
+    except VitascopeError:
+        pass
+
+
+_REAL: list[bytes] = []
+
+
+def _real_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    if not _REAL:
+        _REAL.append(
+            write_clip(tmp_path_factory.mktemp("real") / "a.mp4", frame_count=3, audio="aac").read_bytes()
+        )
+    return _REAL[0]

@@ -1,0 +1,274 @@
+"""Spherical metadata and rotation in real MP4 files."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.errors import CorruptInputError, InputError, OutputError, UsageError
+from vitascope.frames import Projection, StereoLayout
+from vitascope.media.metadata.mp4_boxes import Box, read_moov, rewrite_moov, scan_file, video_track
+from vitascope.media.metadata.spherical import (
+    SphericalMetadata,
+    read_rotation,
+    read_spherical,
+    set_rotation,
+    write_spherical,
+)
+
+VR180 = SphericalMetadata(StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR)
+
+
+def remux(source: Path, target: Path, **options: str) -> Path:
+    with av.open(str(source)) as before, av.open(str(target), "w", container_options=options) as after:
+        streams = {stream.index: after.add_stream_from_template(stream) for stream in before.streams}
+        for packet in before.demux():
+            if packet.dts is not None:
+                packet.stream = streams[packet.stream_index]
+                after.mux(packet)
+    return target
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return write_clip(tmp_path / "clip.mp4", audio="aac")
+
+
+def contents(path: Path) -> list[tuple[int, bytes]]:
+    with av.open(str(path)) as container:
+        return [(packet.stream_index, bytes(packet)) for packet in container.demux()]
+
+
+def order(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return [box.kind for box in scan_file(file)]
+
+
+def _decoded(path: Path) -> list[bytes]:
+    with av.open(str(path)) as container:
+        return [bytes(frame.planes[0]) for frame in container.decode(video=0)]
+
+
+@pytest.mark.parametrize("stereo", [None, *StereoLayout])
+@pytest.mark.parametrize(
+    "projection", [None, Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR, Projection.FISHEYE]
+)
+@pytest.mark.parametrize("suffix", [".mp4", ".mov"])
+def test_what_is_written_is_read(
+    clip: Path, stereo: StereoLayout | None, projection: Projection | None, suffix: str
+) -> None:
+    path = remux(clip, clip.with_suffix(f".copy{suffix}"))
+    before = contents(path)
+    write_spherical(path, SphericalMetadata(stereo, projection))
+    got = read_spherical(path)
+    if stereo is None and projection is None:
+        assert got is None
+    else:
+        assert got is not None
+        assert (got.stereo, got.projection) == (stereo, projection)
+    assert contents(path) == before
+
+
+def test_ffmpeg_understands_the_boxes(clip: Path) -> None:
+    write_spherical(clip, VR180)
+    with av.open(str(clip)) as container:
+        frame = next(container.decode(video=0))
+        data = {item.type.name: bytes(item) for item in frame.side_data}
+    assert struct.unpack_from("=i", data["STEREO3D"])[0] == 1  # AV_STEREO3D_SIDEBYSIDE
+    kind, *_, left, top, right, bottom = struct.unpack_from("=4i4I", data["SPHERICAL"])
+    assert kind in (2, 3)  # a tile of an equirectangular picture, or half of one
+    if kind == 2:
+        assert (left, top, right, bottom) == (0x3FFFFFFF, 0, 0x3FFFFFFF, 0)
+
+
+def test_boxes_are_byte_for_byte_those_of_the_specification(clip: Path) -> None:
+    write_spherical(clip, VR180)
+    data = clip.read_bytes()
+    st3d = struct.pack(">I4sIB", 13, b"st3d", 0, 2)
+    equi = struct.pack(">I4s5I", 28, b"equi", 0, 0, 0, 0x3FFFFFFF, 0x3FFFFFFF)
+    prhd = struct.pack(">I4s4I", 24, b"prhd", 0, 0, 0, 0)
+    proj = struct.pack(">I4s", 60, b"proj") + prhd + equi
+    assert st3d in data
+    assert proj in data
+    assert data.index(st3d) < data.index(b"sv3d") < data.index(proj)
+
+
+@pytest.mark.parametrize("faststart", [True, False])
+def test_both_orders_of_moov_and_mdat(clip: Path, tmp_path: Path, faststart: bool) -> None:
+    options = {"movflags": "faststart"} if faststart else {}
+    path = remux(clip, tmp_path / "copy.mp4", **options)
+    kinds = order(path)
+    assert (kinds.index(b"moov") < kinds.index(b"mdat")) is faststart
+    before, pictures = contents(path), _decoded(path)
+    write_spherical(path, VR180)
+    assert order(path) == kinds
+    assert contents(path) == before
+    assert _decoded(path) == pictures
+    assert read_spherical(path) is not None
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_a_free_box_gives_room(clip: Path, tmp_path: Path) -> None:
+    path = remux(clip, tmp_path / "copy.mp4", moov_size="20000")
+    kinds = order(path)
+    assert b"free" in kinds
+    size, before = path.stat().st_size, contents(path)
+    write_spherical(path, VR180)
+    assert path.stat().st_size == size
+    assert contents(path) == before
+    write_spherical(path, SphericalMetadata())
+    assert path.stat().st_size == size
+    assert read_spherical(path) is None
+
+
+def test_metadata_is_replaced_not_added(clip: Path) -> None:
+    write_spherical(clip, VR180)
+    once = clip.stat().st_size
+    write_spherical(clip, VR180)
+    assert clip.stat().st_size == once
+    write_spherical(clip, SphericalMetadata(StereoLayout.TOP_BOTTOM, Projection.FISHEYE))
+    got = read_spherical(clip)
+    assert got is not None
+    assert (got.stereo, got.projection) == (StereoLayout.TOP_BOTTOM, Projection.FISHEYE)
+
+
+def test_raw_boxes_are_carried_over_exactly(clip: Path, tmp_path: Path) -> None:
+    odd = struct.pack(">I4sIB", 13, b"st3d", 0, 4) + struct.pack(">I4s", 12, b"sv3d") + b"\0\0\0\1"
+    other = remux(clip, tmp_path / "other.mp4")
+    write_spherical(clip, SphericalMetadata(sample_entry_boxes=odd))
+    got = read_spherical(clip)
+    assert got is not None
+    assert got.sample_entry_boxes == odd
+    assert got.stereo is StereoLayout.SIDE_BY_SIDE
+    write_spherical(other, got)
+    assert read_spherical(other) == got
+
+
+def _v1_box(fields: dict[str, str]) -> bytes:
+    xml = "".join(f"<GSpherical:{name}>{value}</GSpherical:{name}>" for name, value in fields.items())
+    payload = bytes.fromhex("ffcc8263f8554a938814587a02521fdd") + f"<?xml?><rdf:SphericalVideo>{xml}".encode()
+    return struct.pack(">I4s", 8 + len(payload), b"uuid") + payload
+
+
+@pytest.mark.parametrize(
+    ("fields", "stereo", "projection"),
+    [
+        (
+            {"ProjectionType": "equirectangular", "StereoMode": "top-bottom"},
+            StereoLayout.TOP_BOTTOM,
+            Projection.EQUIRECTANGULAR,
+        ),
+        ({"Spherical": "true"}, None, Projection.EQUIRECTANGULAR),
+        (
+            {
+                "Spherical": "true",
+                "StereoMode": "left-right",
+                "CroppedAreaImageWidthPixels": "4096",
+                "FullPanoWidthPixels": "8192",
+            },
+            StereoLayout.SIDE_BY_SIDE,
+            Projection.HALF_EQUIRECTANGULAR,
+        ),
+        ({"Stitched": "true"}, None, None),
+    ],
+)
+def test_version_one_is_read_and_carried_over(
+    clip: Path,
+    tmp_path: Path,
+    fields: dict[str, str],
+    stereo: StereoLayout | None,
+    projection: Projection | None,
+) -> None:
+    write_spherical(clip, SphericalMetadata(track_boxes=_v1_box(fields)))
+    got = read_spherical(clip)
+    assert got == SphericalMetadata(stereo, projection, b"", _v1_box(fields))
+    other = write_clip(tmp_path / "other.mp4")
+    write_spherical(other, got)
+    assert read_spherical(other) == got
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+@pytest.mark.parametrize("faststart", [True, False])
+def test_rotation(clip: Path, tmp_path: Path, degrees: int, faststart: bool) -> None:
+    path = remux(clip, tmp_path / "copy.mp4", **({"movflags": "faststart"} if faststart else {}))
+    before = contents(path)
+    set_rotation(path, degrees)
+    assert read_rotation(path) == degrees
+    with av.open(str(path)) as container:
+        assert next(container.decode(video=0)).rotation % 360 == -degrees % 360
+    assert contents(path) == before
+
+
+def test_rotation_by_other_angles_is_refused(clip: Path) -> None:
+    with pytest.raises(UsageError, match="45"):
+        set_rotation(clip, 45)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".webm", ".avi", ".ts"])
+def test_other_containers_say_nothing(tmp_path: Path, suffix: str) -> None:
+    codec = "libvpx-vp9" if suffix == ".webm" else "mpeg4" if suffix == ".avi" else "libx264"
+    path = write_clip(tmp_path / f"clip{suffix}", frame_count=2, codec=codec)
+    assert read_spherical(path) is None
+    assert read_rotation(path) == 0
+
+
+def test_writing_into_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.mp4"
+    path.write_text("not a video " * 100)
+    before = path.read_bytes()
+    with pytest.raises(CorruptInputError, match=r"text\.mp4: no movie box"):
+        write_spherical(path, VR180)
+    assert path.read_bytes() == before
+    assert read_spherical(path) is None
+
+
+def test_missing_files_are_our_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        read_spherical(tmp_path / "gone.mp4")
+    with pytest.raises(OutputError):
+        write_spherical(tmp_path / "gone.mp4", VR180)
+
+
+def test_a_fragmented_file_is_not_torn(clip: Path, tmp_path: Path) -> None:
+    path = remux(clip, tmp_path / "copy.mp4", movflags="frag_keyframe+empty_moov")
+    before = path.read_bytes()
+    with pytest.raises(OutputError, match="fragmented"):
+        write_spherical(path, VR180)
+    assert path.read_bytes() == before
+
+
+def test_an_edit_that_shrinks_a_leading_moov_leaves_a_free_box(clip: Path, tmp_path: Path) -> None:
+    path = remux(clip, tmp_path / "copy.mp4", movflags="faststart")
+    before = contents(path)
+
+    def drop_tags(moov: Box) -> None:
+        moov.children = moov.without(b"udta")
+
+    rewrite_moov(path, drop_tags)
+    assert b"free" in order(path)
+    assert contents(path) == before
+
+
+def test_the_video_track_is_found_behind_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    with av.open(str(path), "w") as container:
+        sound = container.add_stream("aac", rate=48000)
+        video = container.add_stream("libx264", rate=24, width=32, height=32, pix_fmt="yuv420p")
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate, silence.pts = 48000, 0
+        container.mux(sound.encode(silence))
+        container.mux(video.encode(av.VideoFrame(32, 32, "yuv420p")))
+        container.mux(sound.encode(None))
+        container.mux(video.encode(None))
+    write_spherical(path, VR180)
+    moov = read_moov(path)
+    assert moov is not None
+    track = video_track(moov)
+    assert track is not None
+    assert [box.kind for box in track.walk()].count(b"st3d") == 1
+    assert [box.kind for box in moov.walk()].count(b"st3d") == 1

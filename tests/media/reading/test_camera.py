@@ -1,0 +1,187 @@
+"""Cameras: the newest picture, the moment it came, and being unplugged."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import cv2
+import numpy as np
+import pytest
+
+from vitascope.errors import InputError
+from vitascope.media.reading.camera import Camera, Capture, open_capture
+
+
+class ScriptedCapture:
+    """Gives pictures when it is told to; a number as its level, None for being unplugged."""
+
+    def __init__(self) -> None:
+        self._given: list[int | None] = []
+        self._changed = threading.Condition()
+        self.is_closed = False
+
+    def give(self, *levels: int | None) -> None:
+        with self._changed:
+            self._given += levels
+            self._changed.notify_all()
+
+    def read(self) -> np.ndarray | None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._given), timeout=5):
+                return None
+            level = self._given.pop(0)
+        return None if level is None else np.full((4, 6, 3), level, np.uint8)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name == "vitascope-camera"]
+
+
+def wait_for_count(camera: Camera, count: int) -> None:
+    deadline = time.monotonic() + 5
+    while camera.captured_count < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_the_newest_picture_wins() -> None:
+    capture = ScriptedCapture()
+    with Camera(lambda: capture) as camera:
+        capture.give(1, 2, 3)
+        wait_for_count(camera, 3)
+        before = time.monotonic()
+        picture = camera.take(timeout_seconds=5)
+        assert picture is not None
+        assert (int(picture.rgb[0, 0, 0]), picture.index) == (3, 2)
+        assert before - 5 < picture.captured_seconds <= before
+        assert camera.take(timeout_seconds=0.01) is None
+        capture.give(4, None)
+        following = camera.take(timeout_seconds=5)
+        assert following is not None and following.index == 3
+        assert not following.is_first
+    assert capture.is_closed
+
+
+def test_an_unplugged_camera_is_found_again() -> None:
+    captures = [ScriptedCapture(), ScriptedCapture()]
+    attempts: list[int] = []
+    states: list[str] = []
+
+    def open_one() -> Capture:
+        attempts.append(len(attempts))
+        if attempts[-1] in (1, 2):
+            raise InputError("camera 0 cannot be opened")
+        return captures[0] if attempts[-1] == 0 else captures[1]
+
+    with Camera(open_one, on_state=states.append, retry_seconds=0.01) as camera:
+        captures[0].give(1)
+        first = camera.take(timeout_seconds=5)
+        assert first is not None and first.is_first
+        captures[0].give(None)
+        captures[1].give(9)
+        again = camera.take(timeout_seconds=5)
+        assert again is not None and again.is_first and again.index == 1
+        assert camera.state == "connected"
+        captures[1].give(None)
+    assert captures[0].is_closed
+    assert attempts == [0, 1, 2, 3]
+    assert states[:3] == ["connected", "lost", "connected"]
+
+
+def test_a_camera_that_is_not_there_is_said_at_once() -> None:
+    def open_one() -> Capture:
+        raise InputError("camera 3 cannot be opened")
+
+    with pytest.raises(InputError, match="camera 3"), Camera(open_one):
+        pass
+
+
+def test_closing_wakes_whoever_waits() -> None:
+    capture = ScriptedCapture()
+    got: list[object] = []
+    with Camera(lambda: capture) as camera:
+        waiting = threading.Thread(target=lambda: got.append(camera.take()))
+        waiting.start()
+        capture.give(None)
+    waiting.join(5)
+    assert got == [None]
+
+
+@pytest.mark.parametrize("source", [77, "/dev/no-such-camera", "rtsp://127.0.0.1:1/none"])
+def test_opencv_refuses_what_is_not_there(source: int | str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="cannot be opened: it is not there"):
+        open_capture(source)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_opencv_opens_a_film_as_it_would_a_camera(tmp_path: object) -> None:
+    from pathlib import Path
+
+    import cv2
+
+    assert isinstance(tmp_path, Path)
+    path = tmp_path / "camera.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 30, (32, 16))
+    writer.write(np.full((16, 32, 3), (30, 60, 200), np.uint8))
+    writer.release()
+    capture = open_capture(str(path), size=(32, 16), frame_rate=30)
+    rgb = capture.read()
+    assert rgb is not None and rgb.shape == (16, 32, 3)
+    assert np.abs(rgb[8, 16].astype(int) - [200, 60, 30]).max() < 12
+    assert capture.read() is None
+    capture.close()
+
+
+def test_without_reading_ahead_pictures_come_one_by_one_and_the_camera_is_found_again() -> None:
+    captures = [ScriptedCapture(), ScriptedCapture()]
+    opened: list[ScriptedCapture] = []
+
+    def open_one() -> Capture:
+        opened.append(captures[len(opened)])
+        return opened[-1]
+
+    with Camera(open_one, retry_seconds=0.001, reads_ahead=False) as camera:
+        captures[0].give(1, 2, None)
+        pictures = [camera.take(timeout_seconds=0.1) for _ in range(3)]
+        assert [None if one is None else int(one.rgb[0, 0, 0]) for one in pictures] == [1, 2, None]
+        assert [one.is_first for one in pictures if one is not None] == [True, False]
+        captures[1].give(3)
+        again = camera.take(timeout_seconds=0.1)
+        assert again is not None and again.is_first and again.index == 2
+    assert camera.take() is None
+    assert captures[0].is_closed and captures[1].is_closed
+
+
+def test_what_opencv_raises_is_a_camera_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def isOpened(self) -> bool:
+            return True
+
+        def set(self, *_: object) -> bool:
+            return True
+
+        def read(self) -> tuple[bool, np.ndarray]:
+            raise cv2.error("the driver went away")
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr(cv2, "VideoCapture", Broken)
+    assert open_capture(0).read() is None
+
+    def refuse(*_: object) -> None:
+        raise cv2.error("no such driver")
+
+    monkeypatch.setattr(cv2, "VideoCapture", refuse)
+    with pytest.raises(InputError, match="camera 0 cannot be opened"):
+        open_capture(0)

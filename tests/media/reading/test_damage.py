@@ -1,0 +1,420 @@
+"""Hostile and damaged files: each has its own one-line error, and what can be decoded is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from clips import moving_disc, write_clip
+from vitascope.errors import CorruptInputError, InputError
+from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import open_video
+
+
+def intact_clip(path: Path, *, audio: bool = False, flags: str = "faststart", shift: int = 0) -> Path:
+    """60 frames in an MP4 whose index stands before the data, so that cutting leaves something to read.
+
+    ``shift`` moves that many frames before time zero, which makes the muxer write an edit list.
+    """
+    remuxed = path.with_name(f"front_{path.name}")
+    source = write_clip(
+        path, width=160, height=96, frame_count=60, codec_options={"g": "20"}, audio="aac" if audio else None
+    )  # fmt: skip
+    with av.open(str(source)) as reading, av.open(str(remuxed), "w", options={"movflags": flags}) as writing:
+        streams = {s.index: writing.add_stream_from_template(s) for s in reading.streams}
+        for packet in reading.demux():
+            if packet.dts is not None and packet.pts is not None:
+                ticks = round(shift / 24 / packet.time_base)
+                packet.pts, packet.dts = packet.pts - ticks, packet.dts - ticks
+                packet.stream = streams[packet.stream.index]
+                writing.mux(packet)
+    return remuxed
+
+
+def damage_packets(path: Path, packets: range) -> None:
+    """Overwrite the middle of some packets with noise."""
+    noise = np.random.default_rng(1).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
+    data = bytearray(path.read_bytes())
+    with av.open(str(path)) as container:
+        # Entries point into the container: copy what is needed while it is open.
+        spans = [(entry.pos, entry.size) for entry in container.streams.video[0].index_entries]
+    for position, size in spans[packets.start : packets.stop]:
+        length = max(size - 5, 0)
+        data[position + 5 : position + 5 + length] = noise[:length]
+    path.write_bytes(data)
+
+
+def assert_one_line(error: pytest.ExceptionInfo[Exception], path: Path) -> str:
+    message = str(error.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.mp4"
+    with pytest.raises(InputError, match="no such file") as error:
+        open_video(path)
+    assert_one_line(error, path)
+    assert error.value.__cause__ is not None
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "empty.mp4"
+    path.touch()
+    with pytest.raises(InputError, match="the file is empty") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+def test_text_renamed(tmp_path: Path) -> None:
+    path = tmp_path / "text.mp4"
+    path.write_text("Dear diary, it is Ōsaka.\n" * 40, encoding="utf-8")
+    with pytest.raises(InputError, match="it is text, not a video") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+def test_noise(tmp_path: Path) -> None:
+    path = tmp_path / "noise.mkv"
+    path.write_bytes(np.random.default_rng(0).integers(128, 256, 5000, dtype=np.uint8).tobytes())
+    with pytest.raises(InputError, match="not a media file") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+def test_folder_without_images(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no images") as error:
+        open_video(tmp_path)
+    assert_one_line(error, tmp_path)
+
+
+def test_unfinished_mp4(tmp_path: Path) -> None:
+    """The moov box comes last; a recorder that died never wrote it."""
+    whole = write_clip(tmp_path / "whole.mp4").read_bytes()
+    path = tmp_path / "unfinished.mp4"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"truncated or not finished.*moov") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+def test_audio_only(tmp_path: Path) -> None:
+    path = tmp_path / "song.m4a"
+    with av.open(str(path), "w", format="mp4") as container:
+        tone = container.add_stream("aac", rate=48000)
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate, silence.pts = 48000, 0
+        container.mux(tone.encode(silence))
+        container.mux(tone.encode(None))
+    with pytest.raises(InputError, match="no video stream: audio") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        tone = container.add_stream("aac", rate=48000)
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate, silence.pts = 48000, 0
+        container.mux(tone.encode(silence))
+        container.mux(tone.encode(None))
+        picture = av.VideoFrame.from_ndarray(moving_disc(64, 64)(0), format="rgb24").reformat(
+            format="yuvj420p"
+        )
+        picture.pts, picture.time_base = 0, Fraction(1)
+        container.mux(cover.encode(picture))
+        container.mux(cover.encode(None))
+    with pytest.raises(InputError, match="cover picture is not a video") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+def test_unknown_codec(tmp_path: Path) -> None:
+    """The sample entry of an MP4 names a codec that nobody has."""
+    clip = write_clip(tmp_path / "a.mp4")
+    path = tmp_path / "unknown.mp4"
+    path.write_bytes(clip.read_bytes().replace(b"avc1\0\0\0\0\0\0\0\1", b"zzzz\0\0\0\0\0\0\0\1"))
+    with pytest.raises(InputError, match="codec") as error:
+        open_video(path)
+    assert_one_line(error, path)
+
+
+@pytest.mark.parametrize("last_whole_packet", [5, 24, 58])
+def test_mp4_cut_in_its_data_gives_what_decodes_then_raises(tmp_path: Path, last_whole_packet: int) -> None:
+    whole = intact_clip(tmp_path / "whole.mp4", audio=True)
+    with av.open(str(whole)) as container:
+        cut_packet = container.streams.video[0].index_entries[last_whole_packet + 1]
+        cut = cut_packet.pos + cut_packet.size // 2
+    path = tmp_path / "cut.mp4"
+    path.write_bytes(whole.read_bytes()[:cut])
+    frames = []
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="promises 60 frames") as error:
+        for frame in reader:
+            frames.append(frame)
+    assert len(frames) == last_whole_packet + 1
+    assert f"ends after {last_whole_packet + 1}" in assert_one_line(error, path)
+    with open_video(whole) as reader:
+        intact = {frame.pts: frame for frame in reader}
+    assert all(np.array_equal(frame.planes[0], intact[frame.pts].planes[0]) for frame in frames)
+
+
+def test_mkv_cut_raises_at_its_end(tmp_path: Path) -> None:
+    whole = write_clip(tmp_path / "whole.mkv", frame_count=60, codec_options={"g": "10"})
+    path = tmp_path / "cut.mkv"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
+    with (
+        open_video(path) as reader,
+        pytest.raises(CorruptInputError, match=r"promises 2\.50 s and ends at") as error,
+    ):
+        list(reader)
+    assert_one_line(error, path)
+    assert reader.decoded_count > 5
+
+
+def test_fragmented_mp4_cut_in_a_fragment(tmp_path: Path) -> None:
+    whole = intact_clip(tmp_path / "whole.mp4", flags="frag_keyframe+empty_moov")
+    with open_video(whole) as reader:
+        assert len(list(reader)) == 60
+    path = tmp_path / "cut.mp4"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 7 // 10])
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="last fragment lacks") as error:
+        list(reader)
+    assert_one_line(error, path)
+    assert reader.decoded_count > 5
+
+
+def test_pictures_that_an_edit_list_leaves_out_are_not_missing(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "a.mp4", shift=10)
+    with open_video(path) as reader:
+        frames = list(reader)
+    assert len(frames) == reader.info.frame_count_estimate == 50
+    assert frames[0].pts == 0
+
+
+def test_cut_file_is_fine_before_the_cut(tmp_path: Path) -> None:
+    whole = intact_clip(tmp_path / "whole.mp4")
+    path = tmp_path / "cut.mp4"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 8 // 10])
+    with open_video(path, end_seconds=0.5) as reader:
+        assert len(list(reader)) == 12
+
+
+def test_cut_file_is_noticed_after_a_seek(tmp_path: Path) -> None:
+    whole = intact_clip(tmp_path / "whole.mp4")
+    path = tmp_path / "cut.mp4"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 7 // 10])
+    with (
+        open_video(path, start_seconds=0.9) as reader,
+        pytest.raises(CorruptInputError, match="lie beyond the end of the file"),
+    ):
+        list(reader)
+    assert reader.decoded_count > 0
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_damaged_packets_are_skipped_and_counted(tmp_path: Path, threads: int) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    damage_packets(path, range(30, 33))
+    with open_video(path, threads=threads) as reader:
+        frames = list(reader)
+    assert 1 <= reader.corrupt_count <= 25
+    assert 35 <= len(frames) < 60
+    assert [frame.index for frame in frames] == list(range(len(frames)))
+    # Those after the damage keep their time: sound stays in step.
+    assert frames[-1].pts_seconds == pytest.approx(59 / 24)
+
+
+def test_damage_past_the_limit_raises(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    damage_packets(path, range(25, 60))
+    with (
+        open_video(path, max_corrupt_frames=5) as reader,
+        pytest.raises(
+            CorruptInputError, match=r"could not be decoded \(.*max_corrupt_frames allows 5\), \d+ could"
+        ) as error,
+    ):
+        list(reader)
+    assert_one_line(error, path)
+    assert reader.decoded_count >= 15
+
+
+def test_no_damage_is_tolerated_at_limit_zero(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    with open_video(path, max_corrupt_frames=0) as reader:
+        assert len(list(reader)) == 60
+    damage_packets(path, range(30, 31))
+    with open_video(path, max_corrupt_frames=0) as reader, pytest.raises(CorruptInputError):
+        list(reader)
+
+
+def test_nothing_decodable(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    damage_packets(path, range(60))
+    for opening in (open_video, probe):
+        with pytest.raises(CorruptInputError) as error:
+            opening(path)
+        assert_one_line(error, path)
+
+
+def test_recording_that_starts_inside_a_gop_is_not_damage(tmp_path: Path) -> None:
+    """Television recordings begin anywhere; the pictures before the first keyframe have nothing to refer to."""
+    clip = write_clip(tmp_path / "a.ts", frame_count=90, codec_options={"g": "40", "bf": "0"})
+    path = tmp_path / "late.ts"
+    with av.open(str(clip)) as container:
+        positions = [p.pos for p in container.demux(video=0) if p.size and p.pos is not None]
+    path.write_bytes(clip.read_bytes()[positions[3] // 188 * 188 :])
+    with open_video(path, max_corrupt_frames=0) as reader:
+        frames = list(reader)
+    assert len(frames) >= 50
+    assert frames[0].keyframe
+
+
+def test_nothing_reaches_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    damage_packets(path, range(30, 33))
+    capfd.readouterr()
+    with open_video(path) as reader:
+        list(reader)
+    assert capfd.readouterr() == ("", "")
+
+
+# --- frames that vanish without an error -------------------------------------------------------------------------
+
+
+def long_clip(path: Path, **options: object) -> Path:
+    """300 frames with a keyframe every 50, and sound."""
+    keys = {"g": "50", "keyint_min": "50", "sc_threshold": "0"}
+    return write_clip(path, width=160, height=96, frame_count=300, codec_options=keys, audio="aac", **options)  # type: ignore[arg-type]
+
+
+def blank(path: Path, begin: float, end: float) -> Path:
+    """Zeros where a part of a file was, as a bad disk or a broken download leaves."""
+    data = bytearray(path.read_bytes())
+    first, last = int(len(data) * begin), int(len(data) * end)
+    data[first:last] = bytes(last - first)
+    path.write_bytes(data)
+    return path
+
+
+def read(path: Path, **options: object) -> tuple[int, int]:
+    with open_video(path, max_corrupt_frames=1000, **options) as reader:  # type: ignore[arg-type]
+        return len(list(reader)), reader.corrupt_count
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".ts", ".flv"])
+def test_a_part_that_cannot_be_read_is_counted(tmp_path: Path, suffix: str) -> None:
+    path = blank(long_clip(tmp_path / f"blank{suffix}"), 0.3, 0.6)
+    frames, missing = read(path)
+    assert 60 <= frames <= 260
+    assert frames + missing == pytest.approx(300, abs=5)
+    with open_video(path, max_corrupt_frames=10) as reader, pytest.raises(CorruptInputError) as error:
+        list(reader)
+    assert "max_corrupt_frames allows 10" in assert_one_line(error, path)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("which", [0, 3])
+def test_a_damaged_keyframe_costs_all_that_refer_to_it(tmp_path: Path, suffix: str, which: int) -> None:
+    path = long_clip(tmp_path / f"key{suffix}")
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        keys = [(p.pos, p.size) for p in container.demux(stream) if p.size and p.is_keyframe]
+    data = bytearray(path.read_bytes())
+    position, size = keys[which]
+    head = 5 if suffix == ".mp4" else 9  # Matroska's position is that of the block, which has a header
+    data[position + head : position + size] = bytes(size - head)
+    path.write_bytes(data)
+    frames, missing = read(path)
+    assert frames <= 260
+    assert frames + missing == 300
+    with pytest.raises(CorruptInputError), open_video(path, max_corrupt_frames=10) as reader:
+        list(reader)
+
+
+@pytest.mark.parametrize("suffix", [".flv", ".ts", ".mkv"])
+def test_a_cut_file_says_so(tmp_path: Path, suffix: str) -> None:
+    path = long_clip(tmp_path / f"cut{suffix}")
+    with open_video(path) as reader:
+        assert len(list(reader)) == 300
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="truncated") as error:
+        list(reader)
+    assert_one_line(error, path)
+    assert 150 < reader.decoded_count < 250
+
+
+def test_half_a_gif_says_so(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0)
+    path = tmp_path / "half.gif"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("gif", rate=12)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "rgb8"
+        for _ in range(24):
+            picture = av.VideoFrame.from_ndarray(noise.integers(0, 256, (64, 96, 3), np.uint8), "rgb24")
+            container.mux(stream.encode(picture.reformat(format="rgb8")))
+        container.mux(stream.encode(None))
+    assert read(path) == (24, 0)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="its trailer is missing"):
+        list(reader)
+    assert 10 <= reader.decoded_count <= 14
+
+
+@pytest.mark.parametrize("session", [1, 3])
+def test_damage_counts_the_same_however_many_decode(tmp_path: Path, session: int) -> None:
+    path = intact_clip(tmp_path / "a.mp4")
+    damage_packets(path, range(20, 21))
+    frames, missing = read(path, decoder_sessions=session)
+    assert frames + missing == 60
+    assert missing >= 15
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options"),
+    [
+        (".mp4", "libx264", {"bf": "3", "x264-params": "open-gop=1:b-pyramid=normal"}),
+        (".mkv", "libx264", {"bf": "3", "x264-params": "open-gop=1"}),
+        (".ts", "libx264", {"x264-params": "intra-refresh=1:keyint=30"}),
+        (".avi", "libx264", {"bf": "0"}),
+        (".flv", "libx264", {"bf": "2"}),
+        (".mp4", "libx265", {"x265-params": "log-level=none:open-gop=1:bframes=4"}),
+        (".mkv", "libvpx-vp9", {"deadline": "realtime", "auto-alt-ref": "1", "lag-in-frames": "12"}),
+        (".webm", "libvpx", {"deadline": "realtime", "auto-alt-ref": "1", "lag-in-frames": "12"}),
+        (".mkv", "libsvtav1", {"preset": "12"}),
+        (".mp4", "mpeg4", {"bf": "2"}),
+        (".ts", "mpeg2video", {"bf": "2"}),
+        (".ts", "libx264", {"flags": "+ildct+ilme", "x264-params": "tff=1"}),
+    ],
+)
+def test_whole_files_lack_nothing(tmp_path: Path, suffix: str, codec: str, options: dict[str, str]) -> None:
+    keys = {} if "x264-params" in options else {"g": "30"}
+    path = write_clip(
+        tmp_path / f"whole{suffix}", width=160, height=96, frame_count=90, codec=codec,
+        codec_options={**keys, **options},
+    )  # fmt: skip
+    assert read(path) == (90, 0)
+    with open_video(path, start_seconds=1.7) as reader:
+        list(reader)
+        assert reader.corrupt_count == 0
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".ts", ".flv"])
+def test_a_pause_is_no_damage(tmp_path: Path, suffix: str) -> None:
+    """A screen recorder that writes no frame while nothing moves; the sound goes on."""
+    times = [*range(100), *range(700, 800)]
+    path = write_clip(tmp_path / f"pause{suffix}", frame_count=200, pts=times, audio="aac")
+    assert read(path) == (200, 0)
+
+
+def test_a_matroska_film_that_begins_late_is_whole(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "late.mkv", frame_count=48, pts=list(range(14_400, 14_448)))
+    assert read(path) == (48, 0)

@@ -1,0 +1,133 @@
+"""Which files a command works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vitascope.errors import InputError
+from vitascope.media.reading.discovery import find_videos
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    names = [
+        "clips/b.mp4", "clips/a10.MKV", "clips/a2.mkv", "clips/.hidden.mp4", "clips/late.mp4.part",
+        "clips/.late.0a1b2c3d.part.mp4", "clips/notes.txt", "clips/cover.jpg", "clips/deep/er/z.mov",
+        "clips/.trash/y.mp4", "frames/img2.png", "frames/img10.png", "empty/readme.md",
+    ]  # fmt: skip
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def listed(*inputs: Path, recursive: bool = False) -> list[str]:
+    return [str(video.relative_path) for video in find_videos(inputs, recursive=recursive)]
+
+
+def test_folder_in_natural_order_without_hidden_and_partial(tree: Path) -> None:
+    assert listed(tree / "clips") == ["a2.mkv", "a10.MKV", "b.mp4"]
+
+
+def test_part_in_the_middle_of_a_name_is_a_part_of_a_film(tree: Path) -> None:
+    for name in ("film.part.1.mp4", "film.part.2.mp4", "film.tmp.mov"):
+        (tree / "empty" / name).touch()
+    assert listed(tree / "empty") == ["film.part.1.mp4", "film.part.2.mp4", "film.tmp.mov"]
+
+
+def test_the_output_below_a_searched_folder_is_left_out(tree: Path) -> None:
+    results = ["clips/cut/a2.mkv", "clips/cut/deep/er/z.mov", "clips/cutter/c.mp4"]
+    for name in results:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).touch()
+
+    def left(source: Path, exclude: Path) -> list[str]:
+        found = find_videos([source], recursive=True, exclude=exclude)
+        return [video.path.relative_to(tree).as_posix() for video in found]
+
+    rest = ["clips/a2.mkv", "clips/a10.MKV", "clips/b.mp4", "clips/cutter/c.mp4", "clips/deep/er/z.mov"]
+    assert left(tree / "clips", tree / "clips" / "cut") == rest
+    assert left(tree / "clips", tree / "frames" / ".." / "clips" / "cut") == rest
+    assert sorted(left(tree / "clips" / "*", tree / "clips" / "cut")) == sorted(rest)
+    assert sorted(left(tree / "clips" / "**" / "*.mov", tree / "clips" / "cut")) == ["clips/deep/er/z.mov"]
+    # What is the output's folder, or was named in it, was meant.
+    assert "clips/b.mp4" in left(tree / "clips", tree / "clips")
+    assert left(tree / "clips" / "cut", tree / "clips" / "cut") == results[:2]
+    assert left(tree / "clips" / "cut" / "a2.mkv", tree / "clips" / "cut") == results[:1]
+
+
+def test_what_was_named_differs_from_what_was_found(tree: Path) -> None:
+    def named(source: Path) -> list[bool]:
+        return [video.is_named for video in find_videos([source], recursive=False)]
+
+    assert named(tree / "clips/b.mp4") == named(tree / "frames") == named(tree / "frames/*.png") == [True]
+    assert named(tree / "clips") == [False] * 3
+    assert named(tree / "clips/b*.mp4") == [False]
+
+
+def test_recursive_mirrors_the_tree(tree: Path) -> None:
+    found = find_videos([tree / "clips"], recursive=True)
+    assert [str(video.relative_path) for video in found] == ["a2.mkv", "a10.MKV", "b.mp4", "deep/er/z.mov"]
+    assert found[-1].path == tree / "clips/deep/er/z.mov"
+
+
+def test_named_file_is_taken_whatever_its_name(tree: Path) -> None:
+    assert listed(tree / "clips/notes.txt", tree / "clips/.hidden.mp4") == ["notes.txt", ".hidden.mp4"]
+
+
+def test_each_video_once_in_the_order_named(tree: Path) -> None:
+    assert listed(tree / "clips/b.mp4", tree / "clips") == ["b.mp4", "a2.mkv", "a10.MKV"]
+
+
+def test_globs(tree: Path) -> None:
+    assert listed(tree / "clips/a*.mkv") == ["a2.mkv"]
+    assert listed(tree / "clips/*") == ["a2.mkv", "a10.MKV", "b.mp4"]
+    assert listed(tree / "**/*.mov") == ["clips/deep/er/z.mov"]
+    assert listed(tree / "cl*", recursive=True) == [
+        "clips/a2.mkv", "clips/a10.MKV", "clips/b.mp4", "clips/deep/er/z.mov",
+    ]  # fmt: skip
+
+
+def test_strings_do_as_well(tree: Path) -> None:
+    assert len(find_videos([str(tree / "clips")], recursive=False)) == 3
+
+
+def test_image_folders_and_patterns_are_one_input(tree: Path) -> None:
+    assert listed(tree / "frames") == ["frames"]
+    assert listed(tree / "frames/img%d.png") == ["img%d.png"]
+    (video,) = find_videos([tree / "frames/*.png"], recursive=False)
+    assert video.path == tree / "frames/*.png"
+    assert video.relative_path == Path("frames")
+
+
+def test_glob_of_image_folders(tree: Path) -> None:
+    (found,) = find_videos([tree / "fr*"], recursive=False)
+    assert (found.path, found.relative_path) == (tree / "frames", Path("frames"))
+
+
+def test_videos_win_over_a_cover_picture(tree: Path) -> None:
+    assert "clips" not in listed(tree / "clips")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("empty", "no videos found in the folder"),
+        ("nowhere.mp4", "no such file or folder"),
+        ("*.webm", "nothing matches"),
+        ("empty/*.md", "no videos found"),
+        ("frames/none%d.png", "no file matches"),
+    ],
+)
+def test_nothing_found_names_the_input(tree: Path, name: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as error:
+        find_videos([tree / "clips", tree / name], recursive=False)
+    assert str(tree / name) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_no_input() -> None:
+    with pytest.raises(InputError, match="no input"):
+        find_videos([], recursive=True)

@@ -1,0 +1,324 @@
+"""Several encoders on one film: what comes out plays as what one encoder writes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written_films import decode, encode, make_frame, make_info
+
+from vitascope.errors import OutputError, UsageError
+from vitascope.media.reading.reader import open_video
+from vitascope.media.writing import encoder_setup, parallel_encoder
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
+
+FRAMES = 70
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("encode-")] == []
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_encoder, "_MIN_CHUNK_FRAMES", 7)
+    monkeypatch.setattr(parallel_encoder, "_MAX_CHUNK_FRAMES", 7)
+
+
+def packets_of(path: Path) -> list[tuple[int | None, int | None, bool]]:
+    with av.open(str(path)) as container:
+        return [(p.pts, p.dts, p.is_keyframe) for p in container.demux(video=0) if p.size]
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "mov"])
+@pytest.mark.parametrize("encoders", [2, 5])
+def test_the_film_is_whole_and_in_order(tmp_path: Path, suffix: str, encoders: int) -> None:
+    info = make_info()
+    path = tmp_path / f"a.{suffix}"
+    encoding = choose_encoding(
+        path, source_format=info.format, preset="veryfast", crf=10, parallel_encoders=encoders
+    )
+    assert encoding.parallel_encoders == encoders
+    encode(path, info, encoding=encoding, pts=range(FRAMES))
+    packets = packets_of(path)
+    assert len(packets) == FRAMES
+    times = [dts for _, dts, _ in packets if dts is not None]
+    assert all(later > earlier for earlier, later in itertools.pairwise(times))
+    assert all(dts is None or (pts is not None and dts <= pts) for pts, dts, _ in packets)
+    assert [number for number, packet in enumerate(packets) if packet[2]] == list(range(0, FRAMES, 7))
+    pictures = decode(path)
+    assert len(pictures) == FRAMES
+    assert [round(p.pts * p.time_base * 24) for p in pictures] == list(range(FRAMES))
+    for index, picture in enumerate(pictures):
+        luma = np.frombuffer(picture.planes[0], np.uint8).reshape(picture.height, -1)[:, : picture.width]
+        np.testing.assert_allclose(luma.mean(), make_frame(info, index).planes[0].mean(), atol=1.0)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_each_chunk_decodes_alone(tmp_path: Path) -> None:
+    """Several decoder sessions find chunks that stand alone, and the same pictures as one."""
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="medium", parallel_encoders=3)
+    encode(path, info, encoding=encoding, pts=range(FRAMES))
+    with open_video(path) as one, open_video(path, decoder_sessions=4) as several:
+        assert several.decoder == "libavcodec (h264); 4 sessions"
+        for a, b in zip(one, several, strict=True):
+            assert (a.pts, a.duration) == (b.pts, b.duration)
+            assert all(np.array_equal(p, q) for p, q in zip(a.planes, b.planes, strict=True))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    steps=st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    chunk=st.integers(1, 9),
+    preset=st.sampled_from(["ultrafast", "veryfast", "medium"]),
+    encoders=st.integers(2, 4),
+    tick=st.sampled_from([Fraction(1, 25), Fraction(1, 90000)]),
+)
+def test_variable_frame_rate_keeps_every_time(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[int],
+    chunk: int,
+    preset: str,
+    encoders: int,
+    tick: Fraction,
+) -> None:
+    path = tmp_path_factory.mktemp("vfr") / "a.mp4"
+    info = make_info(time_base=tick, rate=Fraction(25))
+    encoding = choose_encoding(
+        path, source_format=info.format, preset=preset, parallel_encoders=encoders, threads=encoders
+    )
+    pts = [sum(steps[:n]) for n in range(len(steps))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel_encoder, "_MIN_CHUNK_FRAMES", chunk)
+        patch.setattr(parallel_encoder, "_MAX_CHUNK_FRAMES", chunk)
+        encode(path, info, encoding=encoding, pts=pts)
+    assert [round(p.pts * p.time_base / tick) for p in decode(path)] == pts
+    if chunk < min(3, len(pts)):
+        return  # pictures of so short a chunk are not reordered, and need no decoding ahead
+    alone = path.with_name("alone.mp4")
+    encode(alone, info, encoding=replace(encoding, parallel_encoders=1), pts=pts)
+    assert [dts for _, dts, _ in packets_of(path)] == [dts for _, dts, _ in packets_of(alone)]
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("preset", ["ultrafast", "medium"])
+def test_an_encoder_is_opened_once_and_looks_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str
+) -> None:
+    """Also where it goes from one chunk to another that lies five chunks later."""
+    info = make_info()
+    made = []
+    create = av.CodecContext.create
+
+    def counting(*arguments: Any) -> Any:
+        made.append(arguments)
+        return create(*arguments)
+
+    fake = SimpleNamespace(CodecContext=SimpleNamespace(create=counting))
+    monkeypatch.setattr(encoder_setup, "av", fake)
+    sizes, errors = [], []
+    for encoders in (1, 3):
+        path = tmp_path / f"{encoders}.mp4"
+        encoding = choose_encoding(
+            path, source_format=info.format, preset=preset, crf=18, parallel_encoders=encoders
+        )
+        if encoders == 1:  # keyframes as near together as chunks have them
+            encoding = replace(encoding, parameters=dict(encoding.parameters) | {"keyint": "7"})
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+        sizes.append(path.stat().st_size)
+        errors.append(mean_luma_errors(path))
+    assert 1 <= len(made) <= 3
+    assert sizes[1] < 1.6 * sizes[0]  # of a few kilobytes
+    assert errors[1].mean() < 1.1 * errors[0].mean() + 0.1
+    assert errors[1].max() < 1.5 * errors[0].max() + 0.5
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_go_round_so_that_a_film_is_encoded_the_same_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rate control is carried on inside an encoder."""
+    hand_out = parallel_encoder.ParallelEncoder._hand_out
+    seen: dict[int, str] = {}
+
+    def noting(self: Any, packets: Any, inside: Any) -> None:
+        seen.update({pts: threading.current_thread().name for _, pts in inside.values()})
+        hand_out(self, packets, inside)
+
+    monkeypatch.setattr(parallel_encoder.ParallelEncoder, "_hand_out", noting)
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="veryfast", parallel_encoders=3)
+    encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert seen == {pts: f"encode-{pts // 7 % 3}" for pts in range(FRAMES)}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_no_encoder_looks_further_than_a_chunk(tmp_path: Path) -> None:
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="medium", parallel_encoders=2)
+    encode(path, info, encoding=encoding, pts=range(20))
+    # x264 writes its options into the stream, once for each encoder.
+    assert re.findall(rb"rc_lookahead=\d+", path.read_bytes()) == [b"rc_lookahead=7"] * 2
+
+
+def mean_luma_errors(path: Path) -> npt.NDArray[np.float64]:
+    """Of each picture of a film of ``make_frame``."""
+    errors = []
+    for index, picture in enumerate(decode(path)):
+        luma = picture.to_ndarray()[: picture.height]
+        expected = make_frame(make_info(), index).planes[0]
+        errors.append(np.abs(luma.astype(np.int16) - expected).mean())
+    return np.array(errors)
+
+
+@pytest.mark.parametrize("pending_bytes", [1, 40_000])
+def test_little_memory_is_slow_but_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pending_bytes: int
+) -> None:
+    monkeypatch.setattr(
+        parallel_encoder.ParallelEncoder.__init__, "__kwdefaults__", {"pending_bytes": pending_bytes}
+    )
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="ultrafast", parallel_encoders=3)
+    encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert [number for number, packet in enumerate(packets_of(path)) if packet[2]] == list(
+        range(0, FRAMES, 15)
+    )
+    assert len(decode(path)) == FRAMES
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_colour_and_parameter_sets_are_those_of_one_encoder(tmp_path: Path) -> None:
+    info = make_info()
+    found = []
+    for encoders in (1, 3):
+        path = tmp_path / f"{encoders}.mp4"
+        encoding = choose_encoding(
+            path, source_format=info.format, preset="veryfast", parallel_encoders=encoders
+        )
+        encode(path, info, encoding=encoding, pts=range(20))
+        with av.open(str(path)) as container:
+            context = container.streams.video[0].codec_context
+            found.append((context.extradata, context.colorspace, context.color_range, context.profile))
+    assert found[0] == found[1]
+
+
+NO_MEMORY = av.error.MemoryError(12, "Cannot allocate memory", "encoder")
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_encoder_that_cannot_be_opened_ends_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise NO_MEMORY
+
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="ultrafast", parallel_encoders=2)
+    monkeypatch.setattr(encoder_setup, "av", SimpleNamespace(CodecContext=SimpleNamespace(create=failing)))
+    with pytest.raises(OutputError, match=r"a\.mp4: cannot .*Cannot allocate memory"):
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("preset", ["ultrafast", "medium"])
+@pytest.mark.parametrize("calls", [1, 20, FRAMES])
+def test_an_encoder_that_fails_ends_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, calls: int
+) -> None:
+    """Also while the last pictures are fetched."""
+    hand_out = parallel_encoder.ParallelEncoder._hand_out
+    counted = iter(range(1, 1000))
+
+    def failing(self: Any, packets: Any, inside: Any) -> None:
+        if next(counted) >= calls:
+            raise NO_MEMORY
+        hand_out(self, packets, inside)
+
+    monkeypatch.setattr(parallel_encoder.ParallelEncoder, "_hand_out", failing)
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset=preset, parallel_encoders=2)
+    with pytest.raises(OutputError, match=r"a\.mp4: cannot .*Cannot allocate memory"):
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_pictures_that_an_encoder_loses_end_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_out = parallel_encoder.ParallelEncoder._hand_out
+    monkeypatch.setattr(
+        parallel_encoder.ParallelEncoder,
+        "_hand_out",
+        lambda self, packets, inside: hand_out(self, packets[: -len(packets) // 2], inside),
+    )
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="medium", parallel_encoders=2)
+    with pytest.raises(OutputError, match=r"gave nothing for \d+ pictures"):
+        encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("written", [0, 1, 40])
+def test_stopping_early_ends_the_threads_and_leaves_nothing(tmp_path: Path, written: int) -> None:
+    info = make_info()
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, parallel_encoders=3)
+    with (
+        pytest.raises(RuntimeError, match="enough"),
+        VideoWriter(path, info=info, encoding=encoding) as writer,
+    ):
+        for index in range(written):
+            writer.write(make_frame(info, index))
+        raise RuntimeError("enough")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wishes_that_cannot_be(tmp_path: Path) -> None:
+    fmt = make_info().format
+    with pytest.raises(UsageError, match="must be 1 or more"):
+        choose_encoding(tmp_path / "a.mp4", source_format=fmt, parallel_encoders=0)
+    for name, codec in (("a.webm", "auto"), ("a.mp4", "h265")):
+        with pytest.raises(UsageError, match="not written by several encoders"):
+            choose_encoding(tmp_path / name, codec=codec, source_format=fmt, parallel_encoders=2)
+
+
+def test_auto_takes_one_for_four_threads(tmp_path: Path) -> None:
+    fmt = make_info().format
+    chosen = choose_encoding(tmp_path / "a.mp4", source_format=fmt, parallel_encoders="auto", threads=16)
+    assert chosen.parallel_encoders == 4
+    assert (
+        choose_encoding(tmp_path / "a.webm", source_format=fmt, parallel_encoders="auto").parallel_encoders
+        == 1
+    )
+    assert replace(chosen, parallel_encoders=1) == choose_encoding(
+        tmp_path / "a.mp4", source_format=fmt, threads=16
+    )

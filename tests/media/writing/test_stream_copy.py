@@ -1,0 +1,298 @@
+"""Sound beside the picture, from real files into real files."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from rewritten_films import packets, rewrite, video_times, write_subtitled
+
+from clips import write_clip
+from vitascope.errors import CorruptInputError, InputError
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.stream_copy import StreamCopier
+from vitascope.media.writing.writer import VideoWriter
+
+
+@pytest.mark.parametrize(
+    ("source", "audio", "target"),
+    [
+        ("in.mp4", "aac", "out.mp4"),
+        ("in.mp4", "aac", "out.mov"),
+        ("in.mp4", "aac", "out.mkv"),
+        ("in.mkv", "libopus", "out.webm"),
+        ("in.mkv", "flac", "out.mkv"),
+        ("in.mov", "pcm_s16le", "out.mov"),
+        ("in.mkv", "ac3", "out.mp4"),
+        ("in.ts", "aac", "out.mkv"),
+    ],
+)
+def test_sound_packets_are_identical(tmp_path: Path, source: str, audio: str, target: str) -> None:
+    clip = write_clip(tmp_path / source, audio=audio, frame_count=48)
+    writer = rewrite(clip, tmp_path / target)
+    before, after = packets(clip), packets(tmp_path / target)
+    if source.endswith(".ts"):  # ADTS headers go, the payload stays
+        assert len(before) == len(after)
+        assert all(a[1].endswith(b[1]) for a, b in zip(before, after, strict=True))
+    else:
+        assert [data for _, data in before] == [data for _, data in after]
+    (entry,) = writer.report.streams
+    assert (entry.kind, entry.action, entry.reason) == ("audio", "copied", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "audio", "target", "tolerance"),
+    [
+        ("in.mp4", "aac", "out.mp4", Fraction(0)),
+        ("in.mp4", "aac", "out.mkv", Fraction(1, 1000)),
+        ("in.mkv", "libopus", "out.webm", Fraction(1, 1000)),
+        ("in.mkv", "libopus", "out.mp4", Fraction(1, 1000)),
+        ("in.ts", "aac", "out.mp4", Fraction(1, 10000)),
+    ],
+)
+def test_sound_stays_in_sync(
+    tmp_path: Path, source: str, audio: str, target: str, tolerance: Fraction
+) -> None:
+    clip = write_clip(tmp_path / source, audio=audio, frame_count=30)
+    rewrite(clip, tmp_path / target)
+    pictures = [a - b for a, b in zip(video_times(clip), video_times(tmp_path / target), strict=True)]
+    sounds = [a[0] - b[0] for a, b in zip(packets(clip), packets(tmp_path / target), strict=True)]
+    assert max(pictures) - min(pictures) <= 2 * tolerance
+    assert abs(
+        np.mean([float(d) for d in sounds]) - np.mean([float(d) for d in pictures])
+    ) <= tolerance + 1e-3 * (target != "out.mp4" or source != "in.mp4")
+    if not source.endswith(".ts"):
+        assert all(abs(shift) <= tolerance for shift in pictures)
+
+
+def test_a_start_offset_is_kept(tmp_path: Path) -> None:
+    clip = write_clip(
+        tmp_path / "in.mp4", audio="aac", pts=[150 + n for n in range(24)], time_base=Fraction(1, 100)
+    )
+    rewrite(clip, tmp_path / "out.mp4")
+    assert video_times(tmp_path / "out.mp4") == video_times(clip)
+    assert packets(tmp_path / "out.mp4") == packets(clip)
+
+
+def test_a_broadcast_clock_starts_at_zero(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.ts", pts=range(240, 264))
+    before = video_times(clip)
+    assert before[0] >= 10
+    rewrite(clip, tmp_path / "out.mp4")
+    assert video_times(tmp_path / "out.mp4") == [moment - before[0] for moment in before]
+
+
+@pytest.mark.parametrize("target", ["out.mp4", "out.mkv", "out.webm"])
+def test_a_stretch_begins_at_zero_with_its_sound(tmp_path: Path, target: str) -> None:
+    clip = write_clip(tmp_path / "in.mkv", audio="libopus", frame_count=96)
+    rewrite(clip, tmp_path / target, start_seconds=1.5, end_seconds=3.0)
+    times = video_times(tmp_path / target)
+    assert times[0] == 0
+    assert len(times) == 36
+    before = [entry for entry in packets(clip) if Fraction(3, 2) <= entry[0] < 3]
+    sound = packets(tmp_path / target)
+    assert [data for _, data in sound] == [data for _, data in before]
+    for (moment, _), (source_moment, _) in zip(sound, before, strict=True):
+        assert abs(source_moment - moment - Fraction(3, 2)) <= Fraction(1, 1000)
+
+
+def test_seeking_finds_a_late_stretch(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=240)
+    rewrite(clip, tmp_path / "out.mp4", start_seconds=8.0)
+    sound = packets(tmp_path / "out.mp4")
+    assert sound[-1][1] == packets(clip)[-1][1]
+    assert 0 <= sound[0][0] < Fraction(3, 100)
+
+
+def test_sound_longer_than_the_picture_is_kept_whole(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mkv", audio="flac", pts=[0, 1, 2, 90], frame_rate=Fraction(24))
+    with av.open(str(clip)) as container:
+        assert container.duration > 3_000_000
+    target = tmp_path / "out.mkv"
+    with av.open(str(clip)) as container:
+        stream = container.streams.video[0]
+        info = VideoInfo(
+            path=clip,
+            width=96,
+            height=64,
+            format=PIXEL_FORMATS["yuv420p"],
+            source_format="yuv420p",
+            color=ColorSpec(),
+            codec="h264",
+            container="matroska,webm",
+            time_base=stream.time_base,
+            average_frame_rate=Fraction(24),
+            frame_count_estimate=None,
+            duration_seconds=None,
+        )
+    planes = (np.zeros((64, 96), np.uint8), np.zeros((32, 48), np.uint8), np.zeros((32, 48), np.uint8))
+    with VideoWriter(
+        target, info=info, encoding=choose_encoding(target, source_format=info.format), copy_from=clip
+    ) as writer:
+        writer.write(Frame(planes, info.format, info.color, 0, 0, info.time_base))
+    assert packets(target) == packets(clip)
+
+
+def test_an_interrupted_film_has_sound_as_long_as_its_picture(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=72)
+    target = tmp_path / "out.mp4"
+    with av.open(str(clip)) as container:
+        time_base = container.streams.video[0].time_base
+    info = VideoInfo(
+        path=clip,
+        width=96,
+        height=64,
+        format=PIXEL_FORMATS["yuv420p"],
+        source_format="yuv420p",
+        color=ColorSpec(),
+        codec="h264",
+        container="mp4",
+        time_base=time_base,
+        average_frame_rate=Fraction(24),
+        frame_count_estimate=None,
+        duration_seconds=None,
+    )
+    planes = (np.zeros((64, 96), np.uint8), np.zeros((32, 48), np.uint8), np.zeros((32, 48), np.uint8))
+    writer = VideoWriter(
+        target, info=info, encoding=choose_encoding(target, source_format=info.format), copy_from=clip
+    )
+    for n in range(24):
+        writer.write(Frame(planes, info.format, info.color, n, round(n / (24 * time_base)), time_base))
+    kept = writer.keep_partial()
+    assert kept == tmp_path / "out.mp4.part"
+    sound = packets(kept)
+    assert Fraction(9, 10) < sound[-1][0] <= 1
+    assert not target.exists()
+
+
+def test_sound_that_the_container_cannot_hold_is_reencoded_and_reported(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=48)
+    writer = rewrite(clip, tmp_path / "out.webm")
+    (entry,) = writer.report.streams
+    assert (entry.action, entry.codec, entry.target_codec) == ("re-encoded", "aac", "libopus")
+    assert "webm cannot hold aac" in entry.reason
+    with av.open(str(clip)) as container:
+        before = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    with av.open(str(tmp_path / "out.webm")) as container:
+        frames = list(container.decode(audio=0))
+    after = np.concatenate([frame.to_ndarray()[0] for frame in frames])
+    assert abs(len(after) - len(before)) <= 2048
+    middle = slice(20_000, 60_000)
+    lags = range(-1200, 1201, 1)
+    probe = before[middle][:8000]
+    scores = [float(np.dot(probe, after[20_000 + lag : 28_000 + lag])) for lag in lags]
+    period = 48_000 / 440
+    lag = lags[int(np.argmax(scores))]
+    assert abs(lag % period) < 4 or abs(lag % period - period) < 4
+    assert abs(float(frames[0].pts * frames[0].time_base)) < 0.03
+
+
+def test_two_sound_tracks_and_their_languages(tmp_path: Path) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "srt")
+    rewrite(clip, tmp_path / "out.mkv")
+    for index, language in enumerate(("deu", "fra")):
+        assert packets(clip, "audio", index) == packets(tmp_path / "out.mkv", "audio", index)
+        with av.open(str(tmp_path / "out.mkv")) as container:
+            assert container.streams.audio[index].language == language
+
+
+def test_pictures_have_no_sound_and_say_so(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=2)
+    writer = rewrite(clip, tmp_path / "frames")
+    assert any("sound" in note for note in writer.report.notes)
+
+
+def test_a_missing_source_is_an_input_error(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    info = VideoInfo(
+        path=clip,
+        width=96,
+        height=64,
+        format=PIXEL_FORMATS["yuv420p"],
+        source_format="yuv420p",
+        color=ColorSpec(),
+        codec="h264",
+        container="mp4",
+        time_base=Fraction(1, 24),
+        average_frame_rate=Fraction(24),
+        frame_count_estimate=None,
+        duration_seconds=None,
+    )
+    target = tmp_path / "out.mp4"
+    with pytest.raises(InputError, match=r"gone\.mp4"):
+        VideoWriter(
+            target,
+            info=info,
+            encoding=choose_encoding(target, source_format=info.format),
+            copy_from=tmp_path / "gone.mp4",
+        )
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["in.mp4"]
+
+
+def test_sound_is_not_read_ahead_of_the_picture(tmp_path: Path) -> None:
+    """Interleaving, and with it bounded memory: a packet of sound lies close to the picture of its time."""
+    clip = write_clip(tmp_path / "in.mkv", audio="libopus", frame_count=480)
+    rewrite(clip, tmp_path / "out.mkv")
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        latest = {0: Fraction(0), 1: Fraction(0)}
+        for packet in container.demux():
+            if packet.size and packet.pts is not None:
+                latest[packet.stream_index] = packet.pts * packet.time_base
+                assert abs(latest[0] - latest[1]) < Fraction(1, 2)
+
+
+def test_damaged_sound_is_an_error_or_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitascope.media.writing import stream_copy
+
+    clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=48)
+    real = stream_copy.av.open
+
+    class Breaking:
+        def __init__(self, container: Any) -> None:
+            self._container = container
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._container, name)
+
+        def demux(self, *streams: Any) -> Any:
+            for count, packet in enumerate(self._container.demux(*streams)):
+                if count == 20:
+                    raise av.InvalidDataError(1094995529, "broken")
+                yield packet
+
+    def open_breaking(name: Any, mode: str = "r", **options: Any) -> Any:
+        container = real(name, mode, **options)
+        return Breaking(container) if str(name).startswith("file:") and mode == "r" else container
+
+    monkeypatch.setattr(stream_copy.av, "open", open_breaking)
+    with pytest.raises(CorruptInputError, match="sound ends early"):
+        rewrite(clip, tmp_path / "a.mp4")
+    assert not (tmp_path / "a.mp4").exists()
+    writer = rewrite(clip, tmp_path / "b.mp4", keep_partial=True)
+    assert any("sound ends early" in note for note in writer.report.notes)
+    assert len(packets(tmp_path / "b.mp4")) == 20
+
+
+def test_a_second_picture_is_named_as_left_out(tmp_path):
+    path = tmp_path / "two.mkv"
+    with av.open(str(path), "w") as container:
+        streams = [container.add_stream("ffv1", rate=5) for _ in range(2)]
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        for stream in streams:
+            for n in range(2):
+                frame = av.VideoFrame(32, 32, "yuv420p")
+                for plane in frame.planes:
+                    plane.update(bytes(plane.buffer_size))
+                frame.pts = n
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+    with av.open(str(tmp_path / "out.mkv"), "w") as out:
+        copier = StreamCopier(path, out, muxer="matroska", target=tmp_path / "out.mkv")
+        copier.close()
+    assert copier.notes == ["two.mkv: its second picture (track 1) was left out"]

@@ -1,0 +1,74 @@
+"""Several sizes, one matte."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lever_network import EYE, TrailNetwork, frame_of
+from scripted import BrightnessNetwork
+from vitascope.errors import UsageError
+from vitascope.frames import StereoLayout
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+
+
+class SizeNetwork(TrailNetwork):
+    """Answers a share that depends on its picture's width, plainly or as coefficients."""
+
+    def __init__(self, *, plain):
+        super().__init__(recurrent=False)
+        self.plain = plain
+
+    def infer(self, images, state):
+        self.calls.append(tuple(images.shape))
+        alpha = np.full((images.shape[1], *images.shape[3:]), images.shape[4] / 1000, np.float32)
+        if self.plain:
+            return [MatteEstimate(alpha=alpha) for _ in images]
+        return [MatteEstimate(gain=0 * alpha[:, None], offset=alpha[:, None]) for _ in images]
+
+
+def mattes(frames, network, scales):
+    matting = StreamMatting(
+        network,
+        size=EYE,
+        layout=StereoLayout.MONO,
+        options=MattingOptions(
+            scene_cut_threshold=0, warm_up_frames=0, inference=InferenceOptions(scales=scales)
+        ),
+    )
+    estimates = matting.infer([matting.prepare(frame) for frame in frames])
+    return np.stack([matting.refine(estimated).alpha for estimated in estimates]), matting.source.report(1)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_mean_of_all_sizes_is_given(plain):
+    network = SizeNetwork(plain=plain)
+    alphas, report = mattes([frame_of([(0, 40, 40, 40)])], network, (0.5, 1.0, 1.5))
+    assert [shape[3:] for shape in network.calls] == [(64, 96), EYE, (192, 288)]
+    assert np.abs(alphas - 255 * (96 + 192 + 288) / 3000).max() < 2
+    assert report.network_share == pytest.approx(0.25 + 1 + 2.25)
+
+
+def test_one_size_that_is_far_outside_does_not_outvote_the_others():
+    class Extreme(SizeNetwork):
+        def infer(self, images, state):
+            (estimate,) = super().infer(images, state)
+            offset = np.full_like(estimate.offset, -5.0 if images.shape[4] < 192 else 1.2)
+            return [MatteEstimate(gain=np.full_like(offset, 0.3), offset=offset)]
+
+    alphas, _ = mattes([frame_of([(0, 40, 40, 40)])], Extreme(plain=False), (0.5, 1.0))
+    assert np.abs(alphas.astype(int) - 128).max() < 24
+
+
+def test_each_size_has_a_memory_of_its_own():
+    frames = [frame_of([(0, 20 + 8 * n, 40, 32)], index=n) for n in range(6)]
+    both, _ = mattes(frames, TrailNetwork(), (1.0, 2.0))
+    one, _ = mattes(frames, TrailNetwork(), (1.0,))
+    assert np.abs(both.astype(int) - one).mean() < 4
+
+
+def test_a_network_of_one_size_cannot():
+    with pytest.raises(UsageError, match=r"inference.scales: scripted takes pictures of one size$"):
+        mattes([frame_of([])], BrightnessNetwork(), (1.0, 2.0))

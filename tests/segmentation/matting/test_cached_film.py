@@ -1,0 +1,196 @@
+"""The cache of mattes under a whole job: the same pictures, and no network."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from clips import moving_disc, write_clip
+from lever_network import TrailNetwork
+from vitascope.config import load_settings
+from vitascope.errors import ModelError
+from vitascope.segmentation import film_run
+from vitascope.segmentation.matting.cached_film import cache_contents, clear_cache
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.segmenter import Segmenter
+
+FRAMES = 70
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    disc = moving_disc(192, 128)
+
+    def paint(n):
+        return disc(n) if n < 50 else 255 - disc(n)  # another shot
+
+    return write_clip(
+        tmp_path_factory.mktemp("cached") / "in.mp4",
+        width=192,
+        height=128,
+        frame_count=FRAMES,
+        frame_rate=Fraction(24),
+        paint=paint,
+    )
+
+
+@pytest.fixture
+def network(monkeypatch, tmp_path):
+    """The network of all runs; its name is that of one that ships, whose file the cache goes by."""
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    made = TrailNetwork()
+    made.name = "selfie"
+    made.opened = 0
+
+    def open_network(*_, **__):
+        made.opened += 1
+        return ChosenNetwork(made, "selfie", None, ("one reason",))
+
+    monkeypatch.setattr(film_run, "open_network", open_network)
+    return made
+
+
+def run(clip, out, kind="mask", **settings):
+    flags = {
+        "model.name": "selfie",
+        "output.codec": "ffv1",
+        "processing.enable_caching": True,
+        **{key.replace("__", "."): value for key, value in settings.items()},
+    }
+    with Segmenter(settings=flags) as segmenter:
+        return segmenter.write(clip, [(kind, out)])
+
+
+def pictures(path):
+    with av.open(str(path)) as film:
+        return np.stack([frame.to_ndarray(format="yuv444p") for frame in film.decode(video=0)])
+
+
+@pytest.mark.parametrize("kind", ["mask", "key", "alpha"])
+def test_a_second_run_needs_no_network_and_gives_the_same(clip, tmp_path, network, kind):
+    plain = run(clip, tmp_path / "plain.mkv", kind, processing__enable_caching=False)
+    first = run(clip, tmp_path / "first.mkv", "overlay")
+    opened, calls = network.opened, len(network.calls)
+    second = run(clip, tmp_path / "second.mkv", kind)
+    assert (network.opened, len(network.calls)) == (opened, calls)
+    assert second.engine == "no engine: mattes from the cache"
+    assert second.model == "selfie"
+    assert (first.levers.cached_frames, second.levers.cached_frames) == (0, FRAMES)
+    assert second.levers.network_share == 0
+    assert second.scene_cut_count == first.scene_cut_count == plain.scene_cut_count == 1
+    assert second.network_size == first.network_size
+    assert first.engine_reasons == ("one reason",)
+    assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "second.mkv"))
+
+
+def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network):
+    run(clip, tmp_path / "plain.mkv", processing__enable_caching=False)
+    run(clip, tmp_path / "try.mkv", video__end_seconds=1.0)
+    network.calls.clear()
+    whole = run(clip, tmp_path / "whole.mkv")
+    assert whole.levers.cached_frames == 24
+    assert sum(shape[0] for shape in network.calls) == FRAMES - 24 + 3  # warm-up at the cut alone
+    assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "whole.mkv"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("video__start_seconds", 0.5),
+        ("video__scene_cut_threshold", 0.0),
+        ("video__stereo", "sbs"),
+        ("model__warm_up_frames", 1),
+        ("model__input_size", 64),
+        ("inference__skip_static", 0.5),
+        ("edges__decontaminate", True),
+    ],
+)
+def test_what_changes_mattes_is_another_entry(clip, tmp_path, network, key, value):
+    run(clip, tmp_path / "first.mkv", video__end_seconds=0.3)
+    other = run(
+        clip,
+        tmp_path / "other.mkv",
+        **{"video__end_seconds": 0.3 + (key == "video__start_seconds"), key: value},
+    )
+    assert other.levers.cached_frames == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("edges__feather_px", 2.0), ("edges__temporal_smoothing", 0.5), ("model__batch_size", 3)],
+)
+def test_what_does_not_is_not(clip, tmp_path, network, key, value):
+    run(clip, tmp_path / "first.mkv", video__end_seconds=0.3)
+    other = run(clip, tmp_path / "other.mkv", **{"video__end_seconds": 0.3, key: value})
+    assert other.levers.cached_frames == 8
+
+
+def test_mattes_that_vanish_meanwhile_are_made_again(clip, tmp_path, network):
+    run(clip, tmp_path / "plain.mkv", processing__enable_caching=False)
+    run(clip, tmp_path / "first.mkv")
+    folder = cache_contents().folder
+    largest = sorted(folder.glob("*/*.vsarray"), key=lambda path: path.stat().st_mtime_ns)
+    largest[2].unlink()  # record, manifest, record, manifest replaced …: not the first record
+    again = run(clip, tmp_path / "again.mkv")
+    assert 0 < again.levers.cached_frames < FRAMES
+    error = np.abs(pictures(tmp_path / "plain.mkv").astype(int) - pictures(tmp_path / "again.mkv"))
+    assert error.mean() < 1
+
+
+def test_a_stream_uses_and_fills_the_cache(clip, network):
+    flags = {"model.name": "selfie", "processing.enable_caching": True}
+
+    def alphas():
+        with Segmenter(settings=flags) as segmenter:
+            return np.stack([step.alpha for step in segmenter.stream(clip)])
+
+    first = alphas()
+    calls = len(network.calls)
+    assert np.array_equal(first, alphas())
+    assert len(network.calls) == calls
+
+
+def test_a_network_that_cannot_be_had_is_told_before_a_frame_is_read(clip, tmp_path, network, monkeypatch):
+    def fail(*_, **__):
+        raise ModelError("damaged")
+
+    monkeypatch.setattr(film_run, "open_network", fail)
+    with pytest.raises(ModelError, match="damaged"):
+        run(clip, tmp_path / "out.mkv")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_the_size_of_the_cache_is_kept(clip, tmp_path, network):
+    report = run(clip, tmp_path / "out.mkv", processing__cache_size_gb=1e-5)
+    assert any("the cache is full" in note for note in report.notes)
+    assert cache_contents().size_bytes <= 1e4
+
+
+def test_the_cache_is_emptied(clip, tmp_path, network):
+    assert cache_contents().entries == 0
+    run(clip, tmp_path / "out.mkv", video__end_seconds=0.3)
+    contents = cache_contents()
+    assert contents.folder == tmp_path / "home" / "mattes"
+    assert contents.entries == 3  # mattes, memory, manifest
+    assert clear_cache() == contents
+    assert cache_contents().entries == 0
+    assert run(clip, tmp_path / "out.mkv", video__end_seconds=0.3).levers.cached_frames == 0
+
+
+def test_without_the_setting_nothing_is_kept(clip, tmp_path, network):
+    run(clip, tmp_path / "out.mkv", processing__enable_caching=False)
+    assert cache_contents().entries == 0
+    assert not load_settings().settings.processing.enable_caching
+
+
+def test_a_worker_of_a_shared_film_opens_its_network_at_once(network, model_store):
+    """Its frames count from the beginning of a segment, so the cache does not know them."""
+    from vitascope.segmentation.processes.worker import SegmentWorker
+
+    flags = {"model.name": "selfie", "processing.enable_caching": True}
+    with SegmentWorker(loaded=load_settings(flags=flags), store=model_store) as worker:
+        assert network.opened == 1
+        assert worker._runner.chosen.network is network

@@ -1,0 +1,106 @@
+"""What a network remembers, frame by frame: over cuts, small calls and a GPU that runs out of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitascope.errors import DeviceMemoryError
+from vitascope.gpu import AdaptiveBatchSizer
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.shots import ShotInference, next_part
+
+
+class HistoryState:
+    """The pictures seen since the last reset."""
+
+    def __init__(self):
+        self.seen = []
+
+    def reset(self):
+        self.seen = []
+
+
+class HistoryNetwork:
+    """Answers a picture with the number of pictures that its state had seen; fails where a call is too large."""
+
+    name = "history"
+
+    def __init__(self, *, most=100, recurrent=True):
+        self.recurrent, self.most = recurrent, most
+        self.histories = []
+        self.calls = []
+
+    def new_state(self):
+        return HistoryState()
+
+    def infer(self, images, state):
+        if len(images) > self.most:
+            raise DeviceMemoryError(f"{len(images)} frames do not fit")
+        self.calls.append(len(images))
+        answers = []
+        for image in images:
+            self.histories.append((float(image.flat[0]), tuple(state.seen)))
+            state.seen = [*state.seen, float(image.flat[0])]
+            answers.append(MatteEstimate(alpha=np.full((1, 1, 1), len(state.seen), np.float32)))
+        return answers
+
+
+def histories(starts, *, most=100, most_frames=None, calls=1):
+    """For each frame what the network had seen before it; and what was said of shortages."""
+    network = HistoryNetwork(most=most)
+    shots = ShotInference(network, warm_up_frames=2)
+    said = []
+    sizer = AdaptiveBatchSizer(
+        most_frames or 100,
+        max_batch_size=most_frames or 100,
+        growing=False,
+        on_shortage=lambda error, count: said.append(count),
+    )
+    images = np.arange(len(starts), dtype=np.float32).reshape(-1, 1, 1, 1, 1)
+    for part in np.array_split(np.arange(len(starts)), calls):
+        if len(part):
+            answers = shots.run(images[part], [starts[n] for n in part], sizer=sizer)
+            assert len(answers) == len(part)
+    return dict(network.histories), said
+
+
+@given(
+    starts=st.lists(st.booleans(), min_size=1, max_size=24),
+    most_frames=st.integers(1, 24),
+    most=st.integers(1, 24),
+    calls=st.integers(1, 4),
+)
+def test_every_frame_sees_its_shot_and_nothing_else(starts, most_frames, most, calls):
+    """However calls are cut, and whatever did not fit: the histories are those of one large call."""
+    expected, _ = histories(starts)
+    actual, _ = histories(starts, most=most, most_frames=most_frames, calls=calls)
+    assert actual == expected
+
+
+def test_a_cut_within_a_call_that_does_not_fit():
+    starts = [False] * 4 + [True] + [False] * 11
+    seen, said = histories(starts, most=7)
+    assert said == [6]
+    assert seen[3.0] == (0.0, 0.0, 0.0, 1.0, 2.0)  # warmed up twice with the first picture
+    assert seen[4.0] == (4.0, 4.0)
+    assert seen[15.0] == (4.0, 4.0, *map(float, range(4, 15)))
+
+
+def test_a_single_frame_that_does_not_fit_is_an_error():
+    with pytest.raises(DeviceMemoryError, match="do not fit"):
+        histories([False, False], most=0)
+
+
+def test_without_a_sizer_a_shortage_is_an_error():
+    shots = ShotInference(HistoryNetwork(most=2, recurrent=False), warm_up_frames=0)
+    with pytest.raises(DeviceMemoryError):
+        shots.run(np.zeros((3, 1, 1, 1, 1), np.float32), [False] * 3)
+
+
+def test_parts_end_at_shots_and_at_the_bound():
+    starts = [True, False, False, True, False]
+    assert [next_part(starts, first, 2) for first in (0, 2, 3)] == [2, 3, 5]
+    assert next_part(starts, 0, 100) == 3

@@ -1,0 +1,62 @@
+"""How many processes share a video, and what each gets of the machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitascope.config import load_settings
+from vitascope.segmentation.processes import plan as crew_plan
+from vitascope.segmentation.processes.plan import plan_crew, warm_up_frames, worth_sharing
+
+
+@pytest.mark.parametrize(
+    ("frames", "workers", "warm_up", "worth"),
+    [(100, 4, 192, 1), (384, 4, 192, 2), (3000, 16, 192, 8), (60, 2, 0, 2), (10, 8, 1, 6)],
+)
+def test_how_many_a_film_is_worth(frames, workers, warm_up, worth):
+    assert worth_sharing(frames, workers=workers, warm_up=warm_up) == worth
+
+
+@pytest.mark.parametrize(
+    ("recurrent", "smoothing", "overlap", "frames"),
+    [
+        (True, 0.0, None, 192),
+        (False, 0.0, None, 16),
+        (False, 0.8, None, 34),
+        (True, 0.99, None, 432),
+        (True, 0.9, 7, 7),
+    ],
+)
+def test_a_memory_needs_its_time(recurrent, smoothing, overlap, frames):
+    flags = {"edges.temporal_smoothing": smoothing, "processing.overlap_frames": overlap}
+    assert warm_up_frames(load_settings(flags=flags).settings, recurrent=recurrent) == frames
+
+
+def test_cores_are_shared_out(monkeypatch):
+    monkeypatch.setattr(crew_plan, "available_cores", lambda: 16)
+    plans = plan_crew(load_settings(flags={"processing.max_queue_mb": 100}))
+    assert [plan.label for plan in plans] == [f"worker process {n} of 4" for n in (1, 2, 3, 4)]
+    shared = plans[0].loaded.settings
+    assert (shared.processing.num_threads, shared.processing.max_queue_mb) == (4, 25)
+    assert shared.pipeline.stages.encode.threads == shared.pipeline.stages.decode.threads == 4
+    own = load_settings(flags={"processing.num_threads": 8, "pipeline.stages.encode.threads": 3})
+    plans = plan_crew(own)
+    assert len(plans) == 2
+    assert plans[1].loaded.settings.processing.num_threads == 8
+    assert plans[1].loaded.settings.pipeline.stages.encode.threads == 3
+    gpus = plan_crew(load_settings(flags={"gpu.device_ids": "3,1"}))
+    assert [(plan.label, plan.loaded.settings.gpu.device_id) for plan in gpus] == [
+        ("the process of GPU 3", 3),
+        ("the process of GPU 1", 1),
+    ]
+
+
+def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserved():
+    plans = plan_crew(load_settings(flags={"gpu.device_ids": "0,1,0", "gpu.memory_fraction": 0.5}))
+    assert [(plan.label, plan.loaded.settings.gpu.device_id) for plan in plans] == [
+        ("process 1 of GPU 0", 0),
+        ("the process of GPU 1", 1),
+        ("process 2 of GPU 0", 0),
+    ]
+    assert [plan.loaded.settings.gpu.memory_fraction for plan in plans] == [0.25, 0.5, 0.25]
+    assert [plan.loaded.settings.gpu.decoder_sessions for plan in plans] == [1, "auto", 1]

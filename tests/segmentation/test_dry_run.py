@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clips import write_clip
+from vitascope.config import load_settings
+from vitascope.errors import (
+    DeviceError,
+    InputError,
+    ModelChecksumError,
+    ModelError,
+    UsageError,
+    VitascopeError,
+)
+from vitascope.media.reading.discovery import find_videos
+from vitascope.models.store import ModelStore
+from vitascope.segmentation.dry_run import Explanation, Refusal, explain, explain_all
+from vitascope.segmentation.plan import PlannedVideo, plan_outputs
+
+
+@pytest.fixture
+def clip(tmp_path):
+    return write_clip(tmp_path / "in_SBS.mp4", width=64, height=32, frame_count=3)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ModelStore(tmp_path / "home")
+
+
+def settings(**values):
+    return load_settings(flags={key.replace("__", "."): value for key, value in values.items()}).settings
+
+
+def planned(clip, out="o.mp4"):
+    return PlannedVideo(clip, (("key", clip.with_name(out)),))
+
+
+def test_explaining_reads_the_header_and_writes_nothing(clip, tmp_path, store):
+    (video,) = find_videos([clip], recursive=False)
+    target = tmp_path / "cut.mp4"
+    (plan,) = plan_outputs([video], target, ["key"])
+    explained = explain(plan, settings(), store=store)
+    text = "\n".join(explained.lines())
+    assert "64x32" in text
+    assert "side-by-side (file name (SBS))" in text
+    assert f"key -> {target}: libx264" in text
+    assert explained.to_dict()["status"] == "planned"
+    assert {path.name for path in tmp_path.iterdir()} == {clip.name}
+    with pytest.raises(UsageError, match="the output is the input"):
+        explain(planned(clip, clip.name), settings(), store=store)
+
+
+def test_what_stands_there_is_said_to_be_replaced_or_done(clip, tmp_path, store):
+    (tmp_path / "o.mp4").write_bytes(clip.read_bytes())
+    assert "(replaces the file there)" in "\n".join(explain(planned(clip), settings(), store=store).lines())
+    done = explain(planned(clip), settings(), resume=True, store=store)
+    assert "done already" in "\n".join(done.lines())
+    assert done.to_dict()["status"] == "skipped"
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "000000.png").touch()
+    pictures = explain(planned(clip, "f"), settings(), store=store)
+    assert "(replaces the folder there)" in "\n".join(pictures.lines())
+
+
+def test_auto_says_what_it_means_on_this_machine(clip, store, rvm_model_path):
+    assert explain(planned(clip), settings(), store=store).model == "rvm (would be fetched), else selfie"
+    assert explain(planned(clip), settings(model__name="rvm"), store=store).model == "rvm (would be fetched)"
+    assert explain(planned(clip), settings(model__name="selfie"), store=store).model == "selfie (here)"
+    store.where().mkdir(parents=True)
+    cached = store.where() / rvm_model_path.name
+    cached.write_bytes(rvm_model_path.read_bytes())
+    assert explain(planned(clip), settings(), store=store).model == "rvm (here)"
+    cached.write_bytes(bytes(rvm_model_path.stat().st_size))
+    with pytest.raises(ModelChecksumError, match="models pull rvm"):
+        explain(planned(clip), settings(), store=ModelStore(store.where().parent))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "error", "says"),
+    [
+        ({"model__name": "resnet"}, ModelError, "resnet"),
+        ({"model__name": "gone.onnx", "model__kind": "matte"}, ModelError, "gone.onnx"),
+        ({"model__name": "gone.onnx"}, UsageError, "--kind"),
+        ({"model__kind": "matte"}, UsageError, "model.kind"),
+        ({"gpu__device": "cuda", "gpu__device_id": 200}, DeviceError, "GPU|CuPy"),
+        ({"output__kinds": ["replace"], "output__background": "gone.jpg"}, InputError, "gone.jpg"),
+    ],
+)
+def test_what_all_videos_share_refuses_the_run(clip, store, wishes, error, says):
+    with pytest.raises(error, match=says):
+        explain(planned(clip), settings(**wishes), store=store)
+    with pytest.raises(VitascopeError, match=says):
+        list(explain_all([planned(clip)], settings(**wishes), store=store))
+
+
+def test_a_start_beyond_the_end(clip, store):
+    with pytest.raises(InputError, match=r"no picture between 500 s and the end; the video is"):
+        explain(planned(clip), settings(video__start_seconds=500), store=store)
+
+
+def test_one_bad_file_does_not_hide_the_others(clip, tmp_path, store):
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("no video")
+    first, second = explain_all([planned(bad, "b.mp4"), planned(clip)], settings(), store=store)
+    assert isinstance(first, Refusal)
+    assert first.to_dict()["status"] == "failed"
+    assert "bad.mp4" in first.to_dict()["error"]
+    assert isinstance(second, Explanation)
+    assert second.info.path == Path(clip)
