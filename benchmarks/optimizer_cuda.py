@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from row_stamp import commit, gpu_stamp
+from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.config.settings_source import SettingsSource
 from vitascope.errors import VitascopeError
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.tuning.optimizer import Tuned, Tuner
-from vitascope.tuning.settings_source import SettingsSource
-from vitascope.tuning.synthetic_clip import make_clip
+from vitascope.tune.optimizer import Tuned, Tuner
 
 RESULTS = Path(__file__).parent / "results" / "optimizer.json"
 SIZES = {"360p": (640, 360, 96), "1080p": (1920, 1080, 480), "4K": (3840, 2160, 240)}

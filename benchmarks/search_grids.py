@@ -1,6 +1,6 @@
 """How near does the search for settings come, and with how few trials, on grids whose every cell is known?
 
-Grids are made up after the ways of real runs (``tests/tuning/tuning_grids.py``): the slowest of decoder, network and
+Grids are made up after the ways of real runs (``tests/tuning_grids.py``): the slowest of decoder, network and
 encoder sets the pace, cells run out of memory, limits on memory, latency and matte interact with what is turned, and
 measurements are noisy. What the search chose is judged by its true speed against the fastest cell that keeps the
 limits, found by looking at all of them. Latency is noisy, so a choice may pass a limit by 5 %. Beside it the best of as
@@ -32,13 +32,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from row_stamp import commit
-from vitascope.tuning.grid import Knob, Limit, Measured
-from vitascope.tuning.optimizer import MOST_TRIALS
-from vitascope.tuning.search import GridSearch
+from vitascope.tune.grid import Knob, Limit, Measured
+from vitascope.tune.optimizer import MOST_TRIALS
+from vitascope.tune.search import GridSearch
 
-sys.path.insert(
-    0, str(Path(__file__).parents[1] / "tests" / "tuning")
-)  # the grids that the tests search, too
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the grids that the tests search, too
 from recorded_grids import load_recorded
 from tuning_grids import MadeUpGrid
 

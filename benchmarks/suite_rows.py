@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vitascope.tuning.encoder_end import limit_of
-from vitascope.tuning.results import BenchResults, Cell, load_results
+from vitascope.bench.analysis.in_short import limit_of
+from vitascope.bench.results import BenchResults, Cell, load_results
 
 ROWS = Path(__file__).parent / "results" / "suite_h200.json"
 

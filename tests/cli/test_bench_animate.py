@@ -14,7 +14,7 @@ from vitascope.animation.live import measure
 from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.latency import LatencyHistogram
-from vitascope.tuning import live_tuner
+from vitascope.tune import live_tuner
 
 PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
@@ -24,7 +24,7 @@ def run(capsys, monkeypatch, tmp_path, face_model):
     """Run a command line in an empty folder; gives exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
-    monkeypatch.setattr("vitascope.tuning.history.vitascope_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("vitascope.tune.history.vitascope_home", lambda: tmp_path / "home")
     monkeypatch.chdir(tmp_path)
 
     def runner(*words):

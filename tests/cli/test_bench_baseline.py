@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from vitascope.bench import suite
+from vitascope.bench.baselines import load_baselines
+from vitascope.bench.comparison import compare
+from vitascope.bench.measuring.cell import Rounds
+from vitascope.bench.results import ResultsFile, Row, load_results
 from vitascope.cli import main
-from vitascope.tuning import suite
-from vitascope.tuning.baselines import load_baselines
-from vitascope.tuning.cell_measurement import Rounds
-from vitascope.tuning.comparison import compare
-from vitascope.tuning.results import ResultsFile, Row, load_results
 
 CHECKOUT = Path(__file__).parents[2]
 

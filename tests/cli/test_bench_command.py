@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from clips import write_clip
+from vitascope.bench import suite
+from vitascope.bench.measuring.ceilings import CeilingEffort
+from vitascope.bench.measuring.cell import Rounds
+from vitascope.bench.results import Row, load_results
 from vitascope.cli import main
-from vitascope.tuning import suite
-from vitascope.tuning.ceilings import CeilingEffort
-from vitascope.tuning.cell_measurement import Rounds
-from vitascope.tuning.results import Row, load_results
 
 
 def run(*words):
@@ -59,7 +59,7 @@ def slowed(path, tmp_path, factor):
         after = Row.of("throughput", "frames/s", [sample / factor for sample in before.samples])
         assert rate is not None
         cells.append(replace(cell, rows=(after, *cell.rows[1:])))
-    from vitascope.tuning.results import ResultsFile
+    from vitascope.bench.results import ResultsFile
 
     changed = tmp_path / f"{factor}.json"
     ResultsFile(changed, replace(results, cells=tuple(cells)))

@@ -9,8 +9,8 @@ import pytest
 
 from clips import write_clip
 from vitascope.cli import main
+from vitascope.cli.prompt import live_run
 from vitascope.observe.metrics import Metrics
-from vitascope.tuning import live_run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from vitascope.animation.live.controls import KEYS, Controls, LiveState, keys_in_words
 from vitascope.cli import main
-from vitascope.tuning.live_commands import LIVE_HELP
+from vitascope.cli.prompt.live_commands import LIVE_HELP
 
 DOCS = Path(__file__).parents[2] / "docs"
 

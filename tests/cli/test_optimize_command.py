@@ -7,10 +7,11 @@ import json
 import pytest
 
 from clips import write_clip
+from vitascope.bench.measuring import synthetic_clip
 from vitascope.cli import main
 from vitascope.config import load_settings
-from vitascope.tuning import search_time, synthetic_clip
-from vitascope.tuning.clip_trials import ClipTrials
+from vitascope.tune import optimizer as search_time
+from vitascope.tune.clip_trials import ClipTrials
 
 SMALL = ("--profile", "fast", "--trials", "3", "--seconds", "0.1")
 

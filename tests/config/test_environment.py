@@ -91,7 +91,7 @@ def test_only_one_file_reads_the_environment() -> None:
     silenced = {
         "media/reading/camera.py",
         "media/writing/encoder_setup.py",
-        "tuning/profiling.py",
+        "bench/profiling.py",
         "gpu/engines/onnx_library.py",
     }
     assert readers == {"config/environment.py", "media/sinks/window.py"} | silenced

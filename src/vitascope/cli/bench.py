@@ -12,13 +12,13 @@ from cyclopts import App, Parameter
 from vitascope.cli.bench_animate import animate
 from vitascope.cli.bench_baseline import baseline
 from vitascope.cli.bench_checklist import checklist
-from vitascope.cli.prompt_end import ending_promptly
+from vitascope.cli.prompt.ending import ending_promptly
 from vitascope.config import load_settings
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
 
 if TYPE_CHECKING:
-    from vitascope.tuning.results import BenchResults, Cell
+    from vitascope.bench.results import BenchResults, Cell
 
 __all__ = ["app"]
 
@@ -66,8 +66,8 @@ def run(
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.tuning.results import RESULTS_NAME
-        from vitascope.tuning.suite import SuiteOptions, run_suite
+        from vitascope.bench.results import RESULTS_NAME
+        from vitascope.bench.suite import SuiteOptions, run_suite
 
     page = Page()
     options = SuiteOptions(
@@ -114,11 +114,11 @@ def compare(
     """
     from dataclasses import asdict
 
+    from vitascope.bench.baselines import baseline_for, why_no_baseline
+    from vitascope.bench.comparison import METHOD
+    from vitascope.bench.comparison import compare as compare_results
+    from vitascope.bench.results import load_results
     from vitascope.gpu.profiling.tables import text_table
-    from vitascope.tuning.baselines import baseline_for, why_no_baseline
-    from vitascope.tuning.comparison import METHOD
-    from vitascope.tuning.comparison import compare as compare_results
-    from vitascope.tuning.results import load_results
 
     run = load_results(latest)
     lacking = why_no_baseline(baseline, run) if allow_no_baseline else None
@@ -186,9 +186,8 @@ def analyze(
         config: Settings file (YAML) with such targets.
         set_: One setting as key=value, for example performance.target_fps=60.
     """
-    from vitascope.tuning.analysis import analyse
-    from vitascope.tuning.analysis_files import text_report, write_reports
-    from vitascope.tuning.results import load_results
+    from vitascope.bench.analysis.report import analyse, text_report, write_reports
+    from vitascope.bench.results import load_results
 
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
     wishes = loaded.settings.performance
@@ -235,9 +234,9 @@ def pipeline(
         set_: One setting as key=value.
     """
     with holding_interrupts():
-        from vitascope.tuning.pipeline_bench import PipelineOptions, bench_pipeline
-        from vitascope.tuning.results import RESULTS_NAME, ResultsFile
-        from vitascope.tuning.suite import keep_earlier
+        from vitascope.bench.measuring.pipeline_bench import PipelineOptions, bench_pipeline
+        from vitascope.bench.results import RESULTS_NAME, ResultsFile
+        from vitascope.bench.suite import keep_earlier
 
     page = Page()
     options = PipelineOptions(
@@ -271,7 +270,7 @@ def _told(cell: Cell) -> str:
 
 
 def _pipeline_lines(results: BenchResults) -> list[str]:
-    from vitascope.tuning.encoder_end import limit_of
+    from vitascope.bench.analysis.in_short import limit_of
 
     (cell,) = results.cells
     if cell.status != "measured":

@@ -17,10 +17,10 @@ from vitascope.errors import UsageError
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.tuning.grid import Trial
-    from vitascope.tuning.live_tuner import LiveTuned
-    from vitascope.tuning.search import GridSearch
-    from vitascope.tuning.settings_source import SettingsSource
+    from vitascope.config.settings_source import SettingsSource
+    from vitascope.tune.grid import Trial
+    from vitascope.tune.live_tuner import LiveTuned
+    from vitascope.tune.search import GridSearch
 
 __all__ = ["animate"]
 
@@ -123,11 +123,11 @@ def _tune(
 
     with holding_interrupts():
         from vitascope.animation.examples import find_example
+        from vitascope.config.settings_source import SettingsSource
         from vitascope.models.store import ModelStore
-        from vitascope.tuning.history import append_history
-        from vitascope.tuning.live_tuner import LiveTuner
-        from vitascope.tuning.settings_source import SettingsSource
-        from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
+        from vitascope.tune.history import append_history
+        from vitascope.tune.live_tuner import LiveTuner
+        from vitascope.tune.tuned_file import reason, tuned_text, write_tuned
 
     screen = Screen()
 

@@ -19,8 +19,8 @@ def baseline(results: Path, baselines: Path, /) -> None:
         results: What bench run or bench pipeline wrote.
         baselines: The file, for example benchmarks/baseline.json; made where it is missing.
     """
-    from vitascope.tuning.baselines import load_baselines, store_baseline
-    from vitascope.tuning.results import load_results
+    from vitascope.bench.baselines import load_baselines, store_baseline
+    from vitascope.bench.results import load_results
 
     run = load_results(results)
     replaced = store_baseline(baselines, run)

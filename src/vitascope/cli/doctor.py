@@ -48,7 +48,7 @@ def findings() -> dict[str, str]:
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
     from vitascope.media.writing.encoding import available_codecs
     from vitascope.models.store import ModelStore
-    from vitascope.tuning.system_checks import check_system
+    from vitascope.tune.checklist.system_checks import check_system
 
     memory = physical_memory_bytes()
     gpus = probe_gpus()

@@ -49,12 +49,12 @@ def interactive(
         from vitascope.animation.live.report import LiveReport, summarise_live
         from vitascope.animation.live.session import LiveSession
         from vitascope.cli.doctor import findings
+        from vitascope.cli.prompt.console import CommandConsole
+        from vitascope.cli.prompt.job_line import Job, JobLine
+        from vitascope.cli.prompt.live_commands import live_ending, live_failure
+        from vitascope.cli.prompt.live_run import LiveRun
         from vitascope.gpu.profiling.utilisation import UtilisationSampler
         from vitascope.models.store import ModelStore
-        from vitascope.tuning.console import CommandConsole
-        from vitascope.tuning.job_line import Job, JobLine
-        from vitascope.tuning.live_commands import live_ending, live_failure
-        from vitascope.tuning.live_run import LiveRun
 
     page = Page()
     ended: list[Job] = []

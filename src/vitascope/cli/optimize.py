@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitascope.cli.prompt_end import ending_promptly
+from vitascope.cli.prompt.ending import ending_promptly
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.tuning.grid import Trial
-    from vitascope.tuning.optimizer import Tuned
-    from vitascope.tuning.search import GridSearch
-    from vitascope.tuning.settings_source import SettingsSource
+    from vitascope.config.settings_source import SettingsSource
+    from vitascope.tune.grid import Trial
+    from vitascope.tune.optimizer import Tuned
+    from vitascope.tune.search import GridSearch
 
 __all__ = ["optimize"]
 
@@ -78,8 +78,8 @@ def optimize(
     del auto_optimize  # the old script's name for what this command does anyway
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.tuning.settings_source import SettingsSource
-        from vitascope.tuning.synthetic_clip import synthetic_or
+        from vitascope.bench.measuring.synthetic_clip import synthetic_or
+        from vitascope.config.settings_source import SettingsSource
 
     if resume and save_config is None:
         raise UsageError("--resume goes with --save-config: the search is kept beside that file")
@@ -151,7 +151,7 @@ class _Job:
     ) -> Tuned:
         """Search."""
         with holding_interrupts():
-            from vitascope.tuning.optimizer import Target, Tuner
+            from vitascope.tune.optimizer import Target, Tuner
 
         self._subject = subject
         set_before = Target.of(self._source.load())
@@ -179,8 +179,8 @@ class _Job:
 
     def keep(self, tuned: Tuned, *, as_json: bool) -> None:
         """Write the file, unless the target is out of reach; add to the history; say what came out."""
-        from vitascope.tuning.history import append_history
-        from vitascope.tuning.tuned_file import reason, tuned_text, write_tuned
+        from vitascope.tune.history import append_history
+        from vitascope.tune.tuned_file import reason, tuned_text, write_tuned
 
         when = datetime.now().astimezone()
         file = self._file if tuned.unreachable is None else None
@@ -259,8 +259,8 @@ def _plain(tuned: Tuned, file: Path | None) -> dict[str, object]:
 
 
 def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
-    from vitascope.tuning.detection import detect_bottlenecks
-    from vitascope.tuning.limited_run import LimitedRun
+    from vitascope.bench.detection import detect_bottlenecks
+    from vitascope.bench.measuring.limited_run import LimitedRun
 
     run = LimitedRun(
         video=clip,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.prompt_end import ending_promptly
+from vitascope.cli.prompt.ending import ending_promptly
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
 
@@ -43,8 +43,8 @@ def profile(
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.tuning.limited_run import LimitedRun
-        from vitascope.tuning.profiling import profile_video
+        from vitascope.bench.measuring.limited_run import LimitedRun
+        from vitascope.bench.profiling import profile_video
 
     run = LimitedRun(
         video=video,

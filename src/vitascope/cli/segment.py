@@ -18,10 +18,10 @@ from vitascope.config import (
     LoadedSettings,
     OutputKind,
 )
+from vitascope.config.settings_source import SettingsSource
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
-from vitascope.tuning.settings_source import SettingsSource
 
 if TYPE_CHECKING:
     from vitascope.segmentation.plan import PlannedVideo
@@ -228,7 +228,7 @@ def _run(
 
 def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:
     with holding_interrupts():
-        from vitascope.tuning.auto_tune import auto_tune
+        from vitascope.tune.auto_tune import auto_tune
 
     tuned = auto_tune(source, planned[0].video)
     if screen is not None:

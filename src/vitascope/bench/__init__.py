@@ -1,0 +1,1 @@
+"""Measuring and explaining: the suite, its results, comparisons, and what they mean."""

@@ -1,0 +1,1 @@
+"""What results mean: tables, drawings, targets and recommendations."""

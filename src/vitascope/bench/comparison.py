@@ -1,0 +1,336 @@
+"""Has it become slower? Two runs of one benchmark, cell by cell, with intervals of confidence.
+
+What is compared is the time for a frame in each round (the inverse of ``throughput``). The interval is a percentile
+bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13) of the ratio of geometric means
+over rounds, widened by sqrt(n / (n - 1)) for few of them, at a confidence that holds for all cells together
+(Bonferroni). Rounds of one run share its hour: other programs and heat move all of them. That is not in their spread,
+so the interval has an allowance for it, half as large as the spread of single rounds, and common to all cells.
+
+Other programs make rounds slower and never faster. Of a dozen rounds or more the faster half is compared, in both runs
+alike: what is slower in itself is so in every round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.bench.machine import differences
+from vitascope.bench.results import BenchResults, Cell, CellKey
+from vitascope.errors import InputError, UsageError
+
+__all__ = ["FEWEST_ROUNDS", "METHOD", "CellChange", "Comparison", "compare", "gain_of"]
+
+METHOD = "percentile bootstrap over rounds, with an allowance for drift between runs"
+_RESAMPLES = 20_000
+_ERROR_RATE = 0.05
+"""Chance of at least one false alarm over all cells, where nothing changed and rounds are independent."""
+FEWEST_ROUNDS = 3
+"""Of a cell, below which its spread is not known."""
+_MANY_ROUNDS = 12
+"""From which on the slower half is left out. In simulations of 24 rounds, of which one in five is disturbed, 90 % of
+runs that are slowed by 10 % are caught, where all rounds together catch none; of 160 repeats none is taken for slower.
+"""
+_SEED = 1
+_DRIFT = 0.5
+"""Standard deviation from run to run, as a share of that from round to round."""
+_MEMORY_GROWTH = 1.1
+"""Times as much memory of the GPU that is worth a note."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellChange:
+    """What became of one cell."""
+
+    key: CellKey | None
+    """None for all cells together."""
+    baseline_fps: float
+    latest_fps: float
+    slowdown: float
+    """Time for a frame, the latest over the baseline: 1.1 is a tenth slower."""
+    low: float
+    """The interval's ends."""
+    high: float
+    verdict: str
+    """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but the interval is too wide to tell."""
+
+    def label(self) -> str:
+        """For people."""
+        return "all cells together" if self.key is None else self.key.label()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What two runs say of each other."""
+
+    changes: tuple[CellChange, ...]
+    overall: CellChange
+    broken: tuple[str, ...]
+    """Cells that were measured before and fail now, a sentence each."""
+    notes: tuple[str, ...]
+    """What was not compared, and what else differs."""
+    tolerance: float
+    confidence: float
+    """Of each interval."""
+
+    @property
+    def regressed(self) -> tuple[CellChange, ...]:
+        """What has certainly become slower."""
+        changes = self.changes if len(self.changes) == 1 else (self.overall, *self.changes)
+        return tuple(change for change in changes if change.verdict == "slower")
+
+    @property
+    def is_regression(self) -> bool:
+        """True when something has become slower, or does not run any more."""
+        return bool(self.regressed or self.broken)
+
+    @property
+    def smallest_seen(self) -> float:
+        """Time for a frame over all cells, the latest over the baseline, from which on it would have been an alarm."""
+        wide = self.overall.slowdown / self.overall.low if self.overall.low > 0 else math.inf
+        return max(1 + self.tolerance, (1 + self.tolerance / 2) * wide)
+
+    def verdict(self) -> str:
+        """In one sentence."""
+        if self.broken:
+            return f"regression: {len(self.broken)} cells do not run any more"
+        if self.regressed:
+            worst = max(self.regressed, key=lambda change: change.slowdown)
+            return (
+                f"regression: {worst.label()}: {worst.slowdown - 1:.1%} more time for a frame "
+                f"({worst.low - 1:+.1%} to {worst.high - 1:+.1%})"
+            )
+        if self.overall.verdict == "faster":
+            return f"faster: {1 - self.overall.slowdown:.1%} less time for a frame over all cells"
+        unsure = [change for change in self.changes if change.verdict == "unsure" and change.slowdown > 1]
+        if unsure:
+            return (
+                f"no regression is certain, but {len(unsure)} of {len(self.changes)} cells may be slower: their rounds "
+                "vary too much to tell; close what else runs, and measure again"
+            )
+        return f"no regression: nothing is certainly more than {self.tolerance:.0%} slower"
+
+
+def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 0.05) -> Comparison:
+    """Compare two runs of one benchmark on one machine.
+
+    A change counts when the estimate is beyond the tolerance, and all of the interval beyond half of it.
+
+    Args:
+        baseline: The earlier run.
+        latest: The later one.
+        tolerance: Share of the time for a frame that may come and go.
+
+    Raises:
+        UsageError: The machines or the kinds of run differ, or they have no cell in common, or the tolerance is out of
+            range.
+        InputError: A run holds no figures.
+    """
+    if not 0 < tolerance < 1:
+        raise UsageError(f"a tolerance lies between 0 and 1, not {tolerance:g}")
+    unlike = differences(baseline.machine, latest.machine)
+    if unlike:
+        raise UsageError(
+            f"these machines cannot be compared ({'; '.join(unlike)}); measure both on one machine"
+        )
+    if baseline.kind != latest.kind:
+        raise UsageError(
+            "one is a run of the suite, the other of bench pipeline: only the suite counts what the encoder does at "
+            "the end; measure both in one way"
+        )
+    for name, results in (("baseline", baseline), ("latest run", latest)):
+        if not results.measured:
+            raise InputError(f"the {name} holds no measured cell: there is nothing to compare")
+    pairs = [
+        (cell, other)
+        for cell in baseline.measured
+        if (other := latest.cell(cell.key)) and other.status == "measured"
+    ]
+    usable = [
+        (one, other)
+        for one, other in pairs
+        if min(len(_times(one)), len(_times(other))) >= FEWEST_ROUNDS
+        and (baseline.kind != "suite" or one.frames == other.frames)
+    ]
+    broken = tuple(
+        f"{cell.key.label()}: {other.reason}"
+        for cell in baseline.measured
+        if (other := latest.cell(cell.key)) and other.status != "measured"
+    )
+    if not usable and not broken:
+        why = "they measured different things"
+        if pairs:
+            why = f"none has {FEWEST_ROUNDS} rounds in both, over films of one length"
+        raise UsageError(f"these runs have no cell in common that can be compared: {why}")
+    alpha = _ERROR_RATE / (len(usable) + 1 if len(usable) > 1 else 1)
+    draws = np.random.default_rng(_SEED)
+    drift = draws.standard_normal((2, _RESAMPLES))
+    logs = [_log_ratios(_times(one), _times(other), draws, drift=drift) for one, other in usable]
+    changes = tuple(
+        _change(one.key, one, other, estimate, samples, alpha=alpha, tolerance=tolerance)
+        for (one, other), (estimate, samples) in zip(usable, logs, strict=True)
+    )
+    return Comparison(
+        changes=changes,
+        overall=_overall(usable, logs, alpha=alpha, tolerance=tolerance),
+        broken=broken,
+        notes=tuple(_notes(baseline, latest, pairs, usable)),
+        tolerance=tolerance,
+        confidence=1 - alpha,
+    )
+
+
+def gain_of(one: Cell, other: Cell) -> tuple[float, float, float]:
+    """How many times as fast the second cell is, and the ends of its 95 % interval.
+
+    Args:
+        one: Measured, in two rounds or more.
+        other: Likewise.
+    """
+    estimate, samples = _log_ratios(_times(other), _times(one), np.random.default_rng(_SEED))
+    low, high = (float(np.exp(end)) for end in np.quantile(samples, (_ERROR_RATE / 2, 1 - _ERROR_RATE / 2)))
+    return math.exp(estimate), low, high
+
+
+def _times(cell: Cell) -> npt.NDArray[np.float64]:
+    """Seconds for a frame: of each round, or of the faster half of many."""
+    row = cell.row("throughput")
+    times = np.sort([] if row is None else [1 / rate for rate in row.samples if rate > 0])
+    return times[: len(times) // 2] if len(times) >= _MANY_ROUNDS else times
+
+
+def _log_ratios(
+    one: npt.NDArray[np.float64],
+    other: npt.NDArray[np.float64],
+    draws: np.random.Generator,
+    *,
+    drift: npt.NDArray[np.float64] | None = None,
+) -> tuple[float, npt.NDArray[np.float64]]:
+    """Logarithm of the ratio of geometric means, and that of resampled rounds.
+
+    Args:
+        one: Seconds for a frame, of each round.
+        other: Likewise.
+        draws: Random numbers.
+        drift: float64 [2, resamples], standard normal: of the two runs. None where both are parts of one.
+    """
+
+    def spread(
+        times: npt.NDArray[np.float64], drifted: npt.NDArray[np.float64] | None
+    ) -> npt.NDArray[np.float64]:
+        logs = np.log(times)
+        means = logs[draws.integers(0, len(logs), (_RESAMPLES, len(logs)))].mean(axis=1)
+        # Resampled means of few rounds vary less than those of new rounds would.
+        widened: npt.NDArray[np.float64] = (means - logs.mean()) * math.sqrt(len(logs) / (len(logs) - 1))
+        return widened if drifted is None else widened + _DRIFT * logs.std(ddof=1) * drifted
+
+    drifts = (None, None) if drift is None else (drift[0], drift[1])
+    estimate = float(np.log(other).mean() - np.log(one).mean())
+    return estimate, estimate + spread(other, drifts[1]) - spread(one, drifts[0])
+
+
+def _change(
+    key: CellKey | None,
+    one: Cell,
+    other: Cell,
+    estimate: float,
+    samples: npt.NDArray[np.float64],
+    *,
+    alpha: float,
+    tolerance: float,
+) -> CellChange:
+    low, high = (float(np.exp(end)) for end in np.quantile(samples, (alpha / 2, 1 - alpha / 2)))
+    slowdown = math.exp(estimate)
+    verdict = "same"
+    if slowdown >= 1 + tolerance and low > 1 + tolerance / 2:
+        verdict = "slower"
+    elif slowdown <= 1 / (1 + tolerance) and high < 1 / (1 + tolerance / 2):
+        verdict = "faster"
+    elif not 1 / (1 + tolerance) < slowdown < 1 + tolerance:
+        verdict = "unsure"
+    return CellChange(
+        key=key,
+        baseline_fps=1 / math.exp(float(np.log(_times(one)).mean())),
+        latest_fps=1 / math.exp(float(np.log(_times(other)).mean())),
+        slowdown=slowdown,
+        low=low,
+        high=high,
+        verdict=verdict,
+    )
+
+
+def _overall(
+    pairs: Sequence[tuple[Cell, Cell]],
+    logs: Sequence[tuple[float, npt.NDArray[np.float64]]],
+    *,
+    alpha: float,
+    tolerance: float,
+) -> CellChange:
+    """The geometric mean over cells: a change that each cell is too noisy to show alone."""
+    if not pairs:
+        return CellChange(
+            key=None, baseline_fps=0.0, latest_fps=0.0, slowdown=1.0, low=0.0, high=math.inf, verdict="same"
+        )
+    estimate = float(np.mean([one for one, _ in logs]))
+    samples = np.mean([many for _, many in logs], axis=0)
+    change = _change(None, *pairs[0], estimate, samples, alpha=alpha, tolerance=tolerance)
+    means = [
+        math.exp(float(np.mean([-np.log(_times(pair[side])).mean() for pair in pairs]))) for side in (0, 1)
+    ]
+    return replace(change, baseline_fps=means[0], latest_fps=means[1])
+
+
+def _notes(
+    baseline: BenchResults,
+    latest: BenchResults,
+    pairs: Sequence[tuple[Cell, Cell]],
+    usable: Sequence[tuple[Cell, Cell]],
+) -> list[str]:
+    notes = []
+    for name, results in (("the baseline", baseline), ("the latest run", latest)):
+        if not results.finished:
+            notes.append(f"{name} did not finish: it holds {len(results.cells)} cells")
+    gone = [cell.key.label() for cell in baseline.measured if latest.cell(cell.key) is None]
+    if gone:
+        notes.append(f"only in the baseline, not compared: {'; '.join(gone)}")
+    new = [
+        cell.key.label()
+        for cell in latest.measured
+        if (known := baseline.cell(cell.key)) is None or known.status != "measured"
+    ]
+    if new:
+        notes.append(f"only in the latest run, not compared: {'; '.join(new)}")
+    few = [one.key.label() for one, other in pairs if (one, other) not in usable]
+    if few:
+        notes.append(
+            f"fewer than {FEWEST_ROUNDS} rounds, or films of another length, not compared: {'; '.join(few)}"
+        )
+    before, after = baseline.machine, latest.machine
+    drivers = [{gpu.driver for gpu in machine.gpus} for machine in (before, after)]
+    if drivers[0] != drivers[1]:
+        notes.append(f"driver: {', '.join(sorted(drivers[0]))}, now {', '.join(sorted(drivers[1]))}")
+    for name in sorted({*before.versions, *after.versions}):
+        old, now = before.versions.get(name, "missing"), after.versions.get(name, "missing")
+        if old != now:
+            notes.append(f"{name}: {old}, now {now}")
+    for one, other in pairs:
+        notes += [
+            f"{one.key.label()}: {name} was {old}, is {new_value}"
+            for name, old, new_value in (
+                ("engine", one.engine, other.engine),
+                ("network", one.model, other.model),
+                ("decoder", one.decoder, other.decoder),
+            )
+            if old != new_value
+        ]
+        memory = one.median("peak_vram"), other.median("peak_vram")
+        if memory[0] and memory[1] and memory[1] > _MEMORY_GROWTH * memory[0]:
+            notes.append(
+                f"{one.key.label()}: {memory[1] / memory[0]:.2f} times as much of the GPU's memory "
+                f"({memory[0]:.0f} MB, now {memory[1]:.0f} MB)"
+            )
+    return notes

@@ -1,0 +1,442 @@
+"""What a benchmark measured, as a JSON file of a versioned schema; ``docs/benchmarking.md`` describes it.
+
+The file is written anew after every cell, whole or not at all: a run that is killed keeps what it measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from vitascope.bench.machine import Machine
+from vitascope.errors import InputError
+from vitascope.gpu.profiling.document import write_file
+from vitascope.gpu.profiling.findings import Finding
+from vitascope.gpu.profiling.utilisation import Utilisation
+
+__all__ = [
+    "RESULTS_NAME",
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "BenchResults",
+    "Ceilings",
+    "Cell",
+    "CellKey",
+    "Operation",
+    "Operations",
+    "PartWork",
+    "ResultsFile",
+    "Row",
+    "document_of",
+    "load_results",
+    "now",
+    "read_document",
+    "results_from",
+    "what_is_lacking",
+    "what_is_wrong",
+]
+
+
+SCHEMA = "vitascope.bench"
+SCHEMA_VERSION = 2
+"""Raised when a field is renamed, removed or changes its unit, or when reports need what earlier runs did not measure.
+Version 2 added ceilings, the work of each part and the operators of networks."""
+_OLDEST_VERSION = 1
+RESULTS_NAME = "benchmark_results.json"
+BASELINES_SCHEMA = "vitascope.baselines"
+"""Of ``baselines``, which is told apart from results here."""
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One quantity, measured ``n`` times."""
+
+    name: str
+    """``throughput`` (a sample for each round), ``frame_time`` and ``latency`` (for each frame), ``stage/NAME`` and
+    ``gpu/NAME`` (for each round), ``network`` (for each call, alone on the machine), ``peak_ram``, ``peak_vram``; of
+    ceilings ``copy`` and ``matmul/PRECISION``."""
+    unit: str
+    """``frames/s``, ``ms``, ``MB`` (10^6 bytes), ``bytes/s`` or ``FLOP/s``."""
+    n: int
+    p5: float
+    p50: float
+    p95: float
+    p99: float
+    samples: tuple[float, ...]
+    """In the order of measurement, six digits each."""
+
+    @classmethod
+    def of(cls, name: str, unit: str, samples: Sequence[float]) -> Self:
+        """Percentiles of samples, interpolated linearly.
+
+        Raises:
+            ValueError: There are none, or one is not finite.
+        """
+        values = np.asarray(samples, np.float64)
+        if not values.size or not np.isfinite(values).all():
+            raise ValueError(f"{name} needs finite samples, at least one")
+        p5, p50, p95, p99 = (
+            float(f"{value:.{_DIGITS}g}") for value in np.percentile(values, (5, 50, 95, 99))
+        )
+        kept = tuple(float(f"{value:.{_DIGITS}g}") for value in values)
+        return cls(name=name, unit=unit, n=values.size, p5=p5, p50=p50, p95=p95, p99=p99, samples=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """The most that a device gave in this run: bytes moved and products computed."""
+
+    device: Literal["cpu", "cuda"]
+    rows: tuple[Row, ...] = ()
+    """``copy``: bytes read and written; ``matmul/fp32``, ``matmul/tf32``, ``matmul/fp16``: FLOP, two a multiply-add."""
+    methods: tuple[str, ...] = ()
+    """How each was measured, a sentence each."""
+    missing: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+    def median(self, name: str) -> float | None:
+        """The ceiling of that name; None where it was not measured."""
+        return next((row.p50 for row in self.rows if row.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartWork:
+    """What one part of the way has to do for a frame, whoever does it; its time is in a row of the cell."""
+
+    part: Literal["preprocess", "network", "composite"]
+    device: Literal["cpu", "cuda"]
+    """Where it runs: whose ceilings bound it."""
+    precision: str
+    """Of its products: which ceiling bounds them."""
+    row: str
+    """Name of the row with its time."""
+    flops: float | None = None
+    """For a frame, all eyes; None where it is not known."""
+    nbytes: float | None = None
+    """That must move for a frame, if nothing is read or written twice without need; None where it is not known."""
+    note: str = ""
+    """Why something is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operator at one place of a network, or all launches of one kernel."""
+
+    name: str
+    kind: str
+    """``Conv`` and the like; ``kernel`` on a GPU."""
+    shape: str = ""
+    """Of its first result, for example ``4x16x144x256``."""
+    calls: float
+    """For one call of the network."""
+    ms: float
+    """For a frame; 0 where only bytes were counted."""
+    share: float
+    """Of the time of all operators, 0..1; 0 where only bytes were counted."""
+    mbytes: float | None = None
+    """That it reads and writes for a frame, weights included, 10^6 bytes; None where nobody tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """What a network spends its time and memory traffic on."""
+
+    source: str
+    """Who told."""
+    ms: float = 0.0
+    """Of all operators, for a frame; recording costs a little."""
+    operator_count: int = 0
+    """Different places, or kernels."""
+    by_time: tuple[Operation, ...] = ()
+    """The ten most expensive."""
+    by_memory: tuple[Operation, ...] = ()
+    """The ten that move most; empty where nobody tells."""
+    share_by_kind: dict[str, float] = field(default_factory=dict)
+    """Share of the time, the largest first."""
+    missing: str = ""
+    """Why there is nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellKey:
+    """What is measured; two runs are compared cell by cell where their keys are equal."""
+
+    clip: str
+    """``synthetic``, or the file's name."""
+    resolution: str
+    """``1080p``, ``4K`` … of a synthetic clip, else ``WIDTHxHEIGHT``."""
+    width: int
+    height: int
+    batch: int
+    """Frames for each call of the network."""
+    precision: str
+    stereo: str
+    """``mono``, ``side-by-side``, ``top-bottom``, or ``auto`` where the file says it."""
+    output: str
+    """Kind of picture that is made, for example ``key``; behind it ``, discarded`` where nothing is encoded."""
+
+    def label(self) -> str:
+        """For people."""
+        eyes = "" if self.stereo in ("mono", "auto") else f", {self.stereo}"
+        return f"{self.resolution}, batch {self.batch}, {self.precision}{eyes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One combination, and what became of it."""
+
+    key: CellKey
+    status: Literal["measured", "failed", "skipped"]
+    """``failed``: it was tried (out of memory, wrong mattes); ``skipped``: it cannot be tried on this machine."""
+    reason: str | None = None
+    """Why there are no figures."""
+    device: str = ""
+    engine: str = ""
+    decoder: str = ""
+    model: str = ""
+    network_size: tuple[int, int] | None = None
+    """(height, width) of the network's picture."""
+    frames: int = 0
+    """Of one round."""
+    rounds: int = 0
+    damaged_count: int = 0
+    """Packets and pictures that could not be decoded, over all rounds."""
+    alpha_error: float | None = None
+    """Mean absolute difference of alpha, 0..1, to the same network in fp32 with one frame a call; None where that was
+    this very combination."""
+    rows: tuple[Row, ...] = ()
+    load: Utilisation | None = None
+    """Of processor and GPU while it was measured."""
+    verdict: Finding | None = None
+    """What limits it."""
+    work: tuple[PartWork, ...] = ()
+    """Of network and picture kernels."""
+    operations: Operations | None = None
+    """None where they were not asked for."""
+    notes: tuple[str, ...] = ()
+
+    def row(self, name: str) -> Row | None:
+        """The quantity of that name."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    def median(self, name: str) -> float | None:
+        """Its median."""
+        row = self.row(name)
+        return None if row is None else row.p50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchResults:
+    """One run of a benchmark."""
+
+    schema: Literal["vitascope.bench"] = "vitascope.bench"
+    version: int = SCHEMA_VERSION
+    kind: Literal["suite", "pipeline"]
+    began_at: str
+    """ISO 8601, UTC."""
+    finished: bool = False
+    """False while it runs, and for ever where it was killed."""
+    machine: Machine
+    workload: dict[str, str]
+    """What was asked for, in plain words; a run is resumed only by the same."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Settings that were set explicitly, by dotted key."""
+    ceilings: tuple[Ceilings, ...] = ()
+    """Of each device that was used, measured in this run; empty in results that nobody measured them for."""
+    cells: tuple[Cell, ...] = ()
+
+    def cell(self, key: CellKey) -> Cell | None:
+        """The cell of that key."""
+        return next((cell for cell in self.cells if cell.key == key), None)
+
+    @property
+    def measured(self) -> tuple[Cell, ...]:
+        """Cells that have figures."""
+        return tuple(cell for cell in self.cells if cell.status == "measured")
+
+
+_ADAPTER = TypeAdapter(BenchResults)
+
+
+def load_results(path: Path) -> BenchResults:
+    """Read what a benchmark wrote.
+
+    Raises:
+        InputError: The file cannot be read, holds no results, or those of another version.
+    """
+    return results_from(read_document(path), path)
+
+
+def read_document(path: Path) -> Any:
+    """The JSON of a file.
+
+    Raises:
+        InputError: It cannot be read, or holds none.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder; name the file in it, such as {path / RESULTS_NAME}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
+        raise InputError(f"{path} holds no benchmark results: it is no JSON") from error
+
+
+def results_from(document: Any, path: Path) -> BenchResults:
+    """Results as JSON has them, those of earlier versions migrated.
+
+    Args:
+        document: What ``document_of`` made.
+        path: Where it lay, for messages.
+
+    Raises:
+        InputError: It is something else, or of another version.
+    """
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        named = document.get("schema") if isinstance(document, dict) else None
+        if named == BASELINES_SCHEMA:
+            raise InputError(
+                f"{path} holds baselines, which stand first: vitascope bench compare {path} LATEST.json"
+            )
+        named_as = "it names no schema" if named is None else f"its schema is {named!r}"
+        raise InputError(f"{path} holds no benchmark results: {named_as}, not {SCHEMA!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or not _OLDEST_VERSION <= version <= SCHEMA_VERSION:
+        raise InputError(
+            f"{path} holds results of version {version!r}; this program reads versions {_OLDEST_VERSION} to "
+            f"{SCHEMA_VERSION}: measure again, or use the program that wrote them"
+        )
+    try:
+        results = _ADAPTER.validate_python(_migrated(document))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path} holds damaged results: {place}: {first['msg']}") from error
+    if fault := what_is_wrong(results):
+        raise InputError(f"{path} holds damaged results: {fault}")
+    return results
+
+
+def document_of(results: BenchResults) -> dict[str, Any]:
+    """Results as plain values, for JSON."""
+    plain: dict[str, Any] = _ADAPTER.dump_python(results, mode="json")
+    return plain
+
+
+def _migrated(document: dict[str, Any]) -> dict[str, Any]:
+    """The same results in today's version. Version 1 lacks ceilings, work and operators, and is the same otherwise."""
+    return {**document, "version": SCHEMA_VERSION}
+
+
+class ResultsFile:
+    """Results that grow on disk, cell by cell.
+
+    Args:
+        path: Written at once, and after every cell.
+        results: What is there already.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+
+    def __init__(self, path: Path, results: BenchResults) -> None:
+        self.path = path
+        self.results = results
+        self._write()
+
+    def add(self, cell: Cell) -> None:
+        """Keep one more cell.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        self.results = replace(self.results, cells=(*self.results.cells, cell))
+        self._write()
+
+    def replace(self, cell: Cell) -> None:
+        """Take the place of the cell of the same key.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        cells = tuple(cell if one.key == cell.key else one for one in self.results.cells)
+        self.results = replace(self.results, cells=cells)
+        self._write()
+
+    def finish(self) -> BenchResults:
+        """Every cell is there.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        self.results = replace(self.results, finished=True)
+        self._write()
+        return self.results
+
+    def _write(self) -> None:
+        write_file(
+            self.path, (json.dumps(document_of(self.results), indent=1, allow_nan=False) + "\n").encode()
+        )
+
+
+def now() -> str:
+    """The time of day as results hold it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+_POSITIVE = ("throughput", "frame_time")
+_ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
+"""Rows of measured cells: of every one, and of those of a run; baselines keep what comparisons need."""
+
+
+def what_is_wrong(results: BenchResults) -> str | None:
+    """The first thing that cannot be, with its place; None where there is nothing.
+
+    Args:
+        results: Of one machine, as read.
+    """
+    for number, one in enumerate(results.ceilings):
+        if fault := _fault(one.rows, positive=[row.name for row in one.rows]):
+            return f"ceilings.{number}.{fault}"
+    for number, cell in enumerate(results.cells):
+        if fault := _fault(cell.rows, positive=_POSITIVE):
+            return f"cells.{number}.{fault}"
+    return _lacking(results, _ALWAYS)
+
+
+def what_is_lacking(results: BenchResults) -> str | None:
+    """The first row that a report needs, and that is not there; None where all are.
+
+    Args:
+        results: Of one machine, as read.
+    """
+    return _lacking(results, _TO_EXPLAIN)
+
+
+def _lacking(results: BenchResults, names: Iterable[str]) -> str | None:
+    for number, cell in enumerate(results.cells):
+        lacking = next((name for name in names if cell.row(name) is None), None)
+        if cell.status == "measured" and lacking is not None:
+            return f"cells.{number}.rows: it was measured, and has no {lacking!r}"
+    return None
+
+
+def _fault(rows: Iterable[Row], *, positive: Iterable[str]) -> str | None:
+    for number, row in enumerate(rows):
+        values = (row.p5, row.p50, row.p95, row.p99, *row.samples)
+        least = min((value for value in values if math.isfinite(value)), default=0.0)
+        if not row.samples or row.n != len(row.samples):
+            return f"rows.{number}: {row.name!r} has {len(row.samples)} samples, and says that it has {row.n}"
+        if not all(map(math.isfinite, values)) or least < 0 or (row.name in positive and least == 0):
+            return f"rows.{number}: {row.name!r} holds a figure that cannot be measured"
+    return None

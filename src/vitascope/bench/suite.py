@@ -1,0 +1,435 @@
+"""The benchmark suite: resolutions by batch sizes by precisions, each through ``segment`` as users run it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.bench.machine import differences, this_machine
+from vitascope.bench.measuring.ceilings import CeilingEffort, measure_ceilings
+from vitascope.bench.measuring.cell import (
+    FEWEST_FRAMES,
+    Rounds,
+    cell_of_runs,
+    measure_rounds,
+    merged,
+    too_short,
+)
+from vitascope.bench.measuring.matte_check import CHECKED_FRAMES, WrongMattesError, alpha_error
+from vitascope.bench.measuring.measured_run import MeasuredSegmenter
+from vitascope.bench.measuring.network_probe import NetworkProbe, ProbeEffort
+from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, CellKey, ResultsFile, load_results, now
+from vitascope.config import FlagValue, LoadedSettings, load_settings
+from vitascope.device import select_device
+from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
+from vitascope.media.metadata.probe import probe
+from vitascope.observe.report_values import frames_in_words
+
+__all__ = [
+    "OF_ONE_PROCESS",
+    "Axis",
+    "SuiteFilms",
+    "SuiteOptions",
+    "cell_assignments",
+    "explicit_settings",
+    "keep_earlier",
+    "plan_cells",
+    "run_suite",
+]
+
+
+class SuiteFilms:
+    """Films and the mattes that others are checked against.
+
+    Args:
+        options: Of the suite.
+        folder: Where films lie.
+        on_gpu: How long they are depends on it.
+        keep: Keep films and mattes of all sizes, for cells that are measured again; else the last size alone.
+    """
+
+    def __init__(self, options: SuiteOptions, folder: Path, *, on_gpu: bool, keep: bool) -> None:
+        self._on_gpu, self._keep = on_gpu, keep
+        self._options, self._folder = options, folder
+        self._paths: dict[str, Path] = {}
+        self._expected: dict[str, list[npt.NDArray[np.float32]]] = {}
+
+    def film(self, key: CellKey) -> Path:
+        """The film of a cell."""
+        if self._options.video is not None:
+            return self._options.video
+        if key.resolution not in self._paths:
+            if not self._keep:
+                for path in self._paths.values():
+                    path.unlink(missing_ok=True)
+                self._paths.clear()
+                self._expected.clear()
+            self._paths[key.resolution] = make_clip(
+                self._folder / f"{key.resolution}.mp4",
+                width=key.width,
+                height=key.height,
+                frame_count=self._options.frame_count(key.width, key.height, on_gpu=self._on_gpu),
+                stereo=self._options.stereo,
+            )
+        return self._paths[key.resolution]
+
+    def expected(self, key: CellKey) -> list[npt.NDArray[np.float32]]:
+        """The first mattes in fp32 with one frame a call."""
+        film = self.film(key)
+        if key.resolution not in self._expected:
+            plain = self._options.loaded(*cell_assignments(key, batch=1, precision="fp32"))
+            with MeasuredSegmenter(loaded=plain) as segmenter:
+                self._expected[key.resolution] = segmenter.alphas(film, count=CHECKED_FRAMES)
+        return self._expected[key.resolution]
+
+
+def cell_assignments(key: CellKey, *, batch: int, precision: str) -> list[str]:
+    """The settings that make a run this cell, ``key=value`` each."""
+    values = [
+        f"model.batch_size={batch}",
+        f"pipeline.stages.inference.batch_size={batch}",
+        f"gpu.precision={precision}",
+    ]
+    return values if key.stereo == "auto" else [*values, f"video.stereo={key.stereo}"]
+
+
+Axis = Literal["resolution", "batch", "precision"]
+
+_RESOLUTIONS = {"1080p": (1920, 1080), "4K": (3840, 2160), "6K": (5760, 3240), "8K": (7680, 4320)}
+_QUICK_RESOLUTIONS = {"360p": (640, 360), "1080p": (1920, 1080)}
+_BATCHES, _QUICK_BATCHES = (1, 4, 8, 16, 32), (1, 4)
+_PRECISIONS = ("fp32", "fp16")
+_USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
+"""What stays as it is while another axis is looked at alone."""
+_FRAMES, _QUICK_FRAMES = 96, 32
+"""Of 1080p; of smaller pictures more, up to 96."""
+_MOST_GPU_FRAMES = 480
+"""A GPU is through 96 small frames before its clocks have settled."""
+_ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
+_QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
+_QUICK_VISITS = 3
+"""Of each cell, minutes apart: what disturbs the machine for half a minute disturbs one of them."""
+_CEILINGS = CeilingEffort()
+_QUICK_CEILINGS = CeilingEffort(copy_bytes=1 << 28, samples=7)
+_PROBE = ProbeEffort()
+_QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
+OF_ONE_PROCESS = (
+    "processing.use_multiprocessing=false",
+    "processing.enable_caching=false",
+    "gpu.device_ids=null",
+    "debug.profile_performance=false",
+)
+"""Processes and caches would hide what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteOptions:
+    """What to measure."""
+
+    only: Axis | None = None
+    """Vary this alone."""
+    quick: bool = False
+    """Small, and with the small network: whether everything works, and whether it became slower."""
+    video: Path | None = None
+    """A film of one's own instead of synthetic ones; its size takes the place of the resolutions."""
+    stereo: bool = False
+    """Two eyes side by side."""
+    model: str | None = None
+    profile: str | None = None
+    files: tuple[Path, ...] = ()
+    """Settings files."""
+    assignments: tuple[str, ...] = ()
+    """``key=value``."""
+
+    def loaded(self, *more: str) -> LoadedSettings:
+        """The settings of a run, with values of the suite's own over those of the user.
+
+        Raises:
+            ConfigError: A setting is unknown or out of range.
+        """
+        network = self.model or ("selfie" if self.quick else None)
+        flags = {} if network is None else {"model.name": FlagValue(network, "--model")}
+        # One frame at a time would make all batches the same.
+        wanted = [*self.assignments, *OF_ONE_PROCESS, "performance.mode=throughput", *more]
+        return load_settings(profile=self.profile, files=self.files, assignments=wanted, flags=flags)
+
+    def frame_count(self, width: int, height: int, *, on_gpu: bool) -> int:
+        """Frames of one round; of a longer film the first ones."""
+        if self.quick:
+            return min(max(_QUICK_FRAMES * 1920 * 1080 // (width * height), _QUICK_FRAMES), _FRAMES)
+        fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height) if on_gpu else _FRAMES
+        return min(max(fitting, _FRAMES), _MOST_GPU_FRAMES)
+
+    def workload(self) -> dict[str, str]:
+        """In plain words; the same for runs that measure the same."""
+        return {
+            "suite": f"quick, {_QUICK_VISITS} visits" if self.quick else "full",
+            "only": self.only or "everything",
+            "film": "synthetic" if self.video is None else str(self.video),
+            "stereo": "yes" if self.stereo else "no",
+        }
+
+
+def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool) -> list[CellKey]:
+    """Every combination, sizes outside, so that each film is made once.
+
+    Args:
+        options: Of the run.
+        settings: Of the run.
+        on_gpu: Which precision is the usual one.
+
+    Raises:
+        UsageError: ``only="resolution"`` with a film of one's own.
+        InputError: The film cannot be read.
+    """
+    sizes = dict(_QUICK_RESOLUTIONS if options.quick else _RESOLUTIONS)
+    batches: Sequence[int] = _QUICK_BATCHES if options.quick else _BATCHES
+    precisions: Sequence[str] = _PRECISIONS
+    usual_precision = settings.settings.gpu.precision if on_gpu else "fp32"
+    if options.video is not None and options.stereo:
+        raise UsageError("--stereo is about synthetic films; of yours, --set video.stereo=… says it")
+    if options.video is not None:
+        if options.only == "resolution":
+            raise UsageError("--only resolution and --input exclude each other: a film has one size")
+        info = probe(options.video)
+        sizes = {f"{info.width}x{info.height}": (info.width, info.height)}
+    elif options.only in ("batch", "precision"):
+        sizes = {_USUAL_RESOLUTION: sizes[_USUAL_RESOLUTION]}
+    if options.only == "resolution":
+        batches, precisions = (_USUAL_BATCH,), (usual_precision,)
+    elif options.only == "batch":
+        precisions = (usual_precision,)
+    elif options.only == "precision":
+        batches = (_USUAL_BATCH,)
+    kind = settings.settings.output.kinds[0]
+    stereo = "side-by-side" if options.stereo else "mono" if options.video is None else "auto"
+    return [
+        CellKey(
+            clip="synthetic" if options.video is None else options.video.name,
+            resolution=name,
+            width=width,
+            height=height,
+            batch=batch,
+            precision=precision,
+            stereo=stereo,
+            output=kind,
+        )
+        for name, (width, height) in sizes.items()
+        for precision in precisions
+        for batch in batches
+    ]
+
+
+def run_suite(
+    options: SuiteOptions,
+    *,
+    output_dir: Path,
+    resume: bool = False,
+    on_cell: Callable[[Cell, int, int], object] | None = None,
+) -> tuple[BenchResults, Path]:
+    """Measure every cell; the results so far are on disk after each.
+
+    Args:
+        options: What to measure.
+        output_dir: Folder of the results; made where it is missing.
+        resume: Go on with the unfinished results there.
+        on_cell: Told each cell, its number from 1, and how many there are.
+
+    Returns:
+        The results, and their file. Earlier results of that name are kept beside it, with their date.
+
+    Raises:
+        UsageError: The options contradict themselves, or the results to resume are of another run.
+        InputError: The film cannot be read, or is too short; the results to resume cannot be read.
+        ModelError: The network cannot be had.
+        OutputError: The results cannot be written.
+    """
+    settings = options.loaded()
+    device = select_device(settings.settings.gpu.device, index=settings.settings.gpu.device_id)
+    on_gpu = device.kind == "cuda"
+    keys = plan_cells(options, settings, on_gpu=on_gpu)
+    path = output_dir / RESULTS_NAME
+    fresh = BenchResults(
+        kind="suite",
+        began_at=now(),
+        machine=this_machine(),
+        workload=options.workload(),
+        settings=explicit_settings(settings),
+    )
+    earlier = _resumed(path, fresh) if resume else None
+    if earlier is None:
+        keep_earlier(path)
+    if earlier is None or not earlier.ceilings:
+        effort = _QUICK_CEILINGS if options.quick else _CEILINGS
+        earlier = replace(earlier or fresh, ceilings=measure_ceilings(device, effort))
+    results = ResultsFile(path, earlier)
+    try:
+        _visit(keys, options, results, on_gpu=on_gpu, on_cell=on_cell)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"{path} keeps what was measured; --resume goes on with it") from error
+    return results.finish(), path
+
+
+def _visit(
+    keys: Sequence[CellKey],
+    options: SuiteOptions,
+    results: ResultsFile,
+    *,
+    on_gpu: bool,
+    on_cell: Callable[[Cell, int, int], object] | None,
+) -> None:
+    """Measure what is not there yet, then what was measured again, as often as it is to be visited."""
+    networks = NetworkProbe(_QUICK_PROBE if options.quick else _PROBE)
+    visits = _QUICK_VISITS if options.quick else 1
+    again = [key for key in keys if key.precision == "fp32" or on_gpu] * (visits - 1)
+    count = len(keys) + len(again)
+    with tempfile.TemporaryDirectory(prefix="vitascope-bench-") as folder:
+        films = SuiteFilms(options, Path(folder), on_gpu=on_gpu, keep=options.quick)
+        for number, key in enumerate((*keys, *again), start=1):
+            known = results.results.cell(key)
+            if known is None:
+                known = _measure(options, key, films, networks, on_gpu=on_gpu)
+                results.add(known)
+            elif number > len(keys):
+                if known.status != "measured":
+                    continue
+                known = merged(known, _measure(options, key, films, None, on_gpu=on_gpu))
+                results.replace(known)
+            if on_cell is not None:
+                on_cell(known, number, count)
+
+
+def explicit_settings(loaded: LoadedSettings) -> dict[str, str]:
+    """What was set by hand, and the profile beneath; the suite's own values are part of its cells instead."""
+    own = {assignment.partition("=")[0] for assignment in OF_ONE_PROCESS}
+    rows = {row.key: str(row.value) for row in loaded.rows() if row.origin.explicit and row.key not in own}
+    return {"profile": loaded.profile, **rows}
+
+
+def keep_earlier(path: Path) -> None:
+    """Give results that lie there a name with their date: nothing that was measured is lost.
+
+    Raises:
+        UsageError: What lies there is something else.
+        OutputError: It cannot be renamed.
+    """
+    if not path.exists():
+        return
+    try:
+        stamp = load_results(path).began_at.replace(":", "").replace("+0000", "")
+    except InputError as error:
+        raise UsageError(f"{error}; move it away, or choose another --output-dir") from error
+    try:
+        path.replace(path.with_name(f"{path.stem}-{stamp}.json"))
+    except OSError as error:
+        raise OutputError(f"{path} cannot be renamed: {error.strerror or error}") from error
+
+
+def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
+    """The unfinished results that lie there; None where there are none yet.
+
+    Raises:
+        UsageError: They are finished, or of another machine, or of another request.
+        InputError: They cannot be read.
+    """
+    if not path.exists():
+        return None
+    earlier = load_results(path)
+    if earlier.finished:
+        raise UsageError(
+            f"{path} is finished, and there is nothing to resume; leave --resume out to measure again"
+        )
+    for name, one, other in (
+        ("request", earlier.workload, fresh.workload),
+        ("settings", earlier.settings, fresh.settings),
+        ("software", earlier.machine.versions, fresh.machine.versions),
+    ):
+        if one != other:
+            keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
+            changes = "; ".join(
+                f"{key}: {one.get(key, 'not set')}, now {other.get(key, 'not set')}" for key in keys
+            )
+            raise UsageError(f"{path} cannot be resumed: its {name} differ ({changes})")
+    unlike = differences(earlier.machine, fresh.machine)
+    if unlike:
+        raise UsageError(f"{path} cannot be resumed on another machine ({'; '.join(unlike)})")
+    return earlier
+
+
+def _measure(
+    options: SuiteOptions, key: CellKey, films: SuiteFilms, networks: NetworkProbe | None, *, on_gpu: bool
+) -> Cell:
+    """One visit of a cell; ``networks`` is None where its network was looked at alone before."""
+    if key.precision != "fp32" and not on_gpu:
+        reason = f"the processor computes in fp32; {key.precision} needs a GPU"
+        return Cell(key=key, status="skipped", reason=reason)
+    film = films.film(key)
+    limits: list[str] = []
+    if options.video is not None:
+        start_seconds = options.loaded().settings.video.start_seconds
+        frame_count = options.frame_count(key.width, key.height, on_gpu=on_gpu)
+        available, limits = _first_frames(film, frame_count, start_seconds=start_seconds)
+        short = too_short(film, frame_count=available, batch=key.batch)
+        if short is not None:
+            return Cell(key=key, status="skipped", reason=short)
+    wanted = options.loaded(*cell_assignments(key, batch=key.batch, precision=key.precision), *limits)
+    rounds = _QUICK_ROUNDS if options.quick else _ROUNDS
+    try:
+        expected = films.expected(key)  # before the network of this cell takes memory
+        with MeasuredSegmenter(loaded=wanted) as segmenter:
+            error = alpha_error(key, expected, segmenter.alphas(film, count=CHECKED_FRAMES))
+            runs, load = measure_rounds(segmenter, film, kind=wanted.settings.output.kinds[0], rounds=rounds)
+            is_reference = key.batch == 1 and key.precision == "fp32"
+            cell = cell_of_runs(key, segmenter, runs, load, alpha_error=None if is_reference else error)
+            if cell.status != "measured" or networks is None:
+                return cell
+            return _with_network(cell, networks, segmenter, film)
+    except (UsageError, InputError, ModelError):
+        raise  # every cell would end like this
+    except WrongMattesError as wrong:
+        return Cell(key=key, status="failed", reason=str(wrong))
+    except VitascopeError as failure:
+        return Cell(key=key, status="failed", reason=one_line(failure))
+    except MemoryError:
+        return Cell(key=key, status="failed", reason="the host's memory is full")
+
+
+def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegmenter, film: Path) -> Cell:
+    """The network's own time, work and operators on top; where that fails, the cell stands, and says why."""
+    try:
+        probed = networks.look(segmenter, film, batch=cell.key.batch)
+    except (VitascopeError, MemoryError, RuntimeError) as error:  # CuPy's errors of CUDA are RuntimeErrors
+        if isinstance(error, VitascopeError):
+            reason = one_line(error)
+        else:
+            reason = " ".join(str(error).split()) or type(error).__name__
+        why = f"the network alone was not measured: {reason}"
+        return replace(cell, notes=(*cell.notes, why))
+    return replace(
+        cell,
+        rows=(*cell.rows, probed.row),
+        work=(*cell.work, probed.work),
+        operations=probed.operations,
+    )
+
+
+def _first_frames(film: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
+    """How many frames can be had, at most so many, and the settings that end a longer film there.
+
+    Raises:
+        InputError: The film is too short for any measurement.
+    """
+    info = probe(film)
+    known = info.frame_count_estimate
+    if known is not None and known < FEWEST_FRAMES:
+        raise InputError(f"{film} has {frames_in_words(known)}; a measurement needs at least {FEWEST_FRAMES}")
+    end_seconds = start_seconds + float(frame_count / info.average_frame_rate)
+    available = frame_count if known is None else min(known, frame_count)
+    return available, [f"video.end_seconds={end_seconds}"]

@@ -1,0 +1,1 @@
+"""``vitascope interactive``: lines of input are commands, and jobs run meanwhile."""

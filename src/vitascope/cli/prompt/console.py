@@ -1,0 +1,320 @@
+"""``vitascope interactive``: a line of input is a command; jobs run meanwhile."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from vitascope.cli.prompt.job_line import Job, JobLine, job_row, stats_table
+from vitascope.cli.prompt.live_commands import LIVE_HELP, LiveCommands
+from vitascope.cli.prompt.live_run import LiveRun
+from vitascope.cli.prompt.words import WordParser, key_and_value, nothing_more, words_of
+from vitascope.config import LoadedSettings, load_settings
+from vitascope.errors import UsageError, VitascopeError, one_line
+from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.observe.report_values import frames_in_words
+from vitascope.segmentation.batch import plan_batch
+from vitascope.segmentation.report import summarise
+
+__all__ = ["CommandConsole"]
+
+_ENDS = ("quit", "exit", "q")
+_MEANT = {"segment": "start INPUT -o OUT", "doctor": "hardware", "run": "start INPUT -o OUT", "ls": "jobs"}
+"""Words that are typed here by mistake, and what does the same here."""
+_ELSEWHERE = ("bench", "cache", "models", "optimize", "profile")
+"""Commands of ``vitascope`` that the prompt does not have."""
+_HELP = {
+    "start INPUT… -o OUT [-r]": "segment videos with the settings as they are now; one after another.",
+    "stop [N | all | live]": "end a job, or the one that runs (what was written stays as a .part file), or the live "
+    "animation (its files are completed).",
+    "jobs": "all jobs, and how far they are.",
+    "stats [N]": "speed, delay and load of the job that runs, of processor and GPU.",
+    "watch": "stats, drawn anew until all jobs have ended; Ctrl-C ends it, and no job.",
+    "report [N]": "what came of a job, or of the last one that ended.",
+    "wait": "until all jobs and the live animation have ended.",
+    "hardware": "what this machine can do.",
+    **LIVE_HELP,
+    "config [WORD]": "all settings, or those whose keys have the word in them.",
+    "set KEY VALUE": "a setting of the jobs that are started from now on; profile is one, too.",
+    "unset KEY": "back to what the profile and the files say.",
+    "help": "this list.",
+    "quit": "leave; jobs that have not ended are stopped.",
+}
+
+
+class CommandConsole:
+    """What is typed, done.
+
+    Args:
+        jobs: Where jobs go.
+        page: Where answers go.
+        profile: Of the settings to begin with.
+        files: Settings files.
+        assignments: ``key=value``.
+        hardware: Tells what the machine can do.
+        sampler: Measures processor and GPU; started. None leaves them out of ``stats``.
+        live: For live animation.
+
+    Raises:
+        ConfigError: The settings to begin with are wrong.
+    """
+
+    def __init__(
+        self,
+        jobs: JobLine,
+        *,
+        page: Console,
+        profile: str | None = None,
+        files: Sequence[Path] = (),
+        assignments: Sequence[str] = (),
+        hardware: Callable[[], Mapping[str, str]],
+        sampler: UtilisationSampler | None = None,
+        live: LiveRun,
+    ) -> None:
+        self._jobs = jobs
+        self._page = page
+        self._profile = profile
+        self._files = list(files)
+        self._assignments = list(assignments)
+        self._hardware = hardware
+        self._sampler = sampler
+        self._loaded = self._load(self._profile, self._assignments)
+        self._live = LiveCommands(live, page=page, loaded=lambda: self._loaded)
+        self._commands: dict[str, Callable[[list[str]], None]] = {
+            "start": self._start,
+            "stop": self._stop,
+            "jobs": self._list,
+            "stats": self._stats,
+            "watch": self._watch,
+            "report": self._report,
+            "wait": self._wait,
+            "hardware": self._show_hardware,
+            "config": self._config,
+            "set": self._set,
+            "unset": self._unset,
+            "help": self._help,
+            **self._live.commands,
+        }
+        self.first_error: VitascopeError | None = None
+        """Of the commands so far; None when all were understood and done."""
+
+    def handle(self, line: str) -> bool:
+        """Do what a line says; errors are printed. False when it says to quit."""
+        try:
+            words = words_of(line)
+            if not words:
+                return True
+            if words[0] == "vitascope" and len(words) > 1:  # as in a shell
+                words = words[1:]
+            name, *rest = words
+            if name in _ENDS:
+                return False
+            self._commands.get(name, self._unknown(name))(rest)
+        except VitascopeError as error:
+            self._complain(error)
+        return True
+
+    def tell(self, job: Job) -> None:
+        """Say that a job ended; callable from any thread."""
+        self._page.print(Text(f"job {job.number} {_ending(job)}"))
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _start(self, words: list[str]) -> None:
+        parser = WordParser("start INPUT… -o OUT [-r]")
+        parser.add_argument("inputs", nargs="+")
+        parser.add_argument("-o", "--out", required=True)
+        parser.add_argument("-r", "--recursive", action="store_true")
+        given = parser.parse_args(words)
+        planned = plan_batch(
+            given.inputs,
+            given.out,
+            self._loaded.settings,
+            recursive=given.recursive,
+            settings_files=self._files,
+        )
+        claimed = {
+            path.absolute() for job in self._jobs.jobs if not job.has_ended for _, path in job.planned.outputs
+        }
+        for plan in planned:
+            for _, path in plan.outputs:
+                if path.absolute() in claimed:
+                    raise UsageError(f"{path}: a job that has not ended writes it; name another file")
+        for plan in planned:
+            job = self._jobs.start(plan, self._loaded)
+            outputs = ", ".join(str(path) for _, path in plan.outputs)
+            self._page.print(Text(f"job {job.number}: {plan.video} > {outputs}"))
+
+    def _stop(self, words: list[str]) -> None:
+        if words == ["live"] or (words == ["all"] and self._live.is_running):
+            self._live.stop()
+        if words == ["live"]:
+            return
+        wanted = self._jobs.jobs if words == ["all"] else [self._chosen(words, "stop [N | all]")]
+        for job in wanted:
+            if not job.has_ended:
+                self._jobs.stop(job)
+            elif words != ["all"]:
+                raise UsageError(f"job {job.number} has ended already: {job.state}")
+
+    def _list(self, words: list[str]) -> None:
+        nothing_more(words, "jobs")
+        if not self._jobs.jobs:
+            self._page.print("no jobs yet: start INPUT -o OUT")
+            return
+        table = Table(box=None, pad_edge=False)
+        for column in ("job", "state", "frames", "video", "outputs"):
+            table.add_column(column, overflow="fold")
+        for job in self._jobs.jobs:
+            table.add_row(*map(Text, job_row(job)))
+        self._page.print(table)
+
+    def _stats(self, words: list[str]) -> None:
+        job = self._numbered(words, "stats [N]") if words else self._running()
+        self._page.print(self._stats_now(job))
+
+    def _report(self, words: list[str]) -> None:
+        ended = [job for job in self._jobs.jobs if job.has_ended]
+        if not words and not ended:
+            raise UsageError("no job has ended yet; stats tells how far one is")
+        job = self._numbered(words, "report [N]") if words else ended[-1]
+        if not job.has_ended:
+            raise UsageError(f"job {job.number} is {job.state}; stats tells how far it is")
+        lines = [f"job {job.number} {_ending(job)}"] if job.report is None else summarise(job.report)
+        self._page.print(Text("\n".join(lines)))
+
+    def _watch(self, words: list[str]) -> None:
+        nothing_more(words, "watch")
+        with Live(self._stats_now(), console=self._page, auto_refresh=False) as live:
+            while not self._jobs.wait(timeout_seconds=0.5):
+                live.update(self._stats_now(), refresh=True)
+            live.update(self._stats_now(), refresh=True)
+
+    def _wait(self, words: list[str]) -> None:
+        nothing_more(words, "wait")
+        while not self._jobs.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
+            pass
+        while not self._live.wait(timeout_seconds=0.5):
+            pass
+
+    def _show_hardware(self, words: list[str]) -> None:
+        nothing_more(words, "hardware")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column(overflow="fold")
+        for name, value in self._hardware().items():
+            table.add_row(Text(name), Text(value))
+        self._page.print(table)
+
+    def _config(self, words: list[str]) -> None:
+        if len(words) > 1:
+            raise UsageError("config takes one word of a key, such as: config batch")
+        rows = [row for row in self._loaded.rows() if not words or words[0] in row.key]
+        if not rows:
+            raise UsageError(f"no setting has {words[0]!r} in its key")
+        table = Table(box=None, pad_edge=False)
+        for column in ("setting", "value", "from"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, (row.key, row.value_text, str(row.origin))))
+        self._page.print(table)
+
+    def _set(self, words: list[str]) -> None:
+        key, value = key_and_value(words)
+        if not key or not value:
+            raise UsageError("set takes a key and a value, such as: set model.batch_size 4")
+        if key == "profile":
+            self._adopt(value, self._assignments)
+        else:
+            self._adopt(self._profile, [*self._without(key), f"{key}={value}"])
+        self._page.print(Text(f"{key} = {self._value(key)}"))
+
+    def _unset(self, words: list[str]) -> None:
+        if len(words) != 1:
+            raise UsageError("unset takes one key, such as: unset model.batch_size")
+        (key,) = words
+        if key != "profile" and self._without(key) == self._assignments:
+            raise UsageError(f"{key} was not set here")
+        self._adopt(None if key == "profile" else self._profile, self._without(key))
+        self._page.print(Text(f"{key} = {self._value(key)}"))
+
+    def _help(self, words: list[str]) -> None:
+        nothing_more(words, "help")
+        width = max(map(len, _HELP)) + 2
+        lines = [f"{usage:{width}}{text}" for usage, text in _HELP.items()]
+        self._page.print(Text("\n".join(lines)))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _unknown(self, name: str) -> Callable[[list[str]], None]:
+        def refuse(_: list[str]) -> NoReturn:
+            hint = ""
+            if name in _MEANT:
+                hint = f" here, but this does the same: {_MEANT[name]}"
+            elif name in _ELSEWHERE:
+                hint = f" here: leave with quit, or open another terminal, and type vitascope {name}"
+            elif near := difflib.get_close_matches(name, [*self._commands, *_ENDS], n=1):
+                hint = f"; {near[0]!r} is one"
+            raise UsageError(f"no command is called {name!r}{hint}; help lists them")
+
+        return refuse
+
+    def _adopt(self, profile: str | None, assignments: Sequence[str]) -> None:
+        """Take other settings, when they are valid."""
+        self._loaded = self._load(profile, assignments)
+        self._profile, self._assignments = profile, list(assignments)
+
+    def _load(self, profile: str | None, assignments: Sequence[str]) -> LoadedSettings:
+        return load_settings(profile=profile, files=self._files, assignments=assignments)
+
+    def _without(self, key: str) -> list[str]:
+        return [text for text in self._assignments if text.partition("=")[0].strip() != key]
+
+    def _value(self, key: str) -> str:
+        if key == "profile":
+            return self._loaded.profile
+        return next(row.value_text for row in self._loaded.rows() if row.key == key)
+
+    def _stats_now(self, job: Job | None = None) -> Table:
+        samples = [] if self._sampler is None else self._sampler.samples()
+        return stats_table(job or self._running(), sample=samples[-1] if samples else None)
+
+    def _running(self) -> Job | None:
+        return next((job for job in self._jobs.jobs if job.state == "running"), None)
+
+    def _chosen(self, words: list[str], usage: str) -> Job:
+        if words:
+            return self._numbered(words, usage)
+        running = self._running()
+        if running is None:
+            raise UsageError("no job runs; jobs lists them")
+        return running
+
+    def _numbered(self, words: list[str], usage: str) -> Job:
+        if len(words) != 1 or not words[0].isdecimal():
+            raise UsageError(f"usage: {usage}, where N is the number of a job")
+        number = int(words[0])
+        jobs = self._jobs.jobs
+        if not 1 <= number <= len(jobs):
+            raise UsageError(f"there is no job {number}; jobs lists them")
+        return jobs[number - 1]
+
+    def _complain(self, error: VitascopeError) -> None:
+        self.first_error = self.first_error or error
+        self._page.print(Text(f"error: {one_line(error)}"))
+
+
+def _ending(job: Job) -> str:
+    """How a job ended, in one line."""
+    if job.report is not None:
+        return f"done: {frames_in_words(job.report.frame_count)}, {job.report.frames_per_second:.1f} fps"
+    if job.error is not None:
+        return f"failed: {one_line(job.error)}"
+    return f"stopped: {job.kept or 'nothing had been written'}"

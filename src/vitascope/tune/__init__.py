@@ -1,0 +1,1 @@
+"""Tuning: which settings are the fastest on this machine, found by measuring."""

@@ -1,0 +1,1 @@
+"""The tuning guide's checklists as questions with measured answers."""

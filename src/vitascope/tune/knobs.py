@@ -1,0 +1,126 @@
+"""Which settings a tuner may turn on this machine, and to what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, get_args
+
+from vitascope.config import BatchRange, LoadedSettings
+from vitascope.config.catalogue import value_of
+from vitascope.device import Device, available_cores
+from vitascope.gpu.engines.onnx_providers import Provider, missing_provider
+from vitascope.media.writing.nvenc import why_nvenc_fails
+from vitascope.tune.grid import Cell, Knob
+
+__all__ = ["QUALITY_KEYS", "batch_key", "cell_of", "knobs_for"]
+
+QUALITY_KEYS = ("gpu.precision", "model.backend", "model.input_size")
+"""Settings that change the matte; all others change only how fast it comes."""
+
+_CPU_BATCHES, _GPU_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16)
+_SIDES = (0.75, 0.5)
+"""Of the side that the network takes by itself."""
+_LEAST_SIDE, _SIDE_STEP = 64, 32
+_QUEUES = (8, 32, 128)
+_ENGINES = {"inductor": "torch", "tensorrt": "tensorrt"}
+"""By the module that they need; ONNX Runtime needs a provider."""
+
+
+def batch_key(loaded: LoadedSettings) -> str:
+    """The setting that says how many frames go to the network at a time."""
+    stage = "pipeline.stages.inference.batch_size"
+    return "model.batch_size" if value_of(loaded.settings, stage) is None else stage
+
+
+def knobs_for(
+    loaded: LoadedSettings, *, device: Device, network: str, network_size: tuple[int, int], keep_quality: bool
+) -> list[Knob]:
+    """The grid for a run.
+
+    What the user set stays as it is; of a range of batch sizes the tuner chooses.
+
+    Args:
+        loaded: Settings of the run, and where they came from.
+        device: What computes.
+        network: Name of the network.
+        network_size: (height, width) of its picture when nobody bounds it.
+        keep_quality: Leave out what changes the matte.
+    """
+    on_gpu = device.kind == "cuda"
+    knobs = [_batch(loaded, on_gpu=on_gpu)]
+    if not keep_quality:
+        knobs.append(_side(loaded, network, network_size))
+    knobs += _gpu_knobs(network, keep_quality=keep_quality) if on_gpu else _cpu_knobs()
+    knobs.append(Knob("processing.max_queue_size", _QUEUES))
+    free = [
+        knob
+        for knob in knobs
+        if knob is not None and (knob.key == batch_key(loaded) or not loaded.origin(knob.key).explicit)
+    ]
+    return [knob for knob in free if len(knob.values) > 1]
+
+
+def cell_of(knobs: Sequence[Knob], values: Mapping[str, Any]) -> Cell:
+    """The cell that is nearest to some values, each by itself; where one is unknown, the first of its knob."""
+    return tuple(_nearest(knob, values.get(knob.key)) for knob in knobs)
+
+
+def _nearest(knob: Knob, value: Any) -> int:
+    if value in knob.values:
+        return knob.values.index(value)
+    numbers = [one for one in knob.values if isinstance(one, int | float) and not isinstance(one, bool)]
+    if isinstance(value, int | float) and numbers:
+        return knob.values.index(min(numbers, key=lambda one: abs(one - value)))
+    return 0
+
+
+def _batch(loaded: LoadedSettings, *, on_gpu: bool) -> Knob | None:
+    key = batch_key(loaded)
+    if loaded.settings.performance.mode == "latency":
+        return None  # it takes one frame at a time
+    sizes: tuple[int, ...] = _GPU_BATCHES if on_gpu else _CPU_BATCHES
+    if loaded.origin(key).explicit:
+        wanted: BatchRange = value_of(loaded.settings, key)
+        inside = [1 << power for power in range(11) if wanted.low <= 1 << power <= wanted.high]
+        sizes = tuple(sorted({wanted.low, *inside, wanted.high}))
+    return Knob(key, sizes)
+
+
+def _side(loaded: LoadedSettings, network: str, size: tuple[int, int]) -> Knob | None:
+    if not network.startswith("rvm") or loaded.origin("model.downsample_ratio").explicit:
+        return None  # other networks have one size
+    if loaded.settings.model.downsample_ratio != "auto" or loaded.settings.model.longest_side is not None:
+        return None
+    longest = max(size)
+    sides = [round(longest * share / _SIDE_STEP) * _SIDE_STEP for share in _SIDES]
+    return Knob("model.input_size", (None, *(side for side in sides if _LEAST_SIDE <= side < longest)))
+
+
+def _cpu_knobs() -> list[Knob]:
+    cores = available_cores()
+    threads = sorted({max(cores // 4, 1), max(cores // 2, 1)} - {cores}, reverse=True)
+    workers = sorted({1, 2, 4, max(cores // 2, 1)})
+    drawing = (0, 1) if cores > 1 else (0,)
+    return [
+        Knob("processing.num_threads", (0, *threads)),
+        Knob("model.num_workers", tuple(workers)),
+        Knob("pipeline.stages.decode.threads", (0, 1)),
+        Knob("pipeline.stages.postprocess.threads", drawing),
+    ]
+
+
+def _gpu_knobs(network: str, *, keep_quality: bool) -> list[Knob]:
+    knobs = [
+        Knob("gpu.decoder_sessions", (1, 2, 4, 8)),
+        Knob("pipeline.stages.preprocess.cuda_streams", (1, 2, 4)),
+    ]
+    if why_nvenc_fails("h264_nvenc") is None:
+        knobs.append(Knob("gpu.encoder", ("cpu", "nvenc"), ordered=False))
+    if network.startswith("rvm") and not keep_quality:
+        installed = [name for name, module in _ENGINES.items() if find_spec(module) is not None]
+        if any(missing_provider(provider) is None for provider in get_args(Provider) if provider != "cpu"):
+            installed.append("onnxruntime")
+        knobs.append(Knob("gpu.precision", ("fp16", "mixed", "fp32"), ordered=False))
+        knobs.append(Knob("model.backend", ("auto", *installed), ordered=False))
+    return knobs

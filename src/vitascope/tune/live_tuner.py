@@ -1,0 +1,340 @@
+"""Tuning of live animation: short live runs with a driver that never ends, nothing shown, and the best settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from vitascope.animation.live.measure import measure_live
+from vitascope.animation.live.report import LiveReport
+from vitascope.animation.motion_file import MOTION_SUFFIX
+from vitascope.animation.offline import animate_file
+from vitascope.config import LoadedSettings, Settings
+from vitascope.config.catalogue import value_of
+from vitascope.config.settings_source import SettingsSource
+from vitascope.device import select_device
+from vitascope.errors import UsageError, VitascopeError, one_line
+from vitascope.models.store import ModelStore
+from vitascope.tune.grid import Knob, Measured, SearchResult, Trial
+from vitascope.tune.knobs import cell_of
+from vitascope.tune.search import GridSearch
+from vitascope.tune.tuned_file import NOTHING_BETTER
+
+__all__ = ["LiveTarget", "LiveTuned", "LiveTuner", "kept_quality", "live_knobs"]
+
+
+_SIDE, _REFINE = "animation.max_side", "tracking.refine_landmarks"
+_SKIP, _SIMILARITY = "performance.frame_skip_enabled", "performance.frame_skip_threshold"
+_ANIMATOR = "animation.animator"
+_SHARES = (0.75, 0.5, 0.375)
+"""Of the longest side of the portrait."""
+_LEAST_SIDE, _SIDE_STEP = 256, 16
+_SIMILARITIES = (0.92, 0.85)
+
+# What a setting must bring to be worth it: as a share, by how much more pictures or how much less delay.
+_HALF_SIDE_COSTS = 0.12
+_NO_REFINEMENT_COSTS = 0.10
+_SKIPPING_COSTS = 0.03
+"""At the similarity of 0.92, at which nobody who speaks is held still; more below."""
+_MESH_COSTS = 0.20
+"""In place of LivePortrait, where both are there."""
+
+
+def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) -> list[Knob]:
+    """The grid; what the user set stays as it is.
+
+    Args:
+        loaded: Settings of the run, and where they came from.
+        size: (width, height) of the animated picture with these settings.
+        animator: Which one they take.
+    """
+    now = loaded.settings
+    longest = max(size)
+    sides = [round(longest * share / _SIDE_STEP) * _SIDE_STEP for share in _SHARES]
+    knobs = [
+        Knob(_SIDE, (now.animation.max_side, *(side for side in sides if side >= _LEAST_SIDE))),
+        Knob(_REFINE, _others(now.tracking.refine_landmarks, (True, False))),
+        Knob(_SKIP, _others(now.performance.frame_skip_enabled, (False, True))),
+        Knob(_SIMILARITY, _others(now.performance.frame_skip_threshold, _SIMILARITIES)),
+    ]
+    if animator != "mesh":  # so both are there
+        knobs.append(Knob(_ANIMATOR, (now.animation.animator, "mesh"), ordered=False))
+    return [knob for knob in knobs if len(knob.values) > 1 and not loaded.origin(knob.key).explicit]
+
+
+def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, int]) -> float:
+    """What is kept of the picture with some settings changed: 1 less what they cost, multiplied, 0..1.
+
+    Args:
+        values: Of a cell of ``live_knobs``, by key.
+        now: The settings as they are.
+        size: (width, height) of the animated picture with them.
+    """
+    kept = 1.0
+    side = min(values.get(_SIDE, max(size)), max(size))
+    kept *= float((1 - _HALF_SIDE_COSTS) ** math.log2(max(size) / side))
+    if now.tracking.refine_landmarks and not values.get(_REFINE, True):
+        kept *= 1 - _NO_REFINEMENT_COSTS
+    if values.get(_SKIP, value_of(now, _SKIP)):
+        similarity = float(values.get(_SIMILARITY, value_of(now, _SIMILARITY)))
+        kept *= 1 - _SKIPPING_COSTS - max(_SIMILARITIES[0] - similarity, 0)
+    if values.get(_ANIMATOR, value_of(now, _ANIMATOR)) == "mesh" != now.animation.animator:
+        kept *= 1 - _MESH_COSTS
+    return kept
+
+
+def _others(now: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The value as it is, and the others."""
+    return (now, *(value for value in values if value != now))
+
+
+_MOST_TRIALS = 14
+_COMPARISONS = 2
+_LEAST_SECONDS, _MOST_SECONDS = 1.0, 10.0
+_WARM_UP_PICTURES = 5
+_LEAST_GAIN = 1.03
+"""Below this, a change is not worth having: two runs of the same settings differ as much."""
+_CLOSE = 0.97
+_FILM_SECONDS, _FILM_SIDE = 6.0, 640
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTarget:
+    """What is wanted of a live run, from ``performance``."""
+
+    fps: float
+    """Pictures a second."""
+    max_latency_ms: float
+    """Longest way of 95 % of the pictures from capture to the sinks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTuned:
+    """What the tuner found; a ``TunedSettings``."""
+
+    values: Mapping[str, Any]
+    """The settings to change, by key; empty where nothing was better than the settings as they are."""
+    before: Measured
+    after: Measured
+    """Measured in turns with ``before``."""
+    search: SearchResult
+    knobs: tuple[Knob, ...]
+    """What was turned, in the order of the cells of the search."""
+    target: LiveTarget
+    device_label: str
+    network: str
+    """Animator, and size of its pictures with the settings as they are."""
+    command: str
+    unreachable: str | None
+    score_unit: str = "%"
+
+    def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """What was measured before and after: ``fps``, ``latency_ms`` (95 %), and the score in percent."""
+        return (
+            {**self.before.figures, "score": self.before.score},
+            {**self.after.figures, "score": self.after.score},
+        )
+
+    def change_in_words(self) -> str:
+        """What was gained, and what it costs."""
+        old, new = self.before.figures, self.after.figures
+        return (
+            f"{old['fps']:.1f} -> {new['fps']:.1f} fps of {self.target.fps:g}, {self.trade_off()}; of what is wanted, "
+            f"with what is given up: {self.before.score:.0f} -> {self.after.score:.0f} %"
+        )
+
+    def unchanged_in_words(self) -> str:
+        """That nothing was better; what each value promised stands in the search."""
+        return NOTHING_BETTER
+
+    def trade_off(self) -> str:
+        """What becomes of the delay."""
+        old, new = self.before.figures["latency_ms"], self.after.figures["latency_ms"]
+        return f"{old:.0f} -> {new:.0f} ms latency (95 %) of {self.target.max_latency_ms:g}"
+
+
+class LiveTuner:
+    """Finds settings with which a portrait is animated live at ``performance.target_fps``, or near it.
+
+    Each trial is a live run. Its score, in percent, is the share of the target's pictures times the share by which
+    ``performance.max_latency_ms`` is kept times what is kept of the picture (``live_knobs.kept_quality``): 100 when
+    everything that is wanted is had and nothing is given up. What the user set stays.
+
+    Args:
+        source: Where the settings of the run come from.
+        portrait: A picture file.
+        driver: A video of a face; of a ``.motion`` file, a film of the portrait that moves so is made, for a tracker
+            to follow.
+        store: Where the tracker's model lies.
+        folder: For that film.
+        seconds: Of measuring, all trials together.
+        command: What searches anew, as it is typed.
+        told: Told each trial and how many may come.
+
+    Raises:
+        UsageError: ``seconds`` is too short for a trial.
+        ConfigError: As ``load_settings``.
+    """
+
+    def __init__(
+        self,
+        source: SettingsSource,
+        portrait: Path,
+        driver: Path,
+        *,
+        store: ModelStore,
+        folder: Path,
+        seconds: float,
+        command: str,
+        told: Callable[[GridSearch, Trial], object] | None = None,
+    ) -> None:
+        least = _LEAST_SECONDS * (2 * _COMPARISONS + 2)
+        if seconds < least:
+            raise UsageError(f"--auto-tune needs {least:g} seconds of measuring or more, not {seconds:g}")
+        self._source, self._portrait, self._driver = source, portrait, driver
+        self._store, self._folder = store, folder
+        self._command, self._told = command, told
+        self._loaded = source.load({"debug.profile_performance": False})
+        performance = self._loaded.settings.performance
+        self._target = LiveTarget(fps=performance.target_fps, max_latency_ms=performance.max_latency_ms)
+        self._most_trials = min(_MOST_TRIALS, int(seconds / _LEAST_SECONDS) - 2 * _COMPARISONS)
+        self._seconds = min(seconds / (self._most_trials + 2 * _COMPARISONS), _MOST_SECONDS)
+        self._size = (0, 0)
+        self._of_driver: dict[str, Any] = {}
+        """Settings of every trial that follow from the driver."""
+
+    def tune(self) -> LiveTuned:
+        """Search, then compare what was found with the settings as they are.
+
+        Raises:
+            VitascopeError: The settings as they are do not run, none gave a picture in time, or every knob was set by
+                hand.
+        """
+        self._driver = self._film()
+        first = self._run({})
+        self._size = first.size
+        knobs = live_knobs(self._loaded, size=first.size, animator=first.animator)
+        if not knobs:
+            raise UsageError("every setting that could be tuned was set by hand; leave some out")
+        settings = self._loaded.settings
+        now = {knob.key: value_of(settings, knob.key) for knob in knobs}
+        search = GridSearch(
+            knobs,
+            start=cell_of(knobs, now),
+            most_trials=self._most_trials,
+            unit="%",
+            subject=str(self._portrait),
+        )
+
+        def told(trial: Trial) -> None:
+            if self._told is not None:
+                self._told(search, trial)
+
+        found = search.run(self._measure, told=told, enough=lambda measured: measured.score >= _CLOSE * 100)
+        if found.best is None:
+            failure = next(trial.measured.failure for trial in found.trials if trial.measured.failure)
+            raise VitascopeError(f"no settings could be measured: {failure}")
+        chosen = search.values(found.best)
+        values = _without_idle({key: value for key, value in chosen.items() if value != now[key]}, now)
+        before, after = self._in_turns(values)
+        if after.score < before.score * _LEAST_GAIN:
+            values, after = {}, before
+        return LiveTuned(
+            values=values,
+            before=before,
+            after=after,
+            search=found,
+            knobs=tuple(knobs),
+            target=self._target,
+            device_label=select_device(settings.gpu.device, index=settings.animation.gpu_id).label,
+            network=f"{first.animator} at {first.size[0]}x{first.size[1]}",
+            command=self._command,
+            unreachable=self._unreachable(after),
+        )
+
+    def _film(self) -> Path:
+        """The driver, for a tracker to follow; where it is made, it holds no more than what was asked for."""
+        if self._driver.suffix.lower() != MOTION_SUFFIX:
+            return self._driver
+        film = self._folder / "driver.mp4"
+        part = self._loaded.settings.video
+        end_seconds = part.start_seconds + _FILM_SECONDS
+        if part.end_seconds is not None:
+            end_seconds = min(end_seconds, part.end_seconds)
+        loaded = self._source.load(
+            {
+                "animation.animator": "mesh",
+                "animation.max_side": _FILM_SIDE,
+                "video.end_seconds": end_seconds,
+                "debug.profile_performance": False,
+            }
+        )
+        animate_file(self._portrait, self._driver, film, loaded=loaded, store=self._store)
+        self._of_driver = {"video.start_seconds": 0.0, "video.end_seconds": None}
+        return film
+
+    def _run(self, values: Mapping[str, Any]) -> LiveReport:
+        return measure_live(
+            self._portrait,
+            self._driver,
+            loaded=self._with(values),
+            store=self._store,
+            seconds=self._seconds,
+            warm_up_pictures=_WARM_UP_PICTURES,
+        )
+
+    def _with(self, values: Mapping[str, Any]) -> LoadedSettings:
+        loaded = self._source.load({"debug.profile_performance": False, **values})
+        return loaded.with_values(self._of_driver)
+
+    def _measure(self, values: Mapping[str, Any]) -> Measured:
+        try:
+            report = self._run(values)
+        except VitascopeError as error:
+            return Measured(failure=one_line(error))
+        if not report.shown:
+            return Measured(
+                failure=f"no picture in {self._seconds:.1f} s, which is a trial's share of the duration"
+            )
+        fps, latency_ms = report.frames_per_second, report.latency.p95_seconds * 1e3
+        reached = min(fps / self._target.fps, 1.0) * min(self._target.max_latency_ms / latency_ms, 1.0)
+        kept = kept_quality(values, self._loaded.settings, size=self._size)
+        return Measured(100 * reached * kept, {"fps": fps, "latency_ms": latency_ms})
+
+    def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
+        """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
+        old, new = [], []
+        for _ in range(_COMPARISONS):
+            old.append(self._measure({}))
+            new.append(self._measure(values) if values else old[-1])
+        for which, runs in (("as they are", old), ("that were found", new)):
+            failed = next((one for one in runs if one.failure), None)
+            if failed is not None:
+                raise VitascopeError(f"the settings {which} could not be measured: {failed.failure}")
+        return _middle(old), _middle(new)
+
+    def _unreachable(self, after: Measured) -> str | None:
+        fps, latency_ms = after.figures["fps"], after.figures["latency_ms"]
+        words = []
+        if fps < self._target.fps * _CLOSE:
+            words.append(f"{self._target.fps:g} fps cannot be reached here: {fps:.1f}")
+        if latency_ms > self._target.max_latency_ms:
+            words.append(f"{self._target.max_latency_ms:g} ms cannot be kept: {latency_ms:.0f}")
+        return "; ".join(words) or None
+
+
+def _without_idle(values: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a similarity that nothing is compared with."""
+    skips = values.get("performance.frame_skip_enabled", now.get("performance.frame_skip_enabled", True))
+    return {key: value for key, value in values.items() if skips or key != "performance.frame_skip_threshold"}
+
+
+def _middle(runs: list[Measured]) -> Measured:
+    names = runs[0].figures
+    return Measured(
+        median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
+    )

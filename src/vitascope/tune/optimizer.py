@@ -1,0 +1,458 @@
+"""Tuning: which settings are the fastest for a clip on this machine, within limits, measured on the clip itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, Self
+
+from vitascope.config import LoadedSettings
+from vitascope.config.catalogue import value_of
+from vitascope.config.settings_source import SettingsSource
+from vitascope.errors import UsageError, VitascopeError
+from vitascope.tune.clip_trials import ClipTrials, Shown
+from vitascope.tune.grid import Cell, Limit, Measured, SearchResult, Trial
+from vitascope.tune.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for
+from vitascope.tune.presets import preset_for, preset_values
+from vitascope.tune.search import GridSearch
+from vitascope.tune.tuned_file import NOTHING_BETTER
+
+__all__ = ["MOST_TRIALS", "SearchTime", "Target", "Tuned", "Tuner", "turns"]
+
+
+_TURNS, _SLOW_TURNS = 3, 2
+_SLOW_SECONDS = 15.0
+"""Of one run, from which two turns are enough: in so long a run most of what disturbs is averaged already."""
+_LONGEST_SECONDS = 86_400
+
+
+def turns(run_seconds: float) -> int:
+    """How often what was found is held against the settings as they are at the end."""
+    return min(_SLOW_TURNS, _TURNS) if run_seconds > _SLOW_SECONDS else _TURNS
+
+
+class SearchTime:
+    """The clock of one tune; it runs from here on.
+
+    Args:
+        most_seconds: About how long all of it may take, the comparison at the end included; None: without an end.
+
+    Raises:
+        UsageError: The time is out of range.
+    """
+
+    def __init__(self, most_seconds: float | None) -> None:
+        if most_seconds is not None and not 0 < most_seconds <= _LONGEST_SECONDS:
+            raise UsageError(f"a search takes more than 0 s and at most a day, not {most_seconds:g} s")
+        self._most_seconds = most_seconds
+        self._began = perf_counter()
+
+    def check(self, run_seconds: float, *, runs: int = 0) -> None:
+        """Refuse a time in which not even one trial could be made and compared.
+
+        Args:
+            run_seconds: Of one run, as far as is known.
+            runs: That are needed before the first trial.
+
+        Raises:
+            UsageError: The time is too short.
+        """
+        least = perf_counter() - self._began + run_seconds * (runs + 1 + 2 * turns(run_seconds))
+        if self._most_seconds is not None and least > self._most_seconds:
+            raise UsageError(
+                f"a run takes about {run_seconds:.0f} s here, and a search at least {least:.0f} s: allow "
+                f"{least / 60:.1f} minutes or more, or begin with a profile that is faster"
+            )
+
+    def is_late(self, run_seconds: float) -> bool:
+        """True when what is left is needed for the comparison at the end."""
+        left = float("inf") if self._most_seconds is None else self._most_seconds
+        return perf_counter() - self._began + 2 * turns(run_seconds) * run_seconds > left
+
+    def plan(self, run_seconds: float, *, trials: int, cells: int) -> str:
+        """What comes, in one line."""
+        limit = ""
+        if self._most_seconds is not None:
+            minutes = self._most_seconds / 60
+            time = f"{minutes:.0f} minutes" if minutes >= 2 else f"{self._most_seconds:.0f} s"
+            limit = f", in about {time} at most"
+        runs = f"{trials} run" if trials == 1 else f"{trials} runs"
+        return (
+            f"up to {runs} of about {run_seconds:.2g} s each, out of {cells} combinations of settings{limit}; "
+            "then what was found against the settings as they are"
+        )
+
+
+MOST_TRIALS = 40
+_LEAST_TRIALS = 14
+_LEAST_GAIN = 1.03
+"""Below this, a change is not worth having: two runs of the same settings differ as much."""
+_DEFAULT_ERROR = 0.5
+_GPU_FILLS = 16
+"""Frames that a job on a GPU takes at a time where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is wanted."""
+
+    fps: float | None = None
+    """Frames a second to reach; of all that reach it, the most exact is taken. None: as fast as possible."""
+    max_latency_ms: float | None = None
+    """Longest way of 95 % of the frames from decoder to encoder, waiting in queues included."""
+    min_quality: float | None = None
+    """1 less the mean difference of the matte from the FP32 reference's, 0..1; None: half a code of 255, or what the
+    settings as they are lose already."""
+
+    @classmethod
+    def of(cls, loaded: LoadedSettings) -> Self:
+        """What ``performance`` says, where the user set it: a profile's values are for live runs."""
+        performance = loaded.settings.performance
+        return cls(
+            fps=performance.target_fps if loaded.origin("performance.target_fps").explicit else None,
+            max_latency_ms=performance.max_latency_ms
+            if loaded.origin("performance.max_latency_ms").explicit
+            else None,
+        )
+
+    def check(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            UsageError: One is out of range.
+        """
+        if self.fps is not None and not 0 < self.fps <= 100_000:
+            raise UsageError(f"--target-fps is a number of frames a second, not {self.fps:g}")
+        if self.max_latency_ms is not None and not 0 < self.max_latency_ms <= 3_600_000:
+            raise UsageError(f"--max-latency-ms is a time above 0, not {self.max_latency_ms:g}")
+        if self.min_quality is not None and not 0 <= self.min_quality <= 1:
+            raise UsageError(f"--min-quality is a share from 0 to 1, not {self.min_quality:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What a tuner found."""
+
+    values: Mapping[str, Any]
+    """The settings to change, by key; empty where nothing was better than the settings as they are."""
+    before: Measured
+    after: Measured
+    """Of the same clip, measured in turns with ``before``."""
+    shown: Shown
+    search: SearchResult
+    target: Target
+    error_limit: float | None
+    """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
+    others: tuple[Measured, ...]
+    """Trials that ran, of settings that are known to differ from those as they are."""
+    unreachable: str | None = None
+    """What cannot be had and what can, in one line; None when the target was reached."""
+
+    score_unit: str = "fps"
+    command: str = "vitascope optimize in.mp4"
+    """What searches anew, as it is typed."""
+
+    @property
+    def device_label(self) -> str:
+        """What computed."""
+        return self.shown.device.label
+
+    @property
+    def network(self) -> str:
+        """What made the mattes."""
+        return self.shown.network
+
+    def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """What was measured before and after, by name."""
+        return (
+            {"fps": self.before.score, **self.before.figures},
+            {"fps": self.after.score, **self.after.figures},
+        )
+
+    def change_in_words(self) -> str:
+        """What was gained, and what it costs."""
+        return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
+
+    def unchanged_in_words(self) -> str:
+        """That nothing was better than the settings as they are, and what is in the way of more speed."""
+        if self.unreachable is not None:
+            return NOTHING_BETTER
+        if self.target.fps is not None and self.before.score >= self.target.fps:
+            return "the settings as they are reach the target"
+        pace = self.shown.pace
+        if any(one.score >= self.before.score * _LEAST_GAIN for one in self.others):
+            again = "what ran faster broke a limit, or was no faster when it was run again"
+            return f"{NOTHING_BETTER}: {again}{'' if pace is None else f'; {pace}'}"
+        if pace is None or not self.others:
+            return NOTHING_BETTER
+        return f"{NOTHING_BETTER}: {pace}, and nothing that was tried made that faster"
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast."""
+        return self.after.score / self.before.score
+
+    def trade_off(self) -> str:
+        """What the speed costs, in words."""
+        words = []
+        for name, unit, digits in (("alpha_error", "of 255 alpha error", 2), ("latency_ms", "ms latency", 0)):
+            if name in self.after.figures:
+                old, new = self.before.figures[name], self.after.figures[name]
+                words.append(f"{old:.{digits}f} -> {new:.{digits}f} {unit}")
+        if "vram_share" in self.after.figures:
+            words.append(
+                f"{self.before.figures['vram_share']:.0%} -> {self.after.figures['vram_share']:.0%} VRAM"
+            )
+        return ", ".join(words)
+
+
+class Tuner:
+    """Searches the settings of a job.
+
+    Args:
+        source: Where the settings of the job come from.
+        clip: The film.
+        subject: How to speak of the clip; a search over another one is not resumed.
+        target: What is wanted.
+        seconds: Of one trial, about.
+        most_trials: Most trials; never more than a fifth of the combinations, or 14.
+        most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
+            trials take.
+        keep_quality: Turn only what does not change the matte.
+        preset: Where the search begins: the name of a preset, or ``auto`` for that of the GPU, where there is one;
+            when omitted, at the settings as they are.
+        state: Where trials are kept until the search is over.
+        resume: Go on with those.
+        told: Told each trial and how many may come.
+        said: Told once, before the first trial, how long one takes and how many there are.
+
+    Raises:
+        InputError: The clip cannot be read, or is too short.
+        UsageError: A wish is out of range.
+        ConfigError: As ``load_settings``.
+    """
+
+    def __init__(
+        self,
+        source: SettingsSource,
+        clip: Path,
+        *,
+        subject: str,
+        target: Target | None = None,
+        seconds: float = 3.0,
+        most_trials: int = MOST_TRIALS,
+        most_seconds: float | None = None,
+        keep_quality: bool = False,
+        preset: str | None = None,
+        state: Path | None = None,
+        resume: bool = False,
+        told: Callable[[GridSearch, Trial], object] | None = None,
+        said: Callable[[str], object] | None = None,
+    ) -> None:
+        self._target = target or Target()
+        self._target.check()
+        if not 0 < seconds <= 600:
+            raise UsageError(f"a trial takes more than 0 and at most 600 seconds, not {seconds:g}")
+        if most_trials < 1:
+            raise UsageError(f"a search makes at least one trial, not {most_trials}")
+        SearchTime(most_seconds)  # what is out of range is said before anything is run
+        self._source, self._subject = source, subject
+        self._trials = ClipTrials(source, clip, seconds=seconds)
+        self._most_trials, self._keep_quality = most_trials, keep_quality
+        self._most_seconds, self._said = most_seconds, said
+        self._turns = 1
+        self._state, self._resume, self._told = state, resume, told
+        self._preset = preset
+        self._start = {} if preset in (None, "auto") else preset_values(str(preset))
+
+    def tune(self) -> Tuned:
+        """Search, then compare what was found with the settings as they are.
+
+        Raises:
+            VitascopeError: The settings as they are do not run, or every knob was set by hand, or the time is too
+                short for a single trial.
+        """
+        loaded, time = self._trials.loaded, SearchTime(self._most_seconds)
+        shown = self._trials.begin(
+            with_quality=not self._keep_quality, expected=lambda seconds: time.check(seconds, runs=1)
+        )
+        time.check(shown.run_seconds)
+        self._turns = turns(shown.run_seconds)
+        knobs = knobs_for(
+            loaded,
+            device=shown.device,
+            network=shown.network,
+            network_size=shown.network_size,
+            keep_quality=self._keep_quality,
+        )
+        if not knobs:
+            raise UsageError("every setting that could be tuned was set by hand; leave some out")
+        limits, error_limit = self._limits(shown)
+        now = {knob.key: value_of(loaded.settings, knob.key) for knob in knobs}
+        key = batch_key(loaded)
+        if key in now:
+            is_chosen = shown.device.kind == "cpu" or loaded.origin(key).explicit
+            now[key] = loaded.settings.frames_per_call if is_chosen else _GPU_FILLS
+        if self._preset == "auto":
+            info = self._trials.info
+            name = preset_for(shown.device, width=info.width, height=info.height)
+            self._start = {} if name is None else preset_values(name)
+        search = GridSearch(
+            knobs,
+            limits,
+            start=cell_of(knobs, {**now, **self._start}),
+            most_trials=max(min(self._most_trials, _grid_share(knobs)), 1),
+            state=self._state,
+            subject=f"{self._subject} on {shown.device.label}, {shown.network}, profile {loaded.profile}",
+            resume=self._resume,
+        )
+
+        def told(trial: Trial) -> None:
+            if self._told is not None:
+                self._told(search, trial)
+
+        if self._said is not None:
+            self._said(time.plan(shown.run_seconds, trials=search.most_trials, cells=len(search.cells)))
+        found = search.run(
+            self._trials.measure,
+            told=told,
+            enough=self._is_enough,
+            is_late=lambda: time.is_late(shown.run_seconds),
+        )
+        return self._compare(search, found, shown, error_limit=error_limit, now=now)
+
+    def _limits(self, shown: Shown) -> tuple[list[Limit], float | None]:
+        limits, error_limit = [], None
+        figures = shown.measured.figures
+        if self._target.max_latency_ms is not None:
+            limits.append(Limit("latency_ms", self._target.max_latency_ms))
+        if "vram_share" in figures:
+            limits.append(Limit("vram_share", self._trials.loaded.settings.gpu.max_vram_usage))
+        if "alpha_error" in figures:
+            quality = self._target.min_quality
+            error_limit = max(_DEFAULT_ERROR, figures["alpha_error"] * 1.01)
+            if quality is not None:
+                error_limit = (1 - quality) * 255 + 1e-6
+            limits.append(Limit("alpha_error", error_limit, decided_by=QUALITY_KEYS))
+        return limits, error_limit
+
+    def _is_enough(self, measured: Measured) -> bool:
+        """A target that is reached with nothing given up needs no further search."""
+        fps = self._target.fps
+        return fps is not None and measured.score >= fps and measured.figures.get("alpha_error", 0.0) < 0.05
+
+    def _compare(
+        self,
+        search: GridSearch,
+        found: SearchResult,
+        shown: Shown,
+        *,
+        error_limit: float | None,
+        now: Mapping[str, Any],
+    ) -> Tuned:
+        best = found.best
+        if best is not None and self._target.fps is not None:
+            best = self._most_exact(search, self._target.fps) or best
+        values = _changed(search, best, now)
+        before, after, is_faster = self._in_turns(values)
+        if best != found.best and after.score < (
+            self._target.fps or 0.0
+        ):  # luck reached it, so speed comes first
+            values = _changed(search, found.best, now)
+            before, after, is_faster = self._in_turns(values)
+        as_they_are = search.keeps_limits(before)
+        reaches = self._target.fps is None or before.score >= self._target.fps
+        if as_they_are and reaches and not is_faster:
+            values, after = {}, before
+        return Tuned(
+            values=values,
+            before=before,
+            after=after,
+            shown=shown,
+            search=found,
+            target=self._target,
+            error_limit=error_limit,
+            others=search.ran_elsewhere(now),
+            unreachable=self._unreachable(search, found, after),
+        )
+
+    def _most_exact(self, search: GridSearch, fps: float) -> tuple[int, ...] | None:
+        """Of the cells that reach the target, the one whose matte is off least; of equals the fastest."""
+        good = [
+            trial
+            for trial in search.trials
+            if search.keeps_limits(trial.measured) and trial.measured.score >= fps
+        ]
+        if not good:
+            return None
+        return min(
+            good,
+            key=lambda trial: (
+                round(trial.measured.figures.get("alpha_error", 0.0), 1),
+                -trial.measured.score,
+            ),
+        ).cell
+
+    def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured, bool]:
+        """Settings as they are and those that were found, in turns: whatever slows the machine slows both.
+
+        Returns:
+            The medians of both, and whether what was found is faster: by enough, and in every turn.
+        """
+        old, new = [], []
+        for _ in range(self._turns):
+            old.append(self._trials.measure({}))
+            new.append(self._trials.measure(values) if values else old[-1])
+        for runs in (old, new):
+            failed = next((one for one in runs if one.failure), None)
+            if failed is not None:
+                raise VitascopeError(f"a run that went well before failed: {failed.failure}")
+        before, after = _middle(old), _middle(new)
+        always = all(later.score > earlier.score for earlier, later in zip(old, new, strict=True))
+        return before, after, always and after.score >= before.score * _LEAST_GAIN
+
+    def _unreachable(self, search: GridSearch, found: SearchResult, after: Measured) -> str | None:
+        ran = [trial.measured for trial in search.trials if trial.measured.failure is None]
+        if not ran:
+            return f"none of {len(search.trials)} trials ran: {search.trials[0].measured.failure}"
+        if found.best is None:
+            words = [
+                f"{limit.figure} {min(one.figures[limit.figure] for one in ran):.3g} (wanted: at most {limit.most:.3g})"
+                for limit in search.limits
+            ]
+            return f"no settings keep all limits; the best of each that was reached: {', '.join(words)}"
+        if self._target.fps is not None and after.score < self._target.fps:
+            within = " within the limits" if search.limits else ""
+            return (
+                f"{self._target.fps:g} fps cannot be reached here{within}: the most is {after.score:.1f} fps "
+                f"({', '.join(f'{key}={_plain(value)}' for key, value in search.values(found.best).items())})"
+            )
+        return None
+
+
+def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cell sets otherwise than it is now."""
+    values = {} if cell is None else search.values(cell)
+    return {key: value for key, value in values.items() if value != now[key]}
+
+
+def _grid_share(knobs: list[Any]) -> int:
+    size = 1
+    for knob in knobs:
+        size *= len(knob.values)
+    # A fifth of a small grid is too few to learn from: such a grid is measured whole, and its best once more.
+    return max(size // 5, min(size + 2, _LEAST_TRIALS))
+
+
+def _middle(runs: list[Measured]) -> Measured:
+    names = runs[0].figures
+    return Measured(
+        median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
+    )
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,462 @@
+"""A search for the best cell of a grid of settings that measures few of them.
+
+Bayesian optimisation: a model of what was measured says where something better is likely, that cell is measured, and
+so on (Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Limits are models of their own, and a cell
+is worth its expected gain times the chance that it keeps them (Gardner et al., ICML 2014); so is the chance that it
+runs at all, for cells may fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitascope.errors import OutputError, UsageError
+from vitascope.tune.grid import Cell, Effect, Knob, Limit, Measured, SearchResult, Trial
+from vitascope.tune.surrogate import Floats, Surrogate, expected_gain, normal_cdf
+
+if TYPE_CHECKING:
+    from vitascope.tune.grid import Trial
+
+__all__ = ["GridSearch", "load_trials", "save_trials"]
+
+
+_SCHEMA = "vitascope.search"
+_VERSION = 1
+
+
+def save_trials(path: Path, identity: Mapping[str, Any], trials: Sequence[Trial]) -> None:
+    """Write all trials; a crash leaves the file of before.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    rows = [
+        {
+            "cell": list(trial.cell),
+            "score": trial.measured.score,
+            "figures": dict(trial.measured.figures),
+            "failure": trial.measured.failure,
+            "why": trial.why,
+        }
+        for trial in trials
+    ]
+    document = {"schema": _SCHEMA, "version": _VERSION, "search": dict(identity), "trials": rows}
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def load_trials(path: Path, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The trials of the same search.
+
+    Raises:
+        UsageError: Not a state, of another version, or of another search.
+    """
+    again = "search again without --resume"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not a search that can be resumed; {again}") from error
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+        raise UsageError(f"{path}: not a search that can be resumed; {again}")
+    if document.get("version") != _VERSION:
+        raise UsageError(f"{path}: version {document.get('version')} of a search is not known here; {again}")
+    if document.get("search") != json.loads(json.dumps(dict(identity))):
+        raise UsageError(f"{path}: belongs to a search with other settings, limits or clip; {again}")
+    sizes = [len(values) for _, values in identity["knobs"]]
+    rows = document.get("trials")
+    if not isinstance(rows, list) or not all(_is_trial(row, sizes) for row in rows):
+        raise UsageError(f"{path}: its trials are damaged; {again}")
+    return rows
+
+
+def _is_trial(row: Any, sizes: Sequence[int]) -> bool:
+    if not isinstance(row, dict) or set(row) != {"cell", "score", "figures", "failure", "why"}:
+        return False
+    cell, figures = row["cell"], row["figures"]
+    return (
+        isinstance(cell, list)
+        and len(cell) == len(sizes)
+        and all(type(place) is int and 0 <= place < size for place, size in zip(cell, sizes, strict=True))
+        and _is_number(row["score"])
+        and isinstance(figures, dict)
+        and all(_is_number(figure) for figure in figures.values())
+        and isinstance(row["failure"], str | None)
+        and isinstance(row["why"], str)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_MOST_CELLS = 20_000
+_SPREAD_BEYOND_KNOBS = 5
+_SPREAD_PART = 3
+"""Once something ran, at most one of so many trials is drawn without the model: few are best spent where it points."""
+_LEAST_SPREAD = 2
+"""The first cell, and one elsewhere: the model cannot tell anything from a single one."""
+_NOT_WORTH_A_TRIAL = 0.0005
+_DOUBT = 2.0
+"""Deviations by which a cell beside the best may be better than the model says."""
+_HOPELESS = 0.3
+"""Of the logarithm: a quarter slower than the best."""
+_RESHAPE_EVERY = 4
+_CONFIRM_SHARE = 0.12
+_NEARLY_EQUAL = 0.01
+_SMALLEST = 1e-6
+
+
+class GridSearch:
+    """Finds the best cell of a grid within limits.
+
+    Args:
+        knobs: The grid: every combination of their values is a cell.
+        limits: What a cell must keep.
+        start: The cell that is measured first: what is used today, or a guess.
+        most_trials: Most measurements; a fifth of the cells when omitted.
+        unit: Of the score, for explanations.
+        seed: Of the cells that are spread over the grid at first.
+        state: Where trials are kept while the search runs, so that another one can go on; nowhere when omitted.
+        subject: What is measured, in words; a state of another subject is refused.
+        resume: Go on from ``state`` where it exists.
+
+    Raises:
+        UsageError: The grid is too large, or the state belongs to another search.
+        OutputError: The state cannot be written.
+    """
+
+    def __init__(
+        self,
+        knobs: Sequence[Knob],
+        limits: Sequence[Limit] = (),
+        *,
+        start: Cell | None = None,
+        most_trials: int | None = None,
+        unit: str = "fps",
+        seed: int = 0,
+        state: Path | None = None,
+        subject: str = "",
+        resume: bool = False,
+    ) -> None:
+        size = math.prod(len(knob.values) for knob in knobs)
+        if not knobs or size < 1 or size > _MOST_CELLS:
+            raise UsageError(f"a search takes 1 to {_MOST_CELLS} combinations of settings, not {size}")
+        self.knobs, self.limits = tuple(knobs), tuple(limits)
+        self.cells: list[Cell] = list(itertools.product(*(range(len(knob.values)) for knob in knobs)))
+        self._number = {cell: number for number, cell in enumerate(self.cells)}
+        self._start = start if start is not None else (0,) * len(knobs)
+        self.most_trials = max(size // 5 if most_trials is None else most_trials, 1)
+        self._unit, self._state = unit, state
+        self._identity = {
+            "subject": subject,
+            "knobs": [[knob.key, [str(value) for value in knob.values]] for knob in knobs],
+            "limits": [[limit.figure, limit.most] for limit in limits],
+        }
+        self.trials: list[Trial] = []
+        if state is not None and resume and state.exists():
+            for words in load_trials(state, self._identity):
+                measured = Measured(words["score"], words["figures"], words["failure"])
+                self.trials.append(Trial(tuple(words["cell"]), measured, words["why"]))
+        indices = np.array(self.cells, np.intp)
+        apart = [knob.apart() for knob in knobs]
+        self._speed, self._runs = Surrogate(indices, apart), Surrogate(indices, apart)
+        self._figures = {limit.figure: Surrogate(indices, apart) for limit in limits}
+        self._spread = self._spread_cells(random.Random(seed))
+        self._ended, self._next_shape = "", _RESHAPE_EVERY
+
+    def values(self, cell: Cell) -> dict[str, Any]:
+        """The settings of a cell, by key."""
+        return {knob.key: knob.values[place] for knob, place in zip(self.knobs, cell, strict=True)}
+
+    def keeps_limits(self, measured: Measured) -> bool:
+        """True where a measurement did not fail and breaks no limit."""
+        return measured.failure is None and all(
+            measured.figures[limit.figure] <= limit.most for limit in self.limits
+        )
+
+    def ran_elsewhere(self, values: Mapping[str, Any]) -> tuple[Measured, ...]:
+        """What ran of settings that are known to differ from ``values``: what ``auto`` stands for is not."""
+        known = {knob.key: values[knob.key] for knob in self.knobs if values[knob.key] in knob.values}
+        return tuple(
+            trial.measured
+            for trial in self.trials
+            if trial.measured.failure is None
+            and any(self.values(trial.cell)[key] != value for key, value in known.items())
+        )
+
+    def run(
+        self,
+        measure: Callable[[dict[str, Any]], Measured],
+        *,
+        told: Callable[[Trial], object] | None = None,
+        enough: Callable[[Measured], bool] = lambda _: False,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> SearchResult:
+        """Search to the end.
+
+        Args:
+            measure: Measures the settings of a cell.
+            told: Called after each measurement.
+            enough: True of a measurement within the limits that is as good as is needed.
+            is_late: True once the time is over; one cell is measured all the same.
+
+        Raises:
+            OutputError: The state cannot be written.
+            Exception: What ``measure`` raised; what was measured before is in the state.
+        """
+        while not self._has_enough(enough):
+            if self.trials and is_late():
+                self._ended = "the time was over"
+                break
+            if (step := self.propose()) is None:
+                break
+            cell, why = step
+            trial = self.record(cell, measure(self.values(cell)), why)
+            if told is not None:
+                told(trial)
+        return self.result()
+
+    def _has_enough(self, enough: Callable[[Measured], bool]) -> bool:
+        if any(self.keeps_limits(trial.measured) and enough(trial.measured) for trial in self.trials):
+            self._ended = "the target was reached"
+            return True
+        return False
+
+    def record(self, cell: Cell, measured: Measured, why: str) -> Trial:
+        """Take a measurement, and keep it."""
+        trial = Trial(cell, measured, why)
+        self.trials.append(trial)
+        if self._state is not None:
+            save_trials(self._state, self._identity, self.trials)
+        return trial
+
+    def propose(self) -> tuple[Cell, str] | None:
+        """The cell to measure next, and why; None at the end."""
+        done, tried = len(self.trials), {trial.cell for trial in self.trials}
+        if done >= self.most_trials:
+            self._ended = f"{done} trials were allowed"
+            return None
+        if not tried:
+            return self._start, "start: what the settings say"
+        confirming = self._confirming()
+        if done < self.most_trials - confirming:
+            while self._spread:
+                cell = self._spread.pop(0)
+                if cell in tried or self._is_pointless(cell):
+                    continue
+                if done < self._spread_trials():
+                    return cell, "spread: over the values of all knobs"
+            if (step := self._most_promising(tried)) is not None:
+                return step
+        return self._confirm()
+
+    def _spread_trials(self) -> int:
+        """Trials up to which cells are drawn without the model: it knows nothing before one ran."""
+        most = len(self.knobs) + _SPREAD_BEYOND_KNOBS
+        if all(trial.measured.failure is not None for trial in self.trials):
+            return most
+        return min(most, max(self.most_trials // _SPREAD_PART, _LEAST_SPREAD))
+
+    def result(self) -> SearchResult:
+        """What is known so far."""
+        best = self._best()
+        if best is None:
+            return SearchResult(None, 0.0, tuple(self.trials), (), len(self.cells), self._ended)
+        mean, _ = self._predicted()
+        scores = np.exp(mean)
+        effects = []
+        for place, knob in enumerate(self.knobs):
+            siblings = [
+                self._number[(*best[:place], other, *best[place + 1 :])] for other in range(len(knob.values))
+            ]
+            expected = tuple(zip(knob.values, (float(scores[row]) for row in siblings), strict=True))
+            effects.append(Effect(knob.key, knob.values[best[place]], expected))
+        score = float(scores[self._number[best]])
+        return SearchResult(best, score, tuple(self.trials), tuple(effects), len(self.cells), self._ended)
+
+    def _spread_cells(self, order: random.Random) -> list[Cell]:
+        """Latin hypercubes: each value of each knob comes about equally often."""
+        count = 2 * max(len(knob.values) for knob in self.knobs)
+        columns = []
+        for knob in self.knobs:
+            column = [place % len(knob.values) for place in range(count)]
+            order.shuffle(column)
+            columns.append(column)
+        return list(dict.fromkeys(zip(*columns, strict=True)))
+
+    def _learnt(self) -> list[Trial]:
+        """Fit the models to the trials; those that ran."""
+        ran = [trial for trial in self.trials if trial.measured.failure is None]
+        reshape = len(self.trials) >= self._next_shape
+        if reshape:  # ever more rarely: the more is known, the less one more trial changes
+            self._next_shape = len(self.trials) + max(_RESHAPE_EVERY, len(self.trials) // 3)
+        if ran:
+            rows = [self._number[trial.cell] for trial in ran]
+            self._speed.learn(
+                rows, [math.log(max(t.measured.score, _SMALLEST)) for t in ran], reshape=reshape
+            )
+            for name, model in self._figures.items():
+                # Codes of 255 and bytes alike: what matters is how many times the limit it is.
+                most = next(limit.most for limit in self.limits if limit.figure == name)
+                floor = max(most, _SMALLEST) * 0.05
+                model.learn(rows, [math.log(t.measured.figures[name] + floor) for t in ran], reshape=reshape)
+        if len(ran) < len(self.trials):
+            rows = [self._number[trial.cell] for trial in self.trials]
+            labels = [1.0 if trial.measured.failure is None else -1.0 for trial in self.trials]
+            self._runs.learn(rows, labels, reshape=reshape)
+        return ran
+
+    def _predicted(self) -> tuple[Floats, Floats]:
+        self._learnt()
+        return self._speed.predict()
+
+    def _chances(self, ran: Sequence[Trial]) -> Floats:
+        """Chance of each cell to run and to keep the limits, 0..1."""
+        chance: Floats = np.ones(len(self.cells))
+        if len(ran) < len(self.trials):
+            mean, deviation = self._runs.predict()
+            chance *= normal_cdf(mean / np.maximum(deviation, 0.05))
+        for limit in self.limits:
+            mean, deviation = self._figures[limit.figure].predict()
+            bound = math.log(max(limit.most, 0.0) + max(limit.most, _SMALLEST) * 0.05)
+            chance *= normal_cdf((bound - mean) / np.maximum(deviation, 0.01))
+            for row, keeps in self._decided(limit, ran):
+                chance[row] = chance[row] if keeps else 0.0
+        return chance
+
+    def _decided(self, limit: Limit, ran: Sequence[Trial]) -> Iterator[tuple[int, bool]]:
+        """Cells of which it is known already whether they keep a limit."""
+        if not limit.decided_by:
+            return
+        places = [place for place, knob in enumerate(self.knobs) if knob.key in limit.decided_by]
+        known = {
+            tuple(trial.cell[place] for place in places): trial.measured.figures[limit.figure] <= limit.most
+            for trial in ran
+        }
+        for row, cell in enumerate(self.cells):
+            keeps = known.get(tuple(cell[place] for place in places))
+            if keeps is not None:
+                yield row, keeps
+
+    def _is_pointless(self, cell: Cell) -> bool:
+        """True where it is known that the cell breaks a limit."""
+        ran = [trial for trial in self.trials if trial.measured.failure is None]
+        number = self._number[cell]
+        return any(
+            row == number and not keeps for limit in self.limits for row, keeps in self._decided(limit, ran)
+        )
+
+    def _most_promising(self, tried: set[Cell]) -> tuple[Cell, str] | None:
+        ran = self._learnt()
+        if not ran:
+            rest = [cell for cell in self.cells if cell not in tried]
+            if not rest:
+                self._ended = "no cell of the grid runs"
+                return None
+            mean, _ = self._runs.predict()
+            cell = max(rest, key=lambda one: mean[self._number[one]])
+            return cell, "nothing ran yet: the farthest from what failed"
+        mean, deviation = self._speed.predict()
+        chance = self._chances(ran)
+        worth = chance.copy()
+        best = self._best_of(mean)
+        if best is not None:
+            worth *= expected_gain(mean, deviation, float(mean[self._number[best]]))
+        for cell in tried:
+            worth[self._number[cell]] = -1.0
+        row = int(np.argmax(worth))
+        if worth[row] < 0:
+            self._ended = "every cell was measured"
+            return None
+        if best is None:
+            return self.cells[row], f"nothing keeps the limits yet: {chance[row]:.0%} likely that this does"
+        if worth[row] < _NOT_WORTH_A_TRIAL / max(len(self.knobs), 1) and len(self.trials) > 3 * len(
+            self.knobs
+        ):
+            self._ended = "nothing left promises a gain that is worth a trial"
+            return None
+        expected, spread = math.exp(mean[row]), math.exp(mean[row]) * deviation[row]
+        gain = math.exp(mean[row] - mean[self._number[best]]) - 1
+        limits = f", {chance[row]:.0%} likely to run within the limits" if chance[row] < 0.995 else ""
+        return (
+            self.cells[row],
+            f"promising: {expected:.3g} ± {spread:.2g} {self._unit} expected, {gain:+.0%} against the best{limits}",
+        )
+
+    def _beside(self, best: Cell, tried: set[Cell], hope: Floats) -> Cell | None:
+        """Of the cells that differ from the best in one knob the one to hope for most; None when none is left."""
+        near = [
+            cell
+            for place, knob in enumerate(self.knobs)
+            for other in range(len(knob.values))
+            if (cell := (*best[:place], other, *best[place + 1 :])) not in tried
+        ]
+        bar = hope[self._number[best]] - _HOPELESS
+        near = [cell for cell in near if hope[self._number[cell]] > bar]
+        return max(near, key=lambda cell: float(hope[self._number[cell]]), default=None)
+
+    def _confirming(self) -> int:
+        """Trials that are kept for measuring the best once more."""
+        return min(max(round(self.most_trials * _CONFIRM_SHARE), 1), 4) if self.most_trials >= 8 else 0
+
+    def _confirm(self) -> tuple[Cell, str] | None:
+        """The cell among the best that was measured least, once more."""
+        self._ended = self._ended or f"{self.most_trials} trials were allowed"
+        again = [trial for trial in self.trials if trial.why.startswith("again")]
+        if len(again) >= self._confirming():
+            return None
+        good = self._feasible()
+        if not good:
+            return None
+        mean, _ = self._predicted()
+        counts: dict[Cell, int] = {}
+        for trial in self.trials:
+            counts[trial.cell] = counts.get(trial.cell, 0) + 1
+        top = sorted(good, key=lambda cell: -mean[self._number[cell]])[:3]
+        cell = min(top, key=lambda one: (counts[one], top.index(one)))
+        return cell, "again: one of the best, so that chance does not choose"
+
+    def _feasible(self) -> list[Cell]:
+        """Cells all of whose measurements, on average, keep the limits."""
+        by_cell: dict[Cell, list[Measured]] = {}
+        for trial in self.trials:
+            by_cell.setdefault(trial.cell, []).append(trial.measured)
+        return [
+            cell
+            for cell, found in by_cell.items()
+            if all(one.failure is None for one in found)
+            and all(
+                sum(one.figures[limit.figure] for one in found) / len(found) <= limit.most
+                for limit in self.limits
+            )
+        ]
+
+    def _best_of(self, mean: Floats) -> Cell | None:
+        return max(self._feasible(), key=lambda cell: float(mean[self._number[cell]]), default=None)
+
+    def _best(self) -> Cell | None:
+        """Of the cells nearly as good as the best, the one that changes least."""
+        good = self._feasible()
+        if not good:
+            return None
+        mean, _ = self._predicted()
+        top = max(float(mean[self._number[cell]]) for cell in good)
+        near = [cell for cell in good if mean[self._number[cell]] >= top + math.log1p(-_NEARLY_EQUAL)]
+        changed = {cell: sum(a != b for a, b in zip(cell, self._start, strict=True)) for cell in near}
+        return min(near, key=lambda cell: (changed[cell], -mean[self._number[cell]]))

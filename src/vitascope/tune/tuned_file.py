@@ -1,0 +1,165 @@
+"""The settings file that a tuner leaves: what ``-c`` takes, with the reason of each value beside it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from vitascope import __version__
+from vitascope.config.settings_source import SettingsSource
+from vitascope.errors import OutputError
+from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.tune.grid import Effect, SearchResult
+
+__all__ = ["NOTHING_BETTER", "TunedSettings", "reason", "tuned_text", "write_tuned"]
+
+
+NOTHING_BETTER = "nothing was better than the settings as they are"
+
+
+class TunedSettings(Protocol):
+    """Settings that a tuner found."""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The settings to change, by key; empty where nothing was better than the settings as they are."""
+        ...
+
+    @property
+    def search(self) -> SearchResult:
+        """What was tried."""
+        ...
+
+    @property
+    def target(self) -> Any:
+        """What was wanted, a dataclass."""
+        ...
+
+    @property
+    def unreachable(self) -> str | None:
+        """What cannot be had and what can, in one line; None when the target was reached."""
+        ...
+
+    @property
+    def device_label(self) -> str:
+        """What computed."""
+        ...
+
+    @property
+    def network(self) -> str:
+        """What was measured on it."""
+        ...
+
+    @property
+    def score_unit(self) -> str:
+        """Unit of the scores of the search."""
+        ...
+
+    @property
+    def command(self) -> str:
+        """What searches anew, as it is typed."""
+        ...
+
+    def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """What was measured before and after, by name."""
+        ...
+
+    def change_in_words(self) -> str:
+        """What was gained, and what it costs."""
+        ...
+
+    def unchanged_in_words(self) -> str:
+        """That nothing was better than the settings as they are, and why, where that is known."""
+        ...
+
+    def trade_off(self) -> str:
+        """What the speed costs, in words."""
+        ...
+
+
+_WIDTH = 110
+
+
+def write_tuned(path: Path, text: str) -> None:
+    """Write the file whole or not at all.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, when: datetime) -> str:
+    """The file's text.
+
+    Args:
+        tuned: What was found.
+        source: Where the settings came from that were tuned; what was set there stays.
+        subject: What it was measured on, in words.
+        when: Now.
+    """
+    chosen = dict(tuned.values)
+    if source.load().settings.performance.auto_tune:
+        chosen["performance.auto_tune"] = False  # what is tuned needs no tuning before each job
+    plain = source.load(chosen).to_yaml()
+    effects = {effect.key: effect for effect in tuned.search.effects}
+    reasons = {key: reason(effects[key], unit=tuned.score_unit) for key in tuned.values if key in effects}
+    return f"{_head(tuned, subject, when)}\n{_commented(plain, reasons)}"
+
+
+def reason(effect: Effect, *, unit: str = "fps") -> str:
+    """Why a knob stands where it does: what each of its values promised, the other settings being the chosen ones.
+
+    Args:
+        effect: What the search learnt of it.
+        unit: Of the search's scores.
+    """
+    parts = [
+        f"{'null' if value is None else value}: {score:.3g} {unit}"
+        for value, score in sorted(effect.scores, key=lambda pair: -pair[1])
+    ]
+    top = max(score for _, score in effect.scores)
+    own = {str(value): score for value, score in effect.scores}[str(effect.value)]
+    text = f"expected with each value, the rest as below: {', '.join(parts)}"
+    if own < top * 0.99:
+        text += "; faster ones were not within the limits, or not measured"
+    elif own < min(score for _, score in effect.scores) * 1.02:
+        text += "; it matters little"
+    return text
+
+
+def _head(tuned: TunedSettings, subject: str, when: datetime) -> str:
+    device, network = tuned.device_label, tuned.network
+    search = tuned.search
+    lines = [
+        f"Tuned by vitascope {__version__} on {when:%Y-%m-%d %H:%M} for {subject}, with {network} on {device}.",
+        f"{tuned.change_in_words()}.",
+        f"{len(search.trials)} trials in {search.grid_size} combinations; why no more: {search.ended}.",
+    ]
+    if not tuned.values:
+        lines.append(f"They stay: {tuned.unchanged_in_words()}.")
+    lines.append(f"Another clip, network or machine deserves a search of its own: {tuned.command}")
+    # A flag that is broken at its hyphens is none when it is copied.
+    wrapped = (textwrap.wrap(line, _WIDTH, break_on_hyphens=False) for line in lines)
+    return "\n".join(f"# {part}" for parts in wrapped for part in parts)
+
+
+def _commented(plain: str, reasons: Mapping[str, str]) -> str:
+    """Put each reason above its line. Every setting stands on a line of its own, sections are indented by two."""
+    lines: list[str] = []
+    path: list[str] = []
+    for line in plain.splitlines():
+        name = line.strip().partition(":")[0]
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = [*path[:depth], name]
+        if text := reasons.get(".".join(path)):
+            indent = "  " * depth
+            lines += [f"{indent}# {part}" for part in textwrap.wrap(text, _WIDTH - len(indent))]
+        lines.append(line)
+    return "\n".join(lines) + "\n"

@@ -1,1 +1,0 @@
-"""Measuring, explaining and tuning: what turns "it is slow" into "do this"."""

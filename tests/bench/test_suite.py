@@ -1,0 +1,307 @@
+"""The suite end to end on tiny films: what it keeps, what it refuses, and that its figures are those of real runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from measured_cells import SHORT_PROBE, SMALL_CEILINGS
+from vitascope.bench import suite
+from vitascope.bench.measuring.cell import Rounds
+from vitascope.bench.results import RESULTS_NAME, load_results
+from vitascope.bench.suite import SuiteOptions, plan_cells, run_suite
+from vitascope.errors import DeviceMemoryError, InputError, UsageError
+
+QUICK = SuiteOptions(quick=True)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """One small film, batches of one and four, two rounds."""
+    monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
+    monkeypatch.setattr(suite, "_QUICK_FRAMES", 12)
+    monkeypatch.setattr(suite, "_FRAMES", 12)
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 1)
+    monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=2, most=2, seconds=0))
+    monkeypatch.setattr(suite, "_QUICK_CEILINGS", SMALL_CEILINGS)
+    monkeypatch.setattr(suite, "_QUICK_PROBE", SHORT_PROBE)
+
+
+def labels(results):
+    return [(cell.key.batch, cell.key.precision, cell.status) for cell in results.cells]
+
+
+def test_a_real_run(tiny, tmp_path):
+    told = []
+    results, path = run_suite(
+        QUICK, output_dir=tmp_path / "new", on_cell=lambda cell, n, of: told.append((n, of))
+    )
+    assert path == tmp_path / "new" / RESULTS_NAME
+    assert load_results(path) == results
+    assert results.finished
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert labels(results) == [
+        (1, "fp32", "measured"),
+        (4, "fp32", "measured"),
+        (1, "fp16", "skipped"),
+        (4, "fp16", "skipped"),
+    ]
+    assert "needs a GPU" in results.cells[2].reason
+    first, four = results.measured
+    assert first.model == "selfie"
+    assert first.alpha_error is None
+    assert four.alpha_error < 1e-4  # the same arithmetic, other batches
+    assert first.row("throughput").n == first.rounds == 2
+    assert first.row("frame_time").n == 2 * 11  # twelve frames of two rounds, each without its first
+    assert four.row("frame_time").n == 2 * 2
+    assert first.row("latency").n == 24
+    names = {row.name for row in first.rows}
+    assert names >= {"stage/decode", "stage/preprocess", "stage/infer", "stage/postprocess", "stage/encode"}
+    assert 0 < first.row("stage/infer").p50 < 1000
+    assert first.load.process_cores > 0
+    assert first.verdict is not None
+    assert results.machine.cores >= 1
+    assert results.machine.versions["vitascope"]
+
+
+def test_cells_are_visited_again_later(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 2)
+    told = []
+    results, path = run_suite(QUICK, output_dir=tmp_path, on_cell=lambda cell, n, of: told.append((n, of)))
+    assert told == [(n, 6) for n in range(1, 7)]  # cells that were skipped are not visited again
+    assert load_results(path) == results
+    for cell in results.measured:
+        assert cell.row("throughput").n == cell.rounds == 4
+        assert cell.row("network") is not None
+        assert cell.row("peak_ram").n == 1
+    assert results.measured[0].row("latency").n == 48
+
+
+def test_a_later_visit_that_fails_takes_nothing_away(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_VISITS", 2)
+    real, calls = suite.measure_rounds, []
+
+    def first_alone(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > 2:
+            raise DeviceMemoryError("the GPU has too little memory")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(suite, "measure_rounds", first_alone)
+    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    for cell in results.measured:
+        assert cell.rounds == 2
+        assert cell.notes[-1] == "a later visit was not measured: the GPU has too little memory"
+    assert len(results.measured) == 2
+
+
+def test_a_run_measures_its_own_ceilings_and_the_network_alone(tiny, tmp_path):
+    results, _ = run_suite(replace(QUICK, only="batch"), output_dir=tmp_path)
+    (ceilings,) = results.ceilings
+    assert ceilings.device == "cpu"
+    assert [row.name for row in ceilings.rows] == ["copy", "matmul/fp32"]
+    for cell in results.measured:
+        assert [work.part for work in cell.work] == ["preprocess", "composite", "network"]
+        assert all(cell.median(work.row) > 0 for work in cell.work)
+        network = cell.work[2]
+        # Convolutions of the landscape network: 0.0655 GFLOP by its file's shapes; all else is small.
+        assert 0.0655e9 < network.flops < 0.073e9
+        assert cell.row("network").n >= SHORT_PROBE.fewest_calls
+        operations = cell.operations
+        assert len(operations.by_time) == len(operations.by_memory) == 10
+        assert sum(operations.share_by_kind.values()) == pytest.approx(1)
+    frame = 256 * 144 * 3 // 2
+    preprocess, composite, _ = results.measured[0].work
+    assert preprocess.nbytes == frame + 256 * 144 * 3 * 4
+    assert composite.nbytes == 2 * frame + 2 * 256 * 144 * 4
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (DeviceMemoryError("the GPU has too little memory"), "the GPU has too little memory"),
+        (RuntimeError("cudaErrorLaunchFailure:\nunspecified"), "cudaErrorLaunchFailure: unspecified"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_network_that_cannot_be_looked_at_alone_leaves_the_cell(tiny, tmp_path, monkeypatch, error, reason):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(suite.NetworkProbe, "look", fails)
+    results, _ = run_suite(replace(QUICK, only="precision"), output_dir=tmp_path)
+    (cell,) = results.measured
+    assert cell.row("network") is None
+    assert cell.operations is None
+    assert cell.notes[-1] == f"the network alone was not measured: {reason}"
+
+
+def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monkeypatch):
+    real = suite.measure_rounds
+    calls = []
+
+    def dies(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(suite, "measure_rounds", dies)
+    with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
+        run_suite(QUICK, output_dir=tmp_path)
+    kept = load_results(tmp_path / RESULTS_NAME)
+    assert labels(kept) == [(1, "fp32", "measured")]
+    assert not kept.finished
+
+    results, _ = run_suite(QUICK, output_dir=tmp_path, resume=True)
+    assert results.cells[0] == kept.cells[0]
+    assert results.ceilings == kept.ceilings
+    assert len(results.cells) == 4
+    assert len(calls) == 3  # only what was missing
+    with pytest.raises(UsageError, match="nothing to resume"):
+        run_suite(QUICK, output_dir=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"workload": {"suite": "full"}}, "its request differ"),
+        ({"settings": {"profile": "quality"}}, "its settings differ .*profile: quality, now balanced"),
+        ({"cores": 999}, "another machine .cores: 999 against"),
+        ({"version": "0.0.1"}, "its software differ .vitascope: 0.0.1, now"),
+    ],
+)
+def test_only_the_same_is_resumed(tiny, tmp_path, monkeypatch, change, message):
+    stop = pytest.MonkeyPatch()
+    stop.setattr(suite, "_measure", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_suite(QUICK, output_dir=tmp_path)
+    stop.undo()
+    plain = json.loads((tmp_path / RESULTS_NAME).read_text())
+    if "cores" in change:
+        plain["machine"]["cores"] = change["cores"]
+    elif "version" in change:
+        plain["machine"]["versions"]["vitascope"] = change["version"]
+    else:
+        plain |= change
+    (tmp_path / RESULTS_NAME).write_text(json.dumps(plain))
+    with pytest.raises(UsageError, match=message):
+        run_suite(QUICK, output_dir=tmp_path, resume=True)
+
+
+def test_earlier_results_are_kept_beside(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_BATCHES", ())
+    run_suite(QUICK, output_dir=tmp_path)
+    run_suite(QUICK, output_dir=tmp_path)
+    assert len(list(tmp_path.glob("benchmark_results-*.json"))) == 1
+    (tmp_path / RESULTS_NAME).write_text("my diary")
+    with pytest.raises(UsageError, match="move it away"):
+        run_suite(QUICK, output_dir=tmp_path)
+    assert (tmp_path / RESULTS_NAME).read_text() == "my diary"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (DeviceMemoryError("the GPU has too little memory: 9 GB wanted, 1 GB free"), "too little memory"),
+        (MemoryError(), "host's memory is full"),
+    ],
+)
+def test_a_cell_that_fails_is_kept_and_the_others_go_on(tiny, tmp_path, monkeypatch, error, reason):
+    real = suite.measure_rounds
+
+    def too_large(segmenter, *arguments, **options):
+        if segmenter.settings.frames_per_call == 4:
+            raise error
+        return real(segmenter, *arguments, **options)
+
+    monkeypatch.setattr(suite, "measure_rounds", too_large)
+    monkeypatch.setattr(suite, "_QUICK_BATCHES", (4, 1))
+    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    assert [status for _, _, status in labels(results)[:2]] == ["failed", "measured"]
+    assert reason in results.cells[0].reason
+
+
+def test_wrong_mattes_are_not_timed(tiny, tmp_path, monkeypatch):
+    real = suite.MeasuredSegmenter.alphas
+
+    def wrong(segmenter, film, *, count):
+        alphas = real(segmenter, film, count=count)
+        return [1 - alpha for alpha in alphas] if segmenter.settings.frames_per_call == 4 else alphas
+
+    monkeypatch.setattr(suite.MeasuredSegmenter, "alphas", wrong)
+    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    assert results.cells[0].status == "measured"
+    assert results.cells[1].status == "failed"
+    assert "alpha differs by" in results.cells[1].reason
+
+    monkeypatch.setattr(
+        suite.MeasuredSegmenter, "alphas", lambda *_, count, **__: [np.zeros((144, 256), np.float32)] * count
+    )
+    results, _ = run_suite(QUICK, output_dir=tmp_path / "blind")
+    assert "0.0% of the synthetic film for a person" in results.cells[0].reason
+
+
+def test_a_film_of_ones_own(tiny, tmp_path):
+    film = write_clip(tmp_path / "mine.mp4", frame_count=30)
+    results, _ = run_suite(replace(QUICK, video=film), output_dir=tmp_path)
+    first = results.measured[0]
+    assert first.key.clip == "mine.mp4"
+    assert first.key.resolution == "96x64"
+    assert first.frames == 12  # the first ones
+
+
+def test_films_that_are_too_short(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_BATCHES", (1, 8))
+    film = write_clip(tmp_path / "short.mp4", frame_count=9)
+    results, _ = run_suite(replace(QUICK, video=film), output_dir=tmp_path)
+    assert [cell.status for cell in results.cells[:2]] == ["measured", "skipped"]
+    assert "9 frames; batches of 8 need 16" in results.cells[1].reason
+    with pytest.raises(InputError, match="has 3 frames; a measurement needs at least 8"):
+        shortest = write_clip(tmp_path / "shortest.mp4", frame_count=3)
+        run_suite(replace(QUICK, video=shortest), output_dir=tmp_path / "no")
+    with pytest.raises(InputError, match=r"missing\.mp4"):
+        run_suite(replace(QUICK, video=tmp_path / "missing.mp4"), output_dir=tmp_path / "no")
+
+
+def plan(on_gpu=True, **options):
+    chosen = SuiteOptions(**options)
+    return plan_cells(chosen, chosen.loaded(), on_gpu=on_gpu)
+
+
+def test_the_full_plan():
+    keys = plan()
+    assert len(keys) == 4 * 5 * 2
+    assert list(dict.fromkeys(key.resolution for key in keys)) == ["1080p", "4K", "6K", "8K"]
+    assert {key.batch for key in keys} == {1, 4, 8, 16, 32}
+    assert {key.precision for key in keys} == {"fp32", "fp16"}
+    assert {key.stereo for key in keys} == {"mono"}
+    assert {key.stereo for key in plan(stereo=True)} == {"side-by-side"}
+
+
+@pytest.mark.parametrize(
+    ("only", "count", "varied"),
+    [("resolution", 4, "resolution"), ("batch", 5, "batch"), ("precision", 2, "precision")],
+)
+def test_one_axis_alone(only, count, varied):
+    keys = plan(only=only)
+    assert len(keys) == count == len({getattr(key, varied) for key in keys})
+    for name in {"resolution", "batch", "precision"} - {varied}:
+        assert len({getattr(key, name) for key in keys}) == 1
+
+
+def test_the_usual_precision_is_that_of_the_device():
+    assert {key.precision for key in plan(only="batch")} == {"fp16"}
+    assert {key.precision for key in plan(only="batch", on_gpu=False)} == {"fp32"}
+
+
+def test_options_that_contradict_each_other(tmp_path):
+    film = write_clip(tmp_path / "mine.mp4", frame_count=12)
+    with pytest.raises(UsageError, match="a film has one size"):
+        plan(video=film, only="resolution")
+    with pytest.raises(UsageError, match="--stereo is about synthetic films"):
+        plan(video=film, stereo=True)
