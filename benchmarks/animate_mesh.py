@@ -46,7 +46,7 @@ from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "animate_mesh.json"
 CHANNELS = {

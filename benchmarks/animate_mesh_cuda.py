@@ -35,7 +35,7 @@ from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader
 from vitascope.animation.offline import MODEL_NAME
 from vitascope.config import vitascope_home
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "animate_mesh_cuda.json"
 TALK = Path(__file__).parent.parent / "examples" / "talk.motion"

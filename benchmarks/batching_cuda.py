@@ -45,10 +45,10 @@ from vitascope.config import vitascope_home
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, StreamBatcher
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm_torch_triton import TritonOps
-from vitascope.models.rvm_weights import load_rvm_weights
-from vitascope.models.store import ModelStore
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.triton_ops import TritonOps
+from vitascope.models.rvm.weights import load_rvm_weights
+from vitascope.models.store.store import ModelStore
 
 STREAMS = 16
 BUCKETS = (1, 2, 4, 8, 16)

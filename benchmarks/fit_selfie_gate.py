@@ -44,12 +44,18 @@ import torch
 from selfie_gate import NETWORKS, commit
 from selfie_gate_photos import Source, fraction, sources
 from selfie_gate_samples import ASPECTS, Darkroom, Network, Sample
-from vitascope.models.person_features import FEATURE_COUNT, PersonFeatures
-from vitascope.models.presence import MIN_AREA
-from vitascope.models.presence_classifier import CLAIMANTS, GATE_PATH, INPUT_LIMIT
-from vitascope.models.presence_evidence import EVIDENCE_SIZE, evidence, views
-from vitascope.models.selfie import SelfieNetwork
-from vitascope.models.speaker import Speaker
+from vitascope.models.selfie.person_features import FEATURE_COUNT, PersonFeatures
+from vitascope.models.selfie.presence import MIN_AREA
+from vitascope.models.selfie.presence_classifier import (
+    CLAIMANTS,
+    EVIDENCE_SIZE,
+    GATE_PATH,
+    INPUT_LIMIT,
+    evidence,
+    views,
+)
+from vitascope.models.selfie.selfie import SelfieNetwork
+from vitascope.models.selfie.wide_frames import Speaker
 
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]

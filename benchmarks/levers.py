@@ -43,9 +43,9 @@ from vitascope.frames import Frame, StereoLayout
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.reading.reader import open_video
-from vitascope.models.rvm import RvmNetwork
-from vitascope.models.selfie import SelfieNetwork
-from vitascope.models.store import ModelStore
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.selfie.selfie import SelfieNetwork
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.levers.pictures import tile_means
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting

@@ -30,9 +30,9 @@ from vitascope.device import available_cores
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import OnnxRuntimeEngine
 from vitascope.gpu.toolkit.quantization.gate import Comparison, QuantizationLimits
-from vitascope.models.rvm import RvmNetwork, cut_official_graph
-from vitascope.models.selfie import _load as load_selfie
-from vitascope.models.store import ModelStore
+from vitascope.models.rvm.rvm import RvmNetwork, cut_official_graph
+from vitascope.models.selfie.selfie import _load as load_selfie
+from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "quantization.json"
 RVM_SIZE, SELFIE_SIZE = (288, 512), (256, 256)

@@ -31,10 +31,10 @@ from vitascope.config import vitascope_home
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.rvm_torch import RvmTorchNetwork
-from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm_weights import load_rvm_weights
-from vitascope.models.store import ModelStore
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.torch_network import RvmTorchNetwork
+from vitascope.models.rvm.weights import load_rvm_weights
+from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "quantization_cuda.json"
 SIZE = (288, 512)

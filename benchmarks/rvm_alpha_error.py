@@ -21,7 +21,7 @@ import onnxruntime as ort
 from av.video.reformatter import Interpolation
 
 from vitascope.config import vitascope_home
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.segmenter import Segmenter
 
 RESULTS = Path(__file__).parent / "results" / "rvm_alpha_error.json"

@@ -30,8 +30,8 @@ import numpy as np
 import torch
 
 from vitascope.models.network_check import random_pictures
-from vitascope.models.rvm import RvmNetwork
-from vitascope.models.rvm_torch import RvmTorchNetwork
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 # Frames, eyes, height, width.
 CALLS = (

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from vitascope.models.network_check import random_pictures
-from vitascope.models.rvm_torch import RvmTorchNetwork
+from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 BATCH = 16
 

@@ -41,7 +41,7 @@ from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.segmenter import Segmenter

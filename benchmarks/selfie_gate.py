@@ -39,7 +39,7 @@ from skimage import data
 
 import vitascope.models
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie import SelfieNetwork, SelfieState
+from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
 
 Picture = npt.NDArray[np.uint8]
 

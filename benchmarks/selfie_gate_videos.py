@@ -27,7 +27,7 @@ from selfie_gate import NETWORKS, Picture, commit, crop_to
 from selfie_gate_photos import Source, sources
 from selfie_gate_samples import Network
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie import SelfieNetwork, SelfieState
+from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
 
 RESULTS = Path(__file__).parent / "results" / "selfie_gate_videos.json"
 ASPECT: dict[Network, float] = {"general": 4 / 3, "landscape": 16 / 9}

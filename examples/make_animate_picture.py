@@ -19,7 +19,7 @@ from vitascope.animation.offline import MODEL_NAME
 from vitascope.animation.portrait import load_portrait
 from vitascope.animation.tracking import FaceTracker
 from vitascope.config import vitascope_home
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 HERE = Path(__file__).parent
 MOMENTS_SECONDS = (2.15, 3.63, 4.5, 5.15, 6.45, 8.0)

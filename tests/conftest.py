@@ -45,7 +45,7 @@ from gpu_turns import gpu_turn, release_gpu_memory
 from headless_browser import PROGRAMS, find_browser
 from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 # How long an example takes is the machine's affair: other programs must fail no test.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

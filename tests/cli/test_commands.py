@@ -11,7 +11,7 @@ from skimage import data
 from clips import write_clip
 from vitascope import __version__
 from vitascope.cli import main
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from vitascope.cli import main
 
-STORE = logging.getLogger("vitascope.models.store")
+STORE = logging.getLogger("vitascope.models.store.store")
 
 
 def run(*words):

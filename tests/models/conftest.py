@@ -9,7 +9,7 @@ import pytest
 from file_server import FileServer, serve
 from store_homes import CONTENT, from_url, make_store
 
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vitascope.models.network_check import random_pictures
-from vitascope.models.rvm_weights import RvmWeights, convolutions
+from vitascope.models.rvm.weights import RvmWeights, convolutions
 
 
 def drifting_pictures(steps, eyes, size, *, dtype="float32"):
@@ -34,7 +34,7 @@ def random_state_dict(backbone, seed=0):
 
 
 def random_weights(backbone, seed=0) -> RvmWeights:
-    from vitascope.models.rvm_weights import fold_state_dict
+    from vitascope.models.rvm.weights import fold_state_dict
 
     return fold_state_dict(random_state_dict(backbone, seed))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from file_server import FileServer
 
-from vitascope.models.catalogue import Catalogue, load_catalogue
-from vitascope.models.store import ModelStore
+from vitascope.models.store.catalogue import Catalogue, load_catalogue
+from vitascope.models.store.store import ModelStore
 
 CONTENT = bytes(range(256)) * 1031
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import vitascope.models.catalogue as catalogue_module
+import vitascope.models.store.catalogue as catalogue_module
 from vitascope.errors import ModelError
-from vitascope.models.catalogue import (
+from vitascope.models.store.catalogue import (
     BundledSource,
     Catalogue,
     InputKind,

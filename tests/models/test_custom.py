@@ -13,7 +13,7 @@ from tiny_networks import FREE, RED, alphas, as_is, pictures, save, weighted
 from fake_cupy import fake_cupy
 from fake_gpu_engine import FakeGpuEngine
 from vitascope.errors import ModelError
-from vitascope.models.custom import open_custom_network
+from vitascope.models.custom.custom import open_custom_network
 from vitascope.models.network import FloatArray
 
 # --- matte -------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from tiny_networks import FREE, RED, Shape, alphas, as_is, pictures, save, weighted
 
 from vitascope.errors import EngineError, ModelError
-from vitascope.models.custom import NetworkKind, open_custom_network
-from vitascope.models.presence import PresenceGate
+from vitascope.models.custom.custom import NetworkKind, open_custom_network
+from vitascope.models.selfie.presence import PresenceGate
 
 # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ def test_a_file_that_announces_a_huge_picture_is_refused(tmp_path: Path) -> None
 ENDLESS = """
 import sys
 from pathlib import Path
-from vitascope.models.custom import open_custom_network
+from vitascope.models.custom.custom import open_custom_network
 sys.stderr.write("opening\\n")
 sys.stderr.flush()
 open_custom_network(Path(sys.argv[1]), kind="matte")

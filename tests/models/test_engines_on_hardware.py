@@ -15,8 +15,8 @@ from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import GpuOptions, gpu_openers
 from vitascope.gpu.engines.self_check import TOLERANCES, compare
 from vitascope.models.network_check import network_runner, random_pictures
-from vitascope.models.rvm import RvmNetwork
-from vitascope.models.rvm_graph import engine_profiles
+from vitascope.models.rvm.graph import engine_profiles
+from vitascope.models.rvm.rvm import RvmNetwork
 
 pytestmark = pytest.mark.cuda
 

@@ -18,9 +18,9 @@ from file_server import FileServer, serve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vitascope.models import fetching
-from vitascope.models.catalogue import UrlSource
-from vitascope.models.fetching import FetchError, download
+from vitascope.models.store import fetching
+from vitascope.models.store.catalogue import UrlSource
+from vitascope.models.store.fetching import FetchError, download
 
 CONTENT = bytes(range(256)) * 4099  # 1 MB, several chunks, not a multiple of any
 

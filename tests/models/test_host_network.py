@@ -11,8 +11,8 @@ from fake_cupy import FakeArray, fake_cupy
 from vitascope.errors import EngineError
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.models.rvm import RvmNetwork
-from vitascope.models.selfie import SelfieNetwork
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.selfie.selfie import SelfieNetwork
 
 PICTURES = np.random.default_rng(0).random((3, 2, 3, 4, 6), dtype=np.float32)
 

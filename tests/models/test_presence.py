@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 
 from vitascope.errors import ModelError
-from vitascope.models import presence
 from vitascope.models.network import FloatArray
-from vitascope.models.person_features import FEATURE_COUNT
-from vitascope.models.presence import PresenceGate
-from vitascope.models.presence_classifier import PresenceClassifier, QuickJudge, SlowJudge
-from vitascope.models.presence_evidence import EVIDENCE_SIZE, LOOK_SIZE, Claimant, Look
+from vitascope.models.selfie import presence
+from vitascope.models.selfie.person_features import FEATURE_COUNT
+from vitascope.models.selfie.presence import PresenceGate
+from vitascope.models.selfie.presence_classifier import (
+    EVIDENCE_SIZE,
+    LOOK_SIZE,
+    Claimant,
+    Look,
+    PresenceClassifier,
+    QuickJudge,
+    SlowJudge,
+)
 
 SIZE = 64
 

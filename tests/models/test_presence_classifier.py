@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FloatArray
-from vitascope.models.person_features import FEATURE_COUNT
-from vitascope.models.presence_classifier import (
+from vitascope.models.selfie.person_features import FEATURE_COUNT
+from vitascope.models.selfie.presence_classifier import (
+    CLAIM,
+    EVIDENCE_SIZE,
     SURE_SCORE,
     PresenceClassifier,
     QuickJudge,
     SlowJudge,
     shipped_classifier,
 )
-from vitascope.models.presence_evidence import CLAIM, EVIDENCE_SIZE
 
 
 def small(rng: np.random.Generator, *, hidden: int = 3) -> SlowJudge:

@@ -11,8 +11,8 @@ from rvm_torch_cases import alpha_of, drifting_pictures, random_weights
 pytest.importorskip("torch")
 
 from vitascope.errors import EngineError, ModelError
-from vitascope.models.rvm import RvmNetwork
-from vitascope.models.rvm_torch import RvmTorchNetwork, frame_chunks
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.torch_network import RvmTorchNetwork, frame_chunks
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_chunks_are_powers_of_two_that_cover_all_frames(frames, most):
 
 def test_resnet50_runs_in_its_own_shapes():
     torch = pytest.importorskip("torch")
-    from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
+    from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
 
     weights = random_weights("resnet50")
     network = RvmCoarseNetwork(weights).eval()

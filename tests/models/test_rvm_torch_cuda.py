@@ -14,9 +14,9 @@ pytest.importorskip("torch")
 import torch
 
 from vitascope.errors import DeviceMemoryError, ModelError
-from vitascope.models.rvm import RvmNetwork
-from vitascope.models.rvm_torch import RvmTorchNetwork
-from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 pytestmark = pytest.mark.cuda
 
@@ -205,7 +205,7 @@ def test_states_of_another_size_are_refused(network):
 
 
 def test_resnet50_on_the_fused_kernels():
-    from vitascope.models.rvm_torch_triton import TritonOps
+    from vitascope.models.rvm.triton_ops import TritonOps
 
     weights = random_weights("resnet50")
     size = (33, 50)

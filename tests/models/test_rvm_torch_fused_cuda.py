@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from vitascope.models.rvm_torch_ops import FoldedConvolution, GruWeights, HeadWeights, TorchOps
+from vitascope.models.rvm.torch_ops import FoldedConvolution, GruWeights, HeadWeights, TorchOps
 
 pytestmark = pytest.mark.cuda
 
@@ -20,7 +20,7 @@ HALF = {"atol": 4e-3, "rtol": 4e-3}
 
 
 def fused_ops():
-    from vitascope.models.rvm_torch_triton import TritonOps
+    from vitascope.models.rvm.triton_ops import TritonOps
 
     return TritonOps(torch.cuda.get_device_properties(0).multi_processor_count)
 

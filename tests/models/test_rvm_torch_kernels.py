@@ -15,8 +15,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm_torch_triton import TritonOps, _variant
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.triton_ops import TritonOps, _variant
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from rvm_torch_cases import random_state_dict
 
 from vitascope.errors import ModelError
-from vitascope.models.rvm_weights import convolutions, fold_state_dict, load_rvm_weights
+from vitascope.models.rvm.weights import convolutions, fold_state_dict, load_rvm_weights
 
 
 def parameter_count(backbone):

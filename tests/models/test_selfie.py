@@ -15,8 +15,8 @@ from skimage import data
 import vitascope.models
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray, MattingNetwork, StatelessState
-from vitascope.models.selfie import SelfieNetwork, SelfieState
-from vitascope.models.speaker import Speaker
+from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
+from vitascope.models.selfie.wide_frames import Speaker
 
 Picture = npt.NDArray[np.uint8]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitascope.models import speaker
 from vitascope.models.network import FloatArray
-from vitascope.models.speaker import Speaker, overlap
+from vitascope.models.selfie import wide_frames as speaker
+from vitascope.models.selfie.wide_frames import Speaker, overlap
 
 NOBODY = np.zeros((1, 36, 64), np.float32)
 

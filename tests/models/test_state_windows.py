@@ -10,7 +10,7 @@ from skimage import data
 
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import SpatialState, StatelessState
-from vitascope.models.rvm import RvmNetwork, RvmState
+from vitascope.models.rvm.rvm import RvmNetwork, RvmState
 from vitascope.models.state_windows import at_level
 
 SIZE = (80, 112)
@@ -27,7 +27,7 @@ def rvm_state(eyes=2, size=SIZE):
 
 def torch_state():
     torch = pytest.importorskip("torch")
-    from vitascope.models.rvm_torch import RvmTorchState
+    from vitascope.models.rvm.torch_network import RvmTorchState
 
     state = RvmTorchState()
     state.tensors = tuple(torch.from_numpy(a.transpose(0, 2, 3, 1).copy()) for a in rvm_state().tensors)
@@ -120,7 +120,7 @@ def network(request, rvm_model_path):
         made = RvmNetwork(rvm_model_path)
     else:
         pytest.importorskip("torch")
-        from vitascope.models.rvm_torch import RvmTorchNetwork
+        from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
         made = RvmTorchNetwork(rvm_model_path, device="cpu", precision="fp32")
     yield made

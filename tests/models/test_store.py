@@ -13,9 +13,9 @@ from file_server import FileServer
 from store_homes import CONTENT, from_url, leave, make_store, names_in
 
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
-from vitascope.models.catalogue import load_catalogue
-from vitascope.models.fingerprint import Fingerprint
-from vitascope.models.store import ModelState, ModelStore, Verdict
+from vitascope.models.store.catalogue import load_catalogue
+from vitascope.models.store.fingerprint import Fingerprint
+from vitascope.models.store.store import ModelState, ModelStore, Verdict
 
 
 @pytest.fixture

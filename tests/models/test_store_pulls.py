@@ -18,9 +18,9 @@ from store_homes import CONTENT, FROM_PYPI, catalogue_data, from_url, leave, mak
 
 from vitascope.errors import ModelUnavailableError
 from vitascope.file_lock import exclusive_lock
-from vitascope.models import fetching
-from vitascope.models.catalogue import Catalogue, load_catalogue
-from vitascope.models.store import ModelStore, Verdict
+from vitascope.models.store import fetching
+from vitascope.models.store.catalogue import Catalogue, load_catalogue
+from vitascope.models.store.store import ModelStore, Verdict
 
 # --- fetching ------------------------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ def test_a_model_is_fetched_once_and_then_used_offline(
 def test_what_is_fetched_is_said_once_before(
     store: ModelStore, server: FileServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="vitascope.models.store")
+    caplog.set_level("INFO", logger="vitascope.models.store.store")
     store.pull("net")
     (line,) = caplog.messages
     assert line.startswith("fetching the network net (0.3 MB, licence MIT) from 127.0.0.1")
@@ -250,8 +250,8 @@ def test_a_second_pull_waits_for_the_first_and_shows_its_progress(server: FileSe
 
 PULL = """
 import sys, pathlib
-from vitascope.models.catalogue import Catalogue
-from vitascope.models.store import ModelStore
+from vitascope.models.store.catalogue import Catalogue
+from vitascope.models.store.store import ModelStore
 print(ModelStore(pathlib.Path(sys.argv[2]), catalogue=Catalogue.from_yaml(pathlib.Path(sys.argv[1]))).pull("net"))
 """
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from vitascope.models.custom import CustomNetwork, NetworkKind, open_custom_network
+from vitascope.models.custom.custom import CustomNetwork, NetworkKind, open_custom_network
 from vitascope.models.network import FloatArray
 
 Shape = Sequence[int | str]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from vitascope.models.network import MatteEstimate
-from vitascope.models.rvm_input import RvmInput
-from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm_weights import load_rvm_weights
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.graph import RvmInput
+from vitascope.models.rvm.weights import load_rvm_weights
 
 
 class TorchRvm:

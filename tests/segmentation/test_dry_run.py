@@ -15,7 +15,7 @@ from vitascope.errors import (
     VitascopeError,
 )
 from vitascope.media.reading.discovery import find_videos
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.dry_run import Explanation, Refusal, explain, explain_all
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
 

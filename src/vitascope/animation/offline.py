@@ -38,7 +38,7 @@ from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.media.writing.writer import VideoWriter
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 __all__ = ["MODEL_NAME", "Started", "animate", "animate_file", "tracking_options"]
 

@@ -148,7 +148,7 @@ def animate(
         from vitascope.animation.offline import Started, animate_file
         from vitascope.animation.report import summarise
         from vitascope.cli.metrics_options import serving_metrics
-        from vitascope.models.store import ModelStore
+        from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
 
     screen = Screen()
@@ -201,7 +201,7 @@ def _live(
         from vitascope.animation.tracking import require_mediapipe
         from vitascope.cli.metrics_options import metrics_address, serving_metrics
         from vitascope.media.reading.camera import is_camera
-        from vitascope.models.store import ModelStore
+        from vitascope.models.store.store import ModelStore
 
         with suppress(MissingDependencyError):  # said later, after what is wrong with the command line
             require_mediapipe()

@@ -104,7 +104,7 @@ class _Notes(logging.Handler):
 
 def _say_what_is_fetched(*, quiet: bool) -> None:
     """Have a line for every network that is about to be fetched: with a terminal or without, in every command."""
-    log = logging.getLogger("vitascope.models.store")
+    log = logging.getLogger("vitascope.models.store.store")
     log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Notes)]
     log.setLevel(logging.NOTSET if quiet else logging.INFO)
     if not quiet:

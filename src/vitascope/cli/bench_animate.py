@@ -88,7 +88,7 @@ def _measure(
         from vitascope.animation.examples import find_example
         from vitascope.animation.live.measure import measure_live
         from vitascope.animation.live.report import summarise_live
-        from vitascope.models.store import ModelStore
+        from vitascope.models.store.store import ModelStore
 
     screen = Screen()
     page = Page()
@@ -124,7 +124,7 @@ def _tune(
     with holding_interrupts():
         from vitascope.animation.examples import find_example
         from vitascope.config.settings_source import SettingsSource
-        from vitascope.models.store import ModelStore
+        from vitascope.models.store.store import ModelStore
         from vitascope.tune.history import append_history
         from vitascope.tune.live_tuner import LiveTuner
         from vitascope.tune.tuned_file import reason, tuned_text, write_tuned

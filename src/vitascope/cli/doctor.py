@@ -47,7 +47,7 @@ def findings() -> dict[str, str]:
 
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
     from vitascope.media.writing.encoding import available_codecs
-    from vitascope.models.store import ModelStore
+    from vitascope.models.store.store import ModelStore
     from vitascope.tune.checklist.system_checks import check_system
 
     memory = physical_memory_bytes()

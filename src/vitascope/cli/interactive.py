@@ -54,7 +54,7 @@ def interactive(
         from vitascope.cli.prompt.live_commands import live_ending, live_failure
         from vitascope.cli.prompt.live_run import LiveRun
         from vitascope.gpu.profiling.utilisation import UtilisationSampler
-        from vitascope.models.store import ModelStore
+        from vitascope.models.store.store import ModelStore
 
     page = Page()
     ended: list[Job] = []

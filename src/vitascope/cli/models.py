@@ -25,7 +25,7 @@ def list_models(*, json: Annotated[bool, Parameter(negative="")] = False) -> Non
     Args:
         json: Print for machines.
     """
-    from vitascope.models.store import ModelStore
+    from vitascope.models.store.store import ModelStore
 
     entries = ModelStore(vitascope_home()).entries()
     page = Page()
@@ -62,7 +62,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     Args:
         names: Names from vitascope models list.
     """
-    from vitascope.models.store import ModelStore
+    from vitascope.models.store.store import ModelStore
     from vitascope.observe.progress import JobProgress
 
     store = ModelStore(vitascope_home())
@@ -76,7 +76,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
 @app.command
 def where() -> None:
     """Print the folder that fetched networks lie in (VITASCOPE_HOME moves it)."""
-    from vitascope.models.store import ModelStore
+    from vitascope.models.store.store import ModelStore
 
     Page().print(str(ModelStore(vitascope_home()).where()))
 
@@ -90,7 +90,7 @@ def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /)
     Args:
         names: Which; all when omitted.
     """
-    from vitascope.models.store import ModelStore, Verdict
+    from vitascope.models.store.store import ModelStore, Verdict
 
     store = ModelStore(vitascope_home())
     checks = [check for name in names for check in store.verify(name)] if names else store.verify()
@@ -109,7 +109,7 @@ def remove(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     Args:
         names: Names from vitascope models list.
     """
-    from vitascope.models.store import ModelStore
+    from vitascope.models.store.store import ModelStore
 
     store = ModelStore(vitascope_home())
     for name in names:

@@ -14,7 +14,7 @@ from vitascope.media.metadata.probe import probe
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo, refuse_clashes

@@ -34,7 +34,7 @@ from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening

@@ -16,7 +16,7 @@ from vitascope.gpu.pipeline.stages import Stage
 from vitascope.gpu.pipeline.switch_interval import quick_turns
 from vitascope.media.writing.encoding import Encoding
 from vitascope.models.network import MattingNetwork, NetworkInput
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import parallelism_of
 from vitascope.segmentation.cpu_job import CpuJob
 from vitascope.segmentation.matting.cache import MatteCache

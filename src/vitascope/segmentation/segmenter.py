@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.matting.networks import FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds

@@ -18,7 +18,7 @@ from vitascope.config.catalogue import value_of
 from vitascope.config.settings_source import SettingsSource
 from vitascope.device import select_device
 from vitascope.errors import UsageError, VitascopeError, one_line
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.tune.grid import Knob, Measured, SearchResult, Trial
 from vitascope.tune.knobs import cell_of
 from vitascope.tune.search import GridSearch

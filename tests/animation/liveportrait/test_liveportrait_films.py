@@ -18,7 +18,7 @@ from vitascope.animation.offline import animate_file
 from vitascope.animation.report import AnimateReport
 from vitascope.config import load_settings
 from vitascope.models.liveportrait.networks import LivePortraitNetworks
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 PORTRAIT = Path(__file__).parents[3] / "examples" / "astronaut.jpg"
 FRAMES = 11

@@ -11,7 +11,7 @@ import pytest
 from vitascope.bench.measuring.network_work import count_work, flops_of
 from vitascope.bench.measuring.operations import trace_network
 from vitascope.gpu.engines.operator_trace import OperatorCall
-from vitascope.models.selfie import SelfieNetwork
+from vitascope.models.selfie.selfie import SelfieNetwork
 
 
 def call(kind, inputs, outputs, *, parameters=0):

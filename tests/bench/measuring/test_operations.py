@@ -17,7 +17,7 @@ from vitascope.bench.measuring.operations import (
 )
 from vitascope.gpu.engines.operator_trace import OperatorCall
 from vitascope.gpu.profiling.cuda import KernelRow
-from vitascope.models.selfie import SelfieNetwork
+from vitascope.models.selfie.selfie import SelfieNetwork
 
 CONV = OperatorCall(
     kind="Conv",

@@ -12,7 +12,7 @@ from vitascope.cli.prompt.live_run import LiveRun
 from vitascope.errors import ConfigError
 from vitascope.gpu.profiling.nvml import GpuFigures
 from vitascope.gpu.profiling.utilisation import UtilisationSample
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 
 class OneLook:

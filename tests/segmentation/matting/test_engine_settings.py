@@ -17,7 +17,7 @@ from vitascope.device import Device
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
-from vitascope.models import custom_engines
+from vitascope.models.custom import engines as custom_engines
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting import networks as gpu_networks
 from vitascope.segmentation.matting.networks import ChosenNetwork
@@ -135,7 +135,7 @@ def candidates(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "mixed"])
 def test_the_arithmetic_reaches_the_network(candidates, monkeypatch, precision):
-    rvm_torch = pytest.importorskip("vitascope.models.rvm_torch")
+    rvm_torch = pytest.importorskip("vitascope.models.rvm.torch_network")
     asked = {}
     monkeypatch.setattr(rvm_torch, "RvmTorchNetwork", lambda path, **given: asked.update(given))
     first = candidates(**{"gpu.precision": precision, "gpu.allow_tf32": False})[0]

@@ -8,7 +8,7 @@ from skimage import data
 
 from lever_network import TrailNetwork
 from vitascope.models.network import StatelessState
-from vitascope.models.rvm import RvmNetwork
+from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.segmentation.matting.shots import SETTLING_SIDE, settle
 
 

@@ -9,7 +9,7 @@ from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.run import animate_live
 from vitascope.animation.live.session import LiveSession
 from vitascope.config import LoadedSettings
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 __all__ = ["measure_live"]
 

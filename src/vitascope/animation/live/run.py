@@ -38,8 +38,8 @@ from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
 from vitascope.media.sinks.registry import make_sink
 from vitascope.media.sinks.sink import Sink, SinkFormat
 from vitascope.media.sinks.window import WindowSink
-from vitascope.models.selfie import SelfieNetwork
-from vitascope.models.store import ModelStore
+from vitascope.models.selfie.selfie import SelfieNetwork
+from vitascope.models.store.store import ModelStore
 
 __all__ = ["animate_live"]
 

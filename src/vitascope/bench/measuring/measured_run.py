@@ -17,7 +17,7 @@ from vitascope.config import OutputKind
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Sink
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.render.renderer import Rendered

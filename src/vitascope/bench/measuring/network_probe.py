@@ -33,8 +33,8 @@ from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.media.reading.reader import open_video
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import FloatArray, MattingNetwork
-from vitascope.models.selfie import SelfieState
-from vitascope.models.store import ModelStore
+from vitascope.models.selfie.selfie import SelfieState
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.cached_film import opening
 from vitascope.segmentation.matting.networks import open_network
 from vitascope.segmentation.matting.stream import upright_size

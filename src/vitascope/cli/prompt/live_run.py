@@ -15,7 +15,7 @@ from vitascope.animation.live.session import LiveSession
 from vitascope.config import LoadedSettings
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.media.reading.camera import is_camera
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 __all__ = ["LiveRun"]
 

@@ -15,8 +15,6 @@ from vitascope.errors import InputError, ModelError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.media.reading.images import find_images
-from vitascope.models.catalogue import load_catalogue
-from vitascope.models.fingerprint import Fingerprint
 from vitascope.models.network import (
     FloatArray,
     MatteEstimate,
@@ -25,7 +23,9 @@ from vitascope.models.network import (
     NetworkState,
     side_multiple,
 )
-from vitascope.models.store import ModelStore
+from vitascope.models.store.catalogue import load_catalogue
+from vitascope.models.store.fingerprint import Fingerprint
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.shots import SETTLING_SIDE

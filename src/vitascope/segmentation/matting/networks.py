@@ -14,13 +14,13 @@ from vitascope.errors import EngineError, MissingDependencyError, ModelUnavailab
 from vitascope.gpu.engines import Precision
 from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine
-from vitascope.models.catalogue import load_catalogue
-from vitascope.models.decoders import NetworkKind
-from vitascope.models.fingerprint import Fingerprint
+from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, engine_notes
 from vitascope.models.network_check import network_runner, random_pictures
-from vitascope.models.store import ModelStore
+from vitascope.models.store.catalogue import load_catalogue
+from vitascope.models.store.fingerprint import Fingerprint
+from vitascope.models.store.store import ModelStore
 
 __all__ = [
     "MOST_FRAMES",
@@ -95,8 +95,8 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
     """
     import cupy
 
-    from vitascope.models.rvm import RvmEngines, RvmNetwork
-    from vitascope.models.rvm_engines import rvm_candidates
+    from vitascope.models.rvm.engines import rvm_candidates
+    from vitascope.models.rvm.rvm import RvmEngines, RvmNetwork
 
     def open_onnx(engines: RvmEngines | None) -> RvmNetwork:
         threads = settings.processing.num_threads
@@ -145,7 +145,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
     """
     import cupy
 
-    from vitascope.models.custom_engines import choose_custom_network
+    from vitascope.models.custom.engines import choose_custom_network
 
     model = settings.model
     if model.backend == "inductor":
@@ -231,7 +231,7 @@ def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) 
                 "(docs/quantization.md has the figures); take fp16 or mixed"
             )
         try:
-            from vitascope.models.rvm_torch import RvmTorchNetwork
+            from vitascope.models.rvm.torch_network import RvmTorchNetwork
         except ImportError as error:
             raise MissingDependencyError(
                 "PyTorch is not installed: pip install 'vitascope[torch]'"
@@ -352,7 +352,7 @@ def _open_named(
         path = store.pull(name, progress=None if progress is None else partial(progress, name))
     if device.kind == "cuda":
         return open_rvm_on_gpu(path, name=name, settings=settings, device=device)
-    from vitascope.models.rvm import RvmNetwork
+    from vitascope.models.rvm.rvm import RvmNetwork
 
     refuse_gpu_engine(settings)
     return OpenedNetwork(
@@ -361,7 +361,7 @@ def _open_named(
 
 
 def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Device) -> OpenedNetwork:
-    from vitascope.models.selfie import SelfieNetwork
+    from vitascope.models.selfie.selfie import SelfieNetwork
 
     network = SelfieNetwork(
         store.path("selfie"),
@@ -387,7 +387,7 @@ def _open_custom(settings: Settings, device: Device) -> OpenedNetwork:
 
 
 def _open_custom_on_processor(settings: Settings) -> MattingNetwork:
-    from vitascope.models.custom import open_custom_network
+    from vitascope.models.custom.custom import open_custom_network
 
     return open_custom_network(
         Path(settings.model.name),

@@ -16,7 +16,7 @@ from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started, detected_layout
 from vitascope.segmentation.jobs import mask_size
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress

@@ -23,7 +23,7 @@ from vitascope.gpu.pipeline.stages import Sink
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.processes.messages import (

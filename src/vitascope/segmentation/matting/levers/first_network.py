@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vitascope.models.network import MattingNetwork
-from vitascope.models.store import ModelStore
+from vitascope.models.store.store import ModelStore
 
 __all__ = ["open_first_network"]
 
@@ -21,7 +21,7 @@ def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> Matt
         EngineError: The engine cannot load it.
     """
     from vitascope.models.host_network import HostNetwork
-    from vitascope.models.selfie import SelfieNetwork
+    from vitascope.models.selfie.selfie import SelfieNetwork
 
     network = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"), threads=threads)
     return HostNetwork(network) if on_gpu else network

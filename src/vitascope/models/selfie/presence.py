@@ -28,9 +28,16 @@ import numpy as np
 
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray
-from vitascope.models.presence_classifier import PresenceClassifier, shipped_classifier
-from vitascope.models.presence_evidence import CLAIM, Claimant, LookAgain, evidence, views
-from vitascope.models.speaker import overlap
+from vitascope.models.selfie.presence_classifier import (
+    CLAIM,
+    Claimant,
+    LookAgain,
+    PresenceClassifier,
+    evidence,
+    shipped_classifier,
+    views,
+)
+from vitascope.models.selfie.wide_frames import overlap
 
 __all__ = ["AskOpinion", "PresenceGate"]
 

@@ -24,9 +24,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor, nn
 
-from vitascope.models.rvm_input import state_sizes
-from vitascope.models.rvm_torch_ops import Activation, FoldedConvolution, GruWeights, HeadWeights, TorchOps
-from vitascope.models.rvm_weights import MOBILENET_BLOCKS, InvertedResidual, RvmWeights, convolutions
+from vitascope.models.rvm.graph import state_sizes
+from vitascope.models.rvm.torch_ops import Activation, FoldedConvolution, GruWeights, HeadWeights, TorchOps
+from vitascope.models.rvm.weights import MOBILENET_BLOCKS, InvertedResidual, RvmWeights, convolutions
 
 __all__ = ["Precision", "RvmCoarseNetwork", "state_shapes"]
 

@@ -20,7 +20,7 @@ from vitascope.models.network import FloatArray
 
 __all__ = ["FEATURE_COUNT", "TRUNK_PATH", "PersonFeatures"]
 
-TRUNK_PATH = Path(__file__).parent / "data" / "pose_detection_trunk.onnx"
+TRUNK_PATH = Path(__file__).parents[1] / "data" / "pose_detection_trunk.onnx"
 FEATURE_COUNT = 2304
 """1152 means, then 1152 maxima."""
 

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from vitascope.models.network import FloatArray
-from vitascope.models.presence_evidence import Claimant, certainty_and_extent
+from vitascope.models.selfie.presence_classifier import Claimant, certainty_and_extent
 
 __all__ = ["Speaker", "overlap"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from vitascope.models.rvm_torch_kernels import sigmoid
+from vitascope.models.rvm.triton_kernels import sigmoid
 
 __all__ = ["gru_candidate_kernel", "gru_gates_kernel", "guided_head_kernel", "upsample_concat_kernel"]
 

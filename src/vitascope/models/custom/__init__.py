@@ -1,0 +1,1 @@
+"""Any ONNX network of the user's, once its kind is declared."""

@@ -1,0 +1,1 @@
+"""MediaPipe's selfie networks, and the gate that keeps empty frames empty."""
