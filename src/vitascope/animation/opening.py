@@ -37,7 +37,7 @@ __all__ = ["OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
 _MOST_EVERYWHERE = 0.25
 """Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is below 0.1."""
 _MOST_AT_FEATURES = 0.5
-"""Of what drawing an eye or the mouth changes: soft edges are 0.3 in faces of 50 pixels, a missing eye is 1."""
+"""A share of what drawing an eye or the mouth changes: soft edges are 0.3 in faces of 50 pixels, a missing eye is 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _RESAMPLES = 20_000
 _ERROR_RATE = 0.05
 """Chance of at least one false alarm over all cells, where nothing changed and rounds are independent."""
 FEWEST_ROUNDS = 3
-"""Of a cell, below which its spread is not known."""
+"""Fewer rounds of a cell do not tell its spread."""
 _MANY_ROUNDS = 12
 """From which on the slower half is left out. In simulations of 24 rounds, of which one in five is disturbed, 90 % of
 runs that are slowed by 10 % are caught, where all rounds together catch none; of 160 repeats none is taken for slower.
@@ -75,7 +75,7 @@ class Comparison:
     """What was not compared, and what else differs."""
     tolerance: float
     confidence: float
-    """Of each interval."""
+    """The confidence of each interval."""
 
     @property
     def regressed(self) -> tuple[CellChange, ...]:

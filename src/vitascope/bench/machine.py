@@ -47,9 +47,9 @@ class Machine:
     memory_bytes: int | None
     gpus: tuple[GpuFacts, ...]
     versions: dict[str, str]
-    """Of Python, Vitascope and the libraries that compute, decode and encode; what is not installed is missing."""
+    """Versions of Python, Vitascope and the libraries that compute, decode and encode, as far as they are installed."""
     commit: str | None
-    """Of Vitascope, where it runs from a git checkout."""
+    """Vitascope's commit, where it runs from a git checkout."""
 
     def label(self) -> str:
         """In a few words, for heads of tables."""

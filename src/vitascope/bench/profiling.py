@@ -1,4 +1,9 @@
-"""Profiling tools around a run: each leaves its files, and says the three things that matter."""
+"""Profiling tools around a run: each leaves its files, and says the three things that matter.
+
+NVIDIA's tools around a run: Nsight Systems (``nsys``) and Nsight Compute (``ncu``).
+
+https://docs.nvidia.com/nsight-systems/UserGuide/, https://docs.nvidia.com/nsight-compute/NsightComputeCli/
+"""
 
 from __future__ import annotations
 

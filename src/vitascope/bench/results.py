@@ -52,7 +52,7 @@ Version 2 added ceilings, the work of each part and the operators of networks.""
 _OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
 BASELINES_SCHEMA = "vitascope.baselines"
-"""Of ``baselines``, which is told apart from results here."""
+"""The schema of ``baselines``, which is told apart from results here."""
 _DIGITS = 6
 
 
@@ -116,7 +116,7 @@ class PartWork:
     device: Literal["cpu", "cuda"]
     """Where it runs: whose ceilings bound it."""
     precision: str
-    """Of its products: which ceiling bounds them."""
+    """The precision of its products: which ceiling bounds them."""
     row: str
     """Name of the row with its time."""
     flops: float | None = None
@@ -135,13 +135,13 @@ class Operation:
     kind: str
     """``Conv`` and the like; ``kernel`` on a GPU."""
     shape: str = ""
-    """Of its first result, for example ``4x16x144x256``."""
+    """The shape of its first result, for example ``4x16x144x256``."""
     calls: float
     """For one call of the network."""
     ms: float
     """For a frame; 0 where only bytes were counted."""
     share: float
-    """Of the time of all operators, 0..1; 0 where only bytes were counted."""
+    """Its share of the time of all operators, 0..1; 0 where only bytes were counted."""
     mbytes: float | None = None
     """That it reads and writes for a frame, weights included, 10^6 bytes; None where nobody tells."""
 
@@ -153,7 +153,7 @@ class Operations:
     source: str
     """Who told."""
     ms: float = 0.0
-    """Of all operators, for a frame; recording costs a little."""
+    """Time of all operators for a frame; recording costs a little."""
     operator_count: int = 0
     """Different places, or kernels."""
     by_time: tuple[Operation, ...] = ()
@@ -206,7 +206,7 @@ class Cell:
     network_size: tuple[int, int] | None = None
     """(height, width) of the network's picture."""
     frames: int = 0
-    """Of one round."""
+    """Frames of one round."""
     rounds: int = 0
     damaged_count: int = 0
     """Packets and pictures that could not be decoded, over all rounds."""
@@ -215,11 +215,11 @@ class Cell:
     this very combination."""
     rows: tuple[Row, ...] = ()
     load: Utilisation | None = None
-    """Of processor and GPU while it was measured."""
+    """Load of CPU and GPU while it was measured."""
     verdict: Finding | None = None
     """What limits it."""
     work: tuple[PartWork, ...] = ()
-    """Of network and picture kernels."""
+    """The work of network and picture kernels."""
     operations: Operations | None = None
     """None where they were not asked for."""
     notes: tuple[str, ...] = ()
@@ -251,7 +251,7 @@ class BenchResults:
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
     ceilings: tuple[Ceilings, ...] = ()
-    """Of each device that was used, measured in this run; empty in results that nobody measured them for."""
+    """For each device that was used, measured in this run; empty in results that nobody measured them for."""
     cells: tuple[Cell, ...] = ()
 
     def cell(self, key: CellKey) -> Cell | None:

@@ -17,9 +17,9 @@ import numpy as np
 from vitascope.bench.measuring.time_limit import stopping_after
 from vitascope.config import LoadedSettings
 from vitascope.errors import CorruptInputError, InputError, UsageError
+from vitascope.gpu.memory.growth import Growth, steady_growth
 from vitascope.gpu.memory.vram_monitor import VRAMMonitor
 from vitascope.gpu.pipeline.report import Measured
-from vitascope.gpu.profiling.growth import Growth, steady_growth
 from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.segmenter import Segmenter, Started

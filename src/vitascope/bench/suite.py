@@ -109,13 +109,13 @@ _PRECISIONS = ("fp32", "fp16")
 _USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
 """What stays as it is while another axis is looked at alone."""
 _FRAMES, _QUICK_FRAMES = 96, 32
-"""Of 1080p; of smaller pictures more, up to 96."""
+"""Frames of 1080p; smaller pictures get more, up to 96."""
 _MOST_GPU_FRAMES = 480
 """A GPU is through 96 small frames before its clocks have settled."""
 _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
 _QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
 _QUICK_VISITS = 3
-"""Of each cell, minutes apart: what disturbs the machine for half a minute disturbs one of them."""
+"""Visits of each cell, minutes apart: what disturbs the machine for half a minute disturbs one of them."""
 _CEILINGS = CeilingEffort()
 _QUICK_CEILINGS = CeilingEffort(copy_bytes=1 << 28, samples=7)
 _PROBE = ProbeEffort()

@@ -14,8 +14,8 @@ from vitascope.observe.keys import holding_interrupts
 __all__ = ["main"]
 
 _OBJECTS_BETWEEN_SEARCHES = 100_000
-"""Of the collector of cycles. Its usual 700 is for programs that make many; loading ours, it would search in vain for a
-twentieth of a second."""
+"""New objects between two searches for cycles. The usual 700 is for programs that make many; while ours is loaded, it
+would search in vain for a twentieth of a second."""
 
 
 def _end_as_ctrl_c_does() -> None:

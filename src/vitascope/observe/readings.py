@@ -106,7 +106,7 @@ class LiveFigures(Protocol):
 
     @property
     def repeated(self) -> int:
-        """Of these, the ones shown again."""
+        """How many of these were shown again."""
         ...
 
     @property

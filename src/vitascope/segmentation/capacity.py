@@ -1,4 +1,4 @@
-"""How much a run gives a GPU to do at a time: frames for each call, decoders for each video, streams."""
+"""How much a run does at a time: frames in a call, decoder sessions, threads, streams, how far stages run ahead."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Parallelism:
     """Threads that refine and draw on the processor; those that need frames in order do it on one."""
 
     def prepared_limits(self, limits: QueueLimits, *, frames: int) -> QueueLimits:
-        """Of the queue before the network on the processor, which holds frames.
+        """The limits of the queue before the network on the CPU, which holds frames.
 
         Args:
             limits: Of every queue.
@@ -98,7 +98,7 @@ class Parallelism:
         return replace(limits, items=items)
 
     def prepared_batch_limits(self, limits: QueueLimits) -> QueueLimits:
-        """Of the queue before the network on a GPU, which holds batches."""
+        """The limits of the queue before the network on a GPU, which holds batches."""
         return replace(limits, items=min(limits.items, self.prepare_streams * self.batches_ahead))
 
 

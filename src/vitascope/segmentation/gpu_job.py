@@ -184,7 +184,7 @@ class PendingPictures:
 
     frame: DrawnFrame
     download: Download
-    """Of this frame, and of those that were drawn with it."""
+    """The download of this frame, and of those that were drawn with it."""
     coming: slice
     """Which of its arrays are this frame's."""
     nbytes: int
@@ -449,7 +449,7 @@ class GpuJob:
         return Pictures(batch.frames, batch.images, starts, tiles)
 
     def _coefficients(self, estimate: MatteEstimate, images: Any | None, place: int) -> Coefficients:
-        """Of one frame of a batch, of which ``images`` are all the network's pictures."""
+        """The coefficients of one frame of a batch; ``images`` are all of the batch's pictures."""
         import cupy
 
         if estimate.gain is not None and estimate.offset is not None:

@@ -229,7 +229,7 @@ def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
 
 
 def queue_limits(settings: Settings) -> QueueLimits:
-    """Of the queues between stages."""
+    """The limits of the queues between stages."""
     processing = settings.processing
     items = processing.max_queue_size
     if settings.performance.mode == "latency":

@@ -1,4 +1,4 @@
-"""What the outputs are called."""
+"""What the outputs are called, and that none takes the place of what a run reads, or of another output."""
 
 from __future__ import annotations
 

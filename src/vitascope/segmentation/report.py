@@ -1,4 +1,4 @@
-"""What a finished job says of itself."""
+"""What a finished job says of itself, for machines and in words."""
 
 from __future__ import annotations
 

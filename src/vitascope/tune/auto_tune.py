@@ -17,7 +17,7 @@ __all__ = ["AutoTuned", "auto_tune"]
 _TRIALS = 10
 _SECONDS = 1.5
 _MOST_SECONDS = 180.0
-"""Of the job's time; where a single run takes half a minute, a tune of each job pays for nobody."""
+"""The longest tune; where a single run takes half a minute, tuning every job pays for nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Shown:
     pace: str | None = None
     """What set the pace, in words; None where no stage did."""
     run_seconds: float = 0.0
-    """Of one trial, opening the network included."""
+    """How long one trial takes, opening the network included."""
 
 
 class ClipTrials:

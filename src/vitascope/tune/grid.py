@@ -83,7 +83,7 @@ class SearchResult:
     best: Cell | None
     """None when no cell that was measured keeps the limits."""
     score: float
-    """Of the best, without the noise of single measurements as far as the model can tell."""
+    """The best cell's, without the noise of single measurements as far as the model can tell."""
     trials: tuple[Trial, ...]
     effects: tuple[Effect, ...]
     grid_size: int

@@ -20,7 +20,7 @@ QUALITY_KEYS = ("gpu.precision", "model.backend", "model.input_size")
 
 _CPU_BATCHES, _GPU_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 _SIDES = (0.75, 0.5)
-"""Of the side that the network takes by itself."""
+"""Sizes to try, as shares of the side that the network takes by itself."""
 _LEAST_SIDE, _SIDE_STEP = 64, 32
 _QUEUES = (8, 32, 128)
 _ENGINES = {"inductor": "torch", "tensorrt": "tensorrt"}

@@ -31,7 +31,7 @@ _SIDE, _REFINE = "animation.max_side", "tracking.refine_landmarks"
 _SKIP, _SIMILARITY = "performance.frame_skip_enabled", "performance.frame_skip_threshold"
 _ANIMATOR = "animation.animator"
 _SHARES = (0.75, 0.5, 0.375)
-"""Of the longest side of the portrait."""
+"""Sizes to try, as shares of the portrait's longest side."""
 _LEAST_SIDE, _SIDE_STEP = 256, 16
 _SIMILARITIES = (0.92, 0.85)
 

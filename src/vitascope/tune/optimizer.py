@@ -25,7 +25,7 @@ __all__ = ["MOST_TRIALS", "SearchTime", "Target", "Tuned", "Tuner", "turns"]
 
 _TURNS, _SLOW_TURNS = 3, 2
 _SLOW_SECONDS = 15.0
-"""Of one run, from which two turns are enough: in so long a run most of what disturbs is averaged already."""
+"""A run this long averages most disturbances by itself: two turns of it are enough."""
 _LONGEST_SECONDS = 86_400
 
 
@@ -140,7 +140,7 @@ class Tuned:
     """The settings to change, by key; empty where nothing was better than the settings as they are."""
     before: Measured
     after: Measured
-    """Of the same clip, measured in turns with ``before``."""
+    """The same clip, measured in turns with ``before``."""
     shown: Shown
     search: SearchResult
     target: Target
@@ -380,7 +380,7 @@ class Tuner:
         )
 
     def _most_exact(self, search: GridSearch, fps: float) -> tuple[int, ...] | None:
-        """Of the cells that reach the target, the one whose matte is off least; of equals the fastest."""
+        """The cell whose matte is off least among those that reach the target; the fastest of equals."""
         good = [
             trial
             for trial in search.trials

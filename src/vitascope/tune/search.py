@@ -115,7 +115,7 @@ _NOT_WORTH_A_TRIAL = 0.0005
 _DOUBT = 2.0
 """Deviations by which a cell beside the best may be better than the model says."""
 _HOPELESS = 0.3
-"""Of the logarithm: a quarter slower than the best."""
+"""A difference of logarithms: a quarter slower than the best."""
 _RESHAPE_EVERY = 4
 _CONFIRM_SHARE = 0.12
 _NEARLY_EQUAL = 0.01
@@ -400,7 +400,7 @@ class GridSearch:
         )
 
     def _beside(self, best: Cell, tried: set[Cell], hope: Floats) -> Cell | None:
-        """Of the cells that differ from the best in one knob the one to hope for most; None when none is left."""
+        """The most promising cell that differs from the best in one knob; None when none is left."""
         near = [
             cell
             for place, knob in enumerate(self.knobs)
@@ -451,7 +451,7 @@ class GridSearch:
         return max(self._feasible(), key=lambda cell: float(mean[self._number[cell]]), default=None)
 
     def _best(self) -> Cell | None:
-        """Of the cells nearly as good as the best, the one that changes least."""
+        """The cell that changes least among those nearly as good as the best."""
         good = self._feasible()
         if not good:
             return None

@@ -28,7 +28,7 @@ class _Shape:
     """How the covariance falls off."""
 
     lengths: tuple[float, ...]
-    """Of each knob, its whole range being 1."""
+    """For each knob, the length over which results stay alike; its whole range is 1."""
     share_alone: float = 0.6
     """Share of the variance that knobs explain by themselves, 0..1."""
     noise: float = 1e-2

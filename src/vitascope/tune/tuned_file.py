@@ -1,4 +1,4 @@
-"""The settings file that a tuner leaves: what ``-c`` takes, with the reason of each value beside it."""
+"""What a tuner found: the settings file for ``-c``, with the reason of each value beside it."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from vitascope.device import Device
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.memory import host_memory as host_memory_module
 from vitascope.gpu.memory import vram_stats
+from vitascope.gpu.memory.growth import leak_slope
 from vitascope.gpu.memory.host_memory import HostMemory, host_memory
-from vitascope.gpu.memory.leak_slope import leak_slope
 from vitascope.gpu.memory.vram_monitor import VRAMMonitor
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.gpu.profiling.growth import steady_growth
+from vitascope.gpu.memory.growth import steady_growth
 
 X = np.arange(200.0)
 

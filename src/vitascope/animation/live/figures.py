@@ -45,9 +45,9 @@ class LiveFigures:
         self.shown = 0
         """Pictures that were handed to the sinks."""
         self.repeated = 0
-        """Of these, pictures that were shown again."""
+        """How many of these were shown again."""
         self.lost = 0
-        """Of these, pictures without a face."""
+        """How many of these had no face."""
 
     @property
     def seconds(self) -> float:

@@ -39,9 +39,9 @@ class LiveReport:
     shown: int
     """Pictures that were handed to the sinks."""
     repeated: int
-    """Of these, pictures for which the driver had barely moved, so that the last one was shown again."""
+    """How many of these showed the last picture again, because the driver had barely moved."""
     lost: int
-    """Of these, pictures without a face."""
+    """How many of these had no face."""
     target_fps: float
     latency: Latency
     """From capture until the picture is handed to the sinks."""

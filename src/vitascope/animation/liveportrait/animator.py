@@ -201,7 +201,7 @@ class LivePortraitAnimator:
         return self._neutral
 
     def _motions(self, crops: Sequence[RgbPicture]) -> RawMotion:
-        """Of one batch of crops, or fewer."""
+        """The motions of one batch of crops, or fewer."""
         pictures = _filled(self._tensor(crops), self._batch_size)
         return self._networks.motion(pictures).first(len(crops))
 

@@ -45,15 +45,15 @@ class Gains:
     """How strongly the portrait follows; 1 is what the driver does, 0 nothing."""
 
     expression: float = 1.0
-    """Of everything the face does."""
+    """Gain of everything the face does."""
     pose: float = 1.0
-    """Of head rotation, shift and size."""
+    """Gain of head rotation, shift and size."""
     brows: float = 1.0
     eyes: float = 1.0
-    """Of blinking."""
+    """Gain of blinking."""
     gaze: float = 1.0
     mouth: float = 1.0
-    """Of lips, jaw and cheeks."""
+    """Gain of lips, jaw and cheeks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ class Bent:
     depths: FloatArray
     """float32 [468], pixels away from the camera."""
     pose: Pose
-    """Of the head as drawn."""
+    """The pose of the head as drawn."""
     vertices: FloatArray
     """float32 [468, 3]: the face without its pose, canonical centimetres."""
     closure: FloatArray

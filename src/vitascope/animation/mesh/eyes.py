@@ -41,7 +41,7 @@ _SOCKET_EDGE = (1.3, 1.7)
 _SEEN_WHITES = 12
 """An eye shows its white when that is more than one of so many of the opening's pixels."""
 _APART_RADII = 0.15
-"""Of the iris's way: less than this is between the portrait as it is and the ball in layers."""
+"""Below this share of the iris's way, the portrait as it is blends into the ball in layers."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
 """How much the lashes of a closed eye cover: the line at the lid's edge, and what hangs below."""
 LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
@@ -116,7 +116,7 @@ class Eyeball:
         self.radius = max(
             float(np.linalg.norm(landmarks[list(self._eye.iris[1:])] - self.iris, axis=1).mean()), 1.0
         )
-        """Of the iris, pixels."""
+        """The iris's radius in pixels."""
         self.feather = max(0.35, self._width / 90)
         """Softness of the opening's edge: a standard deviation, pixels."""
         patch = patch_around(outline, margin=0.45 * self._width, size=rig.size)

@@ -27,7 +27,7 @@ COARSER = 4
 _ROWS_A_FACE = 100
 """Rows of the map between hairline and chin: the mesh's triangles are about 3 rows high there."""
 _NEAR_TRIANGLES = 2 * SPOKES * 4
-"""Of the innermost rings, which are drawn as finely as the face: a chin that drops presses them together."""
+"""Triangles of the innermost rings, drawn as finely as the face: a chin that drops presses them together."""
 _ROWS_A_FEATURE = 28
 """Rows of the finer map of an eye or a mouth at rest, whose lids and lips are finer than that."""
 _NEAR_FEATURE_CM = 2.2
@@ -59,7 +59,7 @@ class PortraitMaps:
     face: MapGrid
     """Over all of the rig's box."""
     around: MapGrid
-    """Of what bends gently, ``COARSER`` times coarser: hair, neck and background; refined by ``face``."""
+    """The map of what bends gently, ``COARSER`` times coarser: hair, neck and background; refined by ``face``."""
     far_triangles: npt.NDArray[np.int32]
     """int32 [T, 3]: the rings, which are drawn into ``around`` before the skin."""
     near_triangles: npt.NDArray[np.int32]

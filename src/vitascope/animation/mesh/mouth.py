@@ -71,15 +71,15 @@ class MouthPlacement:
     own_share: float
     """How much of the portrait's own inside is shown, 0..1."""
     own: FloatArray | None
-    """Of the picture of the portrait's own inside."""
+    """The place of the picture of the portrait's own inside."""
     is_made: bool
     """Whether cavity, tongue and teeth are drawn."""
     tongue: FloatArray
-    """Of the tongue, whose half axes are the unit vectors."""
+    """The place of the tongue, whose half axes are the unit vectors."""
     tongue_light: float
     """How much light reaches it, as a share of its own colour."""
     upper_teeth: FloatArray | None
-    """Of the texture of the upper row; None where the portrait's own are shown."""
+    """The place of the upper row's texture; None where the portrait's own teeth are shown."""
     lower_teeth: FloatArray
     light_px: float
     """How softly light falls in: a standard deviation, pixels."""

@@ -24,7 +24,7 @@ ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
 
 _SKIN = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
 _JAW_IN_SMILE = "jawOpen in a smile"
-"""Of the curves: read as ``jawOpen``."""
+"""The curve of a jaw that opens in a smile; read as ``jawOpen``."""
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
@@ -40,7 +40,7 @@ _MOST_MORE = {
 _MOST_ALTOGETHER = {"jawOpen": 1.15}
 """Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08."""
 _JAW_ADDED_IN_SMILE = 0.85
-"""Of what a jaw in a smile lacks, so much is added: a driver whose teeth touch must not become a shout."""
+"""The share added of what a jaw in a smile lacks: a driver whose teeth touch must not become a shout."""
 _NOTICED = (0.03, 0.15)
 """Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
 

@@ -15,7 +15,7 @@ __all__ = ["HALF_WIDTH_CM", "HEIGHT_CM", "PIXELS_A_CM", "draw_teeth"]
 PIXELS_A_CM = 64
 HALF_WIDTH_CM = 3.0
 HEIGHT_CM = 2.0
-"""Of the picture; the biting edge is 1.3 cm from the gum's side of it."""
+"""Height of the picture; the biting edge is 1.3 cm from the gum's side of it."""
 _EDGE_CM = 1.3
 
 _WIDTHS_CM = {

@@ -15,7 +15,7 @@ _LEFT, _RIGHT = 260, 150
 _ROW = 22
 _GREY, _LIGHT = "#777777", "#e3e6ea"
 PALETTE = ("#4e79a7", "#c96a12", "#3b8f88", "#4c8a3f", "#a8861a", "#8f5a80", "#c2505f", "#7d5b48", "#5b6270")
-"""Of curves and stages, in order; readable as text on white."""
+"""Colours of curves and stages, in order; readable as text on white."""
 _DOT = 5
 
 

@@ -1,4 +1,11 @@
-"""The beginning of a report: for each size of film how fast this machine is, and how long a film takes."""
+"""The beginning of a report: how fast this machine is for each size, how long a video takes, and what limits it.
+
+What limits a measured run, when what the encoder does after the last picture is counted, too.
+
+The verdict on a cell is about its pipeline, which ends when the encoder has taken the last picture. Encoders hold
+pictures back (x264 looks 40 ahead, several side by side hold a part of the film each), so in a film of some seconds one
+that is too slow for the rest shows only there: afterwards.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +76,7 @@ def limit_of(cell: Cell) -> Finding | None:
 
 
 _FILM_FPS = 30
-"""Of the film whose time is told."""
+"""Frame rate of the video whose time is told."""
 
 
 def in_short(run: BenchResults) -> list[str]:

@@ -34,7 +34,7 @@ __all__ = [
 
 
 _ALLOWED_TO_DIFFER = ("only", "gpu.device", "gpu.device_ids")
-"""Of what was asked for: which cells, and where."""
+"""Settings that may differ: which cells, and where."""
 
 
 def machines_table(runs: Sequence[BenchResults]) -> Section:

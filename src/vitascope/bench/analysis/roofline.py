@@ -74,18 +74,18 @@ class RoofPoint:
 
     @property
     def copy_share(self) -> float:
-        """Of the copy bandwidth; above 1 where caches held what was counted as moved."""
+        """The share of the copy bandwidth; above 1 where caches held what was counted as moved."""
         return self.bytes_per_second / self.roofs.bytes_per_second
 
     @property
     def compute_share(self) -> float | None:
-        """Of the matrix products."""
+        """The share of the ceiling of matrix products."""
         rate = self.flops_per_second
         return None if rate is None else rate / self.roofs.flops_per_second
 
     @property
     def roof_share(self) -> float:
-        """Of what is attainable at its FLOPs per byte."""
+        """The share of what is attainable at its FLOPs per byte."""
         rate, intensity = self.flops_per_second, self.intensity
         return (
             self.copy_share if rate is None or intensity is None else rate / self.roofs.attainable(intensity)

@@ -20,7 +20,7 @@ class Section:
 
     title: str
     sentences: tuple[str, ...] = ()
-    """Of one with several lines the first is its heading."""
+    """The first line of several is a heading."""
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     """A table under the heads; empty without one."""

@@ -24,7 +24,7 @@ __all__ = ["CeilingEffort", "measure_ceilings"]
 
 _BLOCK_BYTES = 1 << 25
 _MOST_MEMORY_SHARE = 1 / 8
-"""Of the machine's memory, for both arrays of a copy together."""
+"""The share of the machine's memory that both arrays of a copy may take."""
 _FIRST_SIDE = 1024
 _SETTLED_SECONDS = 0.03
 """A product that takes this long is bound by arithmetic, not by what surrounds it."""
@@ -35,9 +35,9 @@ class CeilingEffort:
     """How thoroughly ceilings are measured."""
 
     copy_bytes: int = 1 << 29
-    """Of what is copied; less where the machine has little memory."""
+    """How much is copied; less where the machine has little memory."""
     largest_side: int = 8192
-    """Of the square matrices; smaller ones are taken where they take long enough."""
+    """The side of the square matrices; smaller ones are taken where they take long enough."""
     warm_ups: int = 2
     samples: int = 15
 

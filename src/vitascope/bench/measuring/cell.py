@@ -23,7 +23,7 @@ from vitascope.segmentation.report import GpuReport
 __all__ = ["FEWEST_FRAMES", "Rounds", "cell_of_runs", "measure_rounds", "merged", "slice_rates", "too_short"]
 
 FEWEST_FRAMES = 8
-"""Of a film: below, opening and filling the queues is most of what would be measured."""
+"""Fewer frames would measure little but opening the video and filling the queues."""
 _SAMPLE_SECONDS = 0.1
 _PARTS_OF_STAGES = {"network": "matte", "composite": "matte"}
 """Spans on the GPU by the stage whose thread launches them."""

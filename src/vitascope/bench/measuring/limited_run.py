@@ -36,7 +36,7 @@ class LimitedRun:
     seconds: float
     """Most seconds of work, once everything is open; a shorter video ends earlier."""
     profile: str | None = None
-    """Of the settings: ``fast``, ``balanced`` …"""
+    """The profile: ``fast``, ``balanced`` …"""
     files: tuple[Path, ...] = ()
     """Settings files."""
     assignments: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ CHECKED_FRAMES = 4
 _MOST_ALPHA_ERROR = 0.02
 """Mean absolute difference of alpha to fp32 above which a combination is wrong."""
 _PERSON_SHARE = (0.01, 0.9)
-"""Of the synthetic film's picture; outside, the network did not see the person, and mattes prove nothing."""
+"""The person's share of the picture; outside, the network did not see the person, and mattes prove nothing."""
 
 
 class WrongMattesError(VitascopeError):

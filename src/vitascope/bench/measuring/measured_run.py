@@ -45,20 +45,20 @@ class MeasuredRun:
     done_seconds: tuple[float, ...]
     """When each frame was taken by the encoder, or discarded."""
     finish_seconds: float
-    """Of ``wall_seconds``, what the encoder still did when the last frame had been taken; 0 without one."""
+    """The part of ``wall_seconds`` in which the encoder finished after the last frame; 0 without one."""
     pipeline: PipelineReport
     gpu: GpuReport | None
     decoder: str
     frames_per_call: int
-    """Of the network, as the settings ask for."""
+    """Frames in a call of the network, as the settings ask for."""
     network_size: tuple[int, int]
     """(height, width) of its picture."""
     eye_count: int
     """Pictures of a frame that the network sees."""
     frame_bytes: int
-    """Of the planes of a decoded frame."""
+    """Bytes of the planes of a decoded frame."""
     picture_bytes: int
-    """Of the planes that are made of one."""
+    """Bytes of the planes that are made of one."""
     damaged_count: int
     """Packets and pictures that could not be decoded, and were skipped."""
     notes: tuple[str, ...]

@@ -47,7 +47,7 @@ _WARM_UPS = 2
 _SETTLING_FRAMES = 12
 """After them a stream's gate has made up its mind: at first it looks at every frame several times."""
 _COUNTED_FRAMES = 4
-"""Of a call whose work is counted: weights that are read once a call are then a small part of it."""
+"""Frames of a call whose work is counted: weights that are read once a call are then a small part of it."""
 _HALF = ("fp16", "mixed")
 
 
@@ -149,7 +149,7 @@ class NetworkProbe:
         return self._counted[key]
 
     def _operators(self, open_plain: Callable[[], MattingNetwork], pictures: FloatArray) -> Operations:
-        """Of the network on the processor, whichever engine was measured."""
+        """The operators of the network on the CPU, whichever engine was measured."""
         calls, engines = self._effort.traced_calls, []
 
         def open_named() -> MattingNetwork:

@@ -40,7 +40,7 @@ _FUSED = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class NetworkWork:
-    """Of one frame, all eyes, in float32."""
+    """The work for one frame, all eyes, in float32."""
 
     flops: float
     nbytes: float

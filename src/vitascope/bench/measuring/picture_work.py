@@ -31,9 +31,9 @@ class PictureSizes:
     """Sizes of one frame's way."""
 
     frame_bytes: int
-    """Of its planes."""
+    """Bytes of its planes."""
     picture_bytes: int
-    """Of the planes that are made of it."""
+    """Bytes of the planes that are made of it."""
     height: int
     width: int
     network_size: tuple[int, int]

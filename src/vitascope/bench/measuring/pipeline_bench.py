@@ -38,7 +38,7 @@ class PipelineOptions:
     seconds: float = 30.0
     """Most seconds of work, once everything is open; a shorter film ends earlier."""
     stereo: bool = False
-    """Of the synthetic film: two eyes side by side."""
+    """True for a synthetic video of two eyes side by side."""
     advice_when_slow: str = "give it more time with --duration"
     """What an error tells to do when too few frames came out in the time."""
     profile: str | None = None

@@ -28,9 +28,9 @@ _PORTRAIT = Path("examples/astronaut.jpg")
 _MOST_H264 = 4096
 """Hardware decoders take no wider H.264 (NVIDIA's support matrix); wider films are H.265, as in the field."""
 _PORTRAIT_SHARE = 0.8
-"""Of the picture's height."""
+"""The portrait's share of the picture's height."""
 _STEP_SHARE = 0.005
-"""Of the picture's width that the texture moves from frame to frame."""
+"""The share of the picture's width that the texture moves from frame to frame."""
 _SEED = 20_251_006
 _USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
 """Where nobody says another."""

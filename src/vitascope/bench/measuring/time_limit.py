@@ -40,7 +40,7 @@ def stopping_after(seconds: float) -> Iterator[Callable[[Started], None]]:
 
 
 _MOST_SECONDS = 3.0
-"""Of a long film; what was read until then goes through to the end, so that at least one whole batch does."""
+"""How long a long video is run; what was read until then goes through to the end, at least one whole batch."""
 
 
 def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:

@@ -103,7 +103,7 @@ class CommandConsole:
             **self._live.commands,
         }
         self.first_error: VitascopeError | None = None
-        """Of the commands so far; None when all were understood and done."""
+        """The first error of the commands so far; None when all were understood and done."""
 
     def handle(self, line: str) -> bool:
         """Do what a line says; errors are printed. False when it says to quit."""

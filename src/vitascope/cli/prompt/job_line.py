@@ -1,4 +1,4 @@
-"""Jobs of ``segment`` that wait for one another: started and stopped while the program does something else."""
+"""Jobs of ``segment`` that wait for one another while the prompt goes on, and the table that shows them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class LiveRun:
         self._is_unwanted = False
         self._thread: threading.Thread | None = None
         self.report: LiveReport | None = None
-        """Of the last one that ended as it should."""
+        """The report of the last run that ended as it should."""
         self.error: VitascopeError | None = None
         """Why the last one failed."""
 

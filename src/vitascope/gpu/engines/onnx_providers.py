@@ -6,6 +6,11 @@ provider takes run on the CPU. Here a provider that was asked for is the one tha
 Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` are written from ONNX Runtime's documentation
 and exercised by contract tests; they have not yet run on a GPU. Of ``tensorrt-rtx`` it is known that it registers on
 a Hopper GPU and then offers no device.
+
+Running an ONNX Runtime session on CuPy arrays: nothing leaves the GPU, and the host does not wait.
+
+A session computes on the one stream that it was opened with. Callers on other streams are ordered before and behind it
+by events. Not yet run on a GPU; see ``onnx_providers``.
 """
 
 from __future__ import annotations

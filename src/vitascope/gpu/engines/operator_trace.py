@@ -20,7 +20,7 @@ from vitascope.gpu.engines.onnx_library import ort
 __all__ = ["OperatorCall", "OperatorTraces", "operator_traces", "traces_wanted"]
 
 _SUFFIX = "_kernel_time"
-"""Of the events that time an operator's computation."""
+"""How the names of events end that time an operator's computation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,16 @@ class OperatorCall:
     kind: str
     """The operator, for example ``Conv``."""
     name: str
-    """Of this place in the network, as ONNX Runtime calls it."""
+    """What ONNX Runtime calls this place in the network."""
     seconds: float
     """On the host: where a GPU computes, the launch alone."""
     input_shapes: tuple[tuple[int, ...], ...]
     """Weights and biases behind what flows through the network, in the operator's own order."""
     output_shapes: tuple[tuple[int, ...], ...]
     activation_bytes: int
-    """Of the inputs that other operators made."""
+    """Bytes of the inputs that other operators made."""
     parameter_bytes: int
-    """Of the inputs that are the network's own."""
+    """Bytes of the inputs that are the network's own."""
     output_bytes: int
 
 

@@ -52,7 +52,7 @@ class Chosen(Generic[OpenedT]):
 
     engine: OpenedT
     name: str
-    """Of its candidate."""
+    """Its candidate's name."""
     reasons: tuple[str, ...]
     """One line for each candidate that was looked at, for the report; the last one is about ``engine``."""
 

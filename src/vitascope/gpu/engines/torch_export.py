@@ -150,7 +150,7 @@ class TracedModule:
 
 
 def weights_dtype(module: nn.Module) -> torch.dtype:
-    """Of the first weight in a type that arithmetic is done in, which inputs are expected to share; else float32."""
+    """The type of the first weight that arithmetic is done in, which inputs are expected to share; else float32."""
     wide = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # 8-bit types only hold values
     return next((weight.dtype for weight in module.parameters() if weight.dtype in wide), torch.float32)
 

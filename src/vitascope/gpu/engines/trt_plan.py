@@ -3,6 +3,29 @@
 Written for TensorRT 11, where networks are strongly typed and precision switches are gone, in the way that 10 also
 takes. **Not yet run on hardware**: TensorRT was not to be had on the GPUs that this project is measured on. The code
 follows NVIDIA's documentation (see ``trt_api``) and is exercised by contract tests.
+
+The part of TensorRT's Python interface that the engine uses, and loading it.
+
+Written from NVIDIA's documentation of TensorRT 10 and 11. Every call that is made, by its page below
+docs.nvidia.com/deeplearning/tensorrt/api/python_api:
+
+* ``infer/Core/Logger``: ``ILogger``, its ``Severity`` and ``log``.
+* ``infer/Core/Builder``: ``Builder.create_network``, ``create_builder_config``, ``create_optimization_profile``,
+  ``build_serialized_network``, which answers None where it fails; ``NetworkDefinitionCreationFlag.STRONGLY_TYPED``.
+* ``parsers/Onnx/pyOnnx``: ``OnnxParser.parse(model, path)``, ``num_errors``, ``get_error``; ``ParserError.desc``.
+* ``infer/Core/BuilderConfig``: ``clear_flag(BuilderFlag.TF32)``, ``set_memory_pool_limit(MemoryPoolType.WORKSPACE)``,
+  ``add_optimization_profile``, ``create_timing_cache``, ``set_timing_cache``, ``get_timing_cache``.
+* ``infer/Core/TimingCache``: ``ITimingCache.serialize``.
+* ``infer/Core/OptimizationProfile``: ``set_shape(input, min, opt, max)``.
+* ``infer/Graph/Network``: ``INetworkDefinition.num_inputs``, ``get_input``.
+* ``infer/Graph/LayerBase``: ``ITensor.name``, ``shape``.
+* ``infer/Core/Runtime``: ``deserialize_cuda_engine``, which answers None for another version's or GPU's engine.
+* ``infer/Core/Engine``: ``TrtEngine`` below, and ``TensorIOMode``.
+* ``infer/Core/ExecutionContext``: ``TrtContext`` below.
+* ``infer/FoundationalTypes/DataType``: ``nptype``; ``infer/FoundationalTypes/HostMemory``: ``IHostMemory``, a buffer.
+
+The page "Python Migration Patterns for TensorRT 11.x" says what 11 removed: everything here exists in both;
+``STRONGLY_TYPED`` is needed by 10 and accepted without effect by 11.
 """
 
 from __future__ import annotations

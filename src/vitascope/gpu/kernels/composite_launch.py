@@ -1,4 +1,10 @@
-"""Launch of ``composite.cu``: one pass over a picture for whatever is painted, and the results' memory."""
+"""Launch of ``composite.cu``: one pass over a picture for whatever is painted, and the results' memory.
+
+Launches of ``composite.cu`` that differ in pointers alone: described once, then patched from frame to frame.
+
+Filling in the job takes longer than the kernel. Frames of one film differ only in where their planes lie, so the job
+of the first is kept, with what each of its pointers is relative to.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class OnFrame:
     """The person on another picture."""
 
     background: Frame
-    """Of the frame's size, format and colour, on its device."""
+    """A picture of the frame's size, format and colour, on its device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ MAX_SIGMA = 21.0
 """Widest smoothing: three deviations to each side fit the GPU's tile."""
 
 WEIGHT_BITS = 12
-"""Of a Gaussian weight: the votes of a window, its product over both axes, fit 24 bits, which float32 holds."""
+"""Bits of a Gaussian weight: the votes of a window, its product over both axes, fit 24 bits, which float32 holds."""
 
 
 @dataclass(frozen=True, slots=True)

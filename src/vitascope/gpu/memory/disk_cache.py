@@ -36,7 +36,7 @@ class CacheStats:
     memory_entries: int
     memory_bytes: int
     disk_entries: int
-    """Of all processes that use the folder, as are the bytes."""
+    """Entries of all processes that use the folder; the bytes are, too."""
     disk_bytes: int
 
     @property

@@ -71,7 +71,7 @@ class VramBudget:
 
     @property
     def reserved_bytes(self) -> int:
-        """Of the reserve, what neither allocator has taken yet."""
+        """The part of the reserve that neither allocator has taken yet."""
         return len(self._reserved) * _RESERVED_BLOCK_BYTES
 
     def allowed_bytes(self, total_bytes: int) -> int:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Literal, get_args
 
 from vitascope.device import Device, select_device
-from vitascope.gpu.memory.leak_slope import LeakSlope, leak_slope
+from vitascope.gpu.memory.growth import LeakSlope, leak_slope
 from vitascope.gpu.memory.vram_stats import MemoryFigures, VRAMStats, figures_of
 
 __all__ = ["MeasuredBlock", "Series", "Threshold", "VRAMMonitor"]
@@ -156,7 +156,7 @@ class VRAMMonitor:
             return tuple(self._history)
 
     def peak(self) -> VRAMStats | None:
-        """Of the history, the look with most memory in use; None before the first."""
+        """The look with most memory in use; None before the first."""
         return max(self.history(), key=lambda stats: stats.allocated_bytes, default=None)
 
     def on_usage_above(self, share: float, callback: Callable[[VRAMStats], object]) -> Threshold:

@@ -31,11 +31,11 @@ class VRAMStats:
     allocated_bytes: int
     """In use by all processes, this one's idle pools and the driver's own share included."""
     process_bytes: int | None
-    """Of ``allocated_bytes`` what this process has; None where the driver does not tell, as in most containers."""
+    """This process's part of ``allocated_bytes``; None where the driver does not tell, as in most containers."""
     reserved_bytes: int
     """What the allocators of this process (CuPy, PyTorch) hold, lent and idle; on a host, its resident memory."""
     in_tensors_bytes: int
-    """Of ``reserved_bytes`` what is lent to arrays and tensors now; on a host, the same as ``reserved_bytes``."""
+    """The part of ``reserved_bytes`` lent to arrays and tensors now; on a host, the same as ``reserved_bytes``."""
     driver_bytes: int | None
     """What driver and firmware keep; None where it is not told."""
     gpu_percent: float | None
@@ -65,7 +65,7 @@ class VRAMStats:
 
     @property
     def process_vram_gb(self) -> float | None:
-        """Of this process, as the driver sees it; None where it does not tell."""
+        """What this process has, as the driver sees it; None where it does not tell."""
         return None if self.process_bytes is None else self.process_bytes / _GB
 
     @property

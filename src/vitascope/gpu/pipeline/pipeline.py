@@ -49,7 +49,7 @@ class Node:
     working: int = field(init=False)
     """Workers that may still put something."""
     lets_source_go_on: threading.Event | None = None
-    """Of the stage that the first item is alone until: set once it is done with that."""
+    """Set by the stage that the first item is alone until, once it is done with it."""
 
     def __post_init__(self) -> None:
         """Prepare for as many workers as the stage asks for."""

@@ -42,7 +42,7 @@ class KernelRow:
     mean_seconds: float
     max_seconds: float
     share: float
-    """Of the time of all kernels, 0..1."""
+    """Its share of the time of all kernels, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class OperatorRow:
     cpu_seconds: float
     """On the host, without the operators that it calls."""
     gpu_seconds: float
-    """Of the kernels that it launched itself."""
+    """Time of the kernels that it launched itself."""
     memory_bytes: int
     """Memory that it allocated and did not free, on host and GPU together; negative where it freed more."""
 

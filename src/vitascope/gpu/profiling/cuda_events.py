@@ -1,4 +1,4 @@
-"""Timing events of the library whose kernels are launched: CuPy's or PyTorch's, on its current stream."""
+"""Timing events of CuPy or PyTorch, whichever launches the kernels, and pairs of them around work on a GPU."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from vitascope.device import select_device
+from vitascope.gpu.memory.growth import steady_growth
 from vitascope.gpu.profiling.charts import curve_chart
 from vitascope.gpu.profiling.document import write_document, write_file
 from vitascope.gpu.profiling.drawing import Drawing
-from vitascope.gpu.profiling.growth import steady_growth
 from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.gpu.profiling.tables import megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes

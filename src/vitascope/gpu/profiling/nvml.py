@@ -44,7 +44,7 @@ class GpuLimits:
     """Where it begins to slow itself down."""
     sm_clock_mhz: float | None
     pcie_bytes_per_second: float | None
-    """Of the link as it is now, in one direction."""
+    """The most that the link as it is now moves in one direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

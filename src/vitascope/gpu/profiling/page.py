@@ -19,7 +19,7 @@ th:first-child, td:first-child { text-align: left; }
 svg { max-width: none; height: auto; }
 @media print { .wide { overflow: visible; } svg { max-width: 100%; } body { font-size: 10px; margin: 0; } }
 """
-"""Of every page that this program writes: no script, no network, readable on a phone, printable."""
+"""The style of every page that this program writes: no script, no network, readable on a phone, printable."""
 _HEADS = (
     "span", "count", "total ms", "self ms", "cpu ms", "mean ms", "p50", "p95", "p99", "max", "GPU ms", "GPU p95",
 )  # fmt: skip

@@ -29,10 +29,10 @@ class GpuStats:
     """Time on the GPU's own clock, over the spans in which something could be timed."""
 
     count: int
-    """Of the spans that were timed."""
+    """Spans that were timed."""
     left_out_count: int
-    """Of the others: a place is timed so many times a second and no more. Each span that was timed stands for those
-    that were left out before it, in the sums and percentiles, too."""
+    """Spans that were not timed: a place is timed so many times a second and no more. Each that was timed stands for
+    those left out before it, in the sums and percentiles, too."""
     total_seconds: float
     mean_seconds: float
     p50_seconds: float
@@ -169,7 +169,7 @@ class SpanNode:
         self.gpu_recent_seconds += (seconds - self.gpu_recent_seconds) / min(self.gpu_count, _RECENT)
 
     def gpu_total_seconds(self) -> float:
-        """Of all spans; the last ones that were left out are like the last that were not."""
+        """Seconds of all spans; the last ones that were left out are like the last that were not."""
         return self.gpu_seconds + self.gpu_skipped * self.gpu_recent_seconds
 
     def walk(self) -> Iterator[SpanNode]:

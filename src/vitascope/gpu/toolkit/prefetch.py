@@ -119,7 +119,7 @@ class _Coming:
 
 
 def _let_go(held: deque[_Coming]) -> None:
-    """Of the oldest batch, once the caller's work is through."""
+    """Let the oldest batch go, once the caller's work is through."""
     for event in held[0].used:
         event.synchronize()
     held.popleft()  # not before: nobody else may refer to its memory

@@ -2,6 +2,12 @@
 
 Sources: ITU-T H.273 (code points), SMPTE ST 2086 (mastering display), CTA-861.3 (content light level), and for what
 untagged files mean the convention of players: limited range, and the matrix from the picture size.
+
+Where the chroma samples of H.264, H.265 and AV1 sit, read from the codec's own headers.
+
+FFmpeg knows it, but PyAV 18.1 does not show it, so the sequence parameter set is read here as far as its
+``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265 clauses 7.3.2.2 and E.2.1, and the ``av1C``
+record of the AV1 ISO-BMFF binding, section 2.3. HDR10 needs it: BT.2100 puts the samples at the top left.
 """
 
 from __future__ import annotations
@@ -311,9 +317,9 @@ class HdrMetadata:
     white_point: Chromaticity | None = None
     """CIE 1931 (x, y)."""
     min_luminance: Fraction | None = None
-    """Of the mastering display, cd/m²."""
+    """Lowest luminance of the mastering display, cd/m²."""
     max_luminance: Fraction | None = None
-    """Of the mastering display, cd/m²."""
+    """Highest luminance of the mastering display, cd/m²."""
     max_content_light_level: int | None = None
     """MaxCLL, cd/m²; 0 is "unknown" by CTA-861.3."""
     max_frame_average_light_level: int | None = None

@@ -20,7 +20,7 @@ _NO_WINDOW = "no window can be opened here: no screen; --sink mjpeg shows a page
 _OFFSCREEN = "offscreen"
 """What SDL takes by itself where nobody would see a window; its ``dummy`` has to be asked for."""
 _LARGEST_SHARE = 0.9
-"""Of the screen, for pictures that are larger."""
+"""The share of the screen that larger pictures get."""
 
 
 class WindowSink:

@@ -1,4 +1,9 @@
-"""From our planes to the ``av.VideoFrame`` an encoder is fed with: one copy, and swscale only where layouts differ."""
+"""From our planes to the ``av.VideoFrame`` an encoder is fed with: one copy, and swscale only where layouts differ.
+
+From planes on the GPU to the frames that NVENC is fed with, without a copy where they lie as it wants them.
+
+Checked against stand-ins for the encoder: it has never run on one. See ``nvenc``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,22 @@
 
 ``choose_encoding`` turns a path and a few wishes into an `Encoding`, and refuses what cannot work with a message that
 says what would.
+
+How good and how fast: what quality and speed mean to each encoder.
+
+Quality by speed, at 1080p; CRF scales differ between codecs, so a row is about equal quality:
+
+========  =======================  ======================  =====================  ==============================
+codec     fast                     balanced                quality                CRF and preset scales
+========  =======================  ======================  =====================  ==============================
+h264      superfast, CRF 23        veryfast, CRF 20        medium, CRF 17         0..51, ultrafast..placebo
+h265      ultrafast, CRF 25        superfast, CRF 22       medium, CRF 19         0..51, ultrafast..placebo
+av1       10, CRF 35               8, CRF 30               6, CRF 24              1..63, 0 (slow)..13
+vp9       8, CRF 34                5, CRF 30               2, CRF 24              0..63, 0 (slow)..8
+prores    HQ (4444 with alpha)     HQ (4444 with alpha)    HQ (4444XQ with alpha)  none: fixed quality
+ffv1      lossless                 lossless                lossless               none
+png       zlib level 1             zlib level 3            zlib level 6           none, 0 (fast)..9
+========  =======================  ======================  =====================  ==============================
 """
 
 from __future__ import annotations

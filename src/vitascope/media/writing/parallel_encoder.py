@@ -305,7 +305,7 @@ class _Chunk:
         self.is_complete = False
         self.packets: list[Packet[VideoStream]] = []
         self.packet_count = 0
-        """Of all that were ever in ``packets``."""
+        """How many were ever in ``packets``."""
 
     def is_encoded(self) -> bool:
         """True when nothing more will come."""

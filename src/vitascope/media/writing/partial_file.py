@@ -8,6 +8,12 @@
 
 While it is open, a lock beside the target (`WriterLock`) keeps other writers away. What a run that was killed left
 behind is removed by the next one that writes the same target.
+
+Who is writing an output: a lock file beside it that the operating system holds, and drops when the writer dies.
+
+A process id says nothing: containers count theirs from 1, so that the run after a crash often has the id of the
+crashed one. The lock does not outlive its holder, however that ends. The file itself may; the next writer takes it
+over.
 """
 
 from __future__ import annotations

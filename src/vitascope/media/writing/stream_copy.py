@@ -50,7 +50,7 @@ class CopiedStream:
 
     @property
     def time_base(self) -> Fraction:
-        """Of the source."""
+        """The source's time base."""
         return self.source.time_base or Fraction(1, 1_000_000)
 
     def write(self, packet: Packet[Stream]) -> None:

@@ -49,7 +49,7 @@ class WriteReport:
     container: str
     frame_count: int
     byte_count: int
-    """Of the finished output; 0 before that."""
+    """Bytes of the finished output; 0 before that."""
     streams: tuple[CarriedStream, ...]
     """What became of the source's sound, subtitles and attachments."""
     notes: tuple[str, ...]

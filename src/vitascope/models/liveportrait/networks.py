@@ -55,7 +55,7 @@ class LivePortraitNetworks:
         self.device = torch.device(f"cuda:{device.index}" if on_gpu else "cpu")
         """Where tensors come from and go to."""
         self.dtype = torch.float16 if on_gpu and half_precision else torch.float32
-        """Of appearance volumes and of what is painted."""
+        """The type of appearance volumes and of painted pictures."""
         painter = _Painter(
             FastWarping(warping, _warp_ops(on_gpu=on_gpu), dtype=self.dtype),
             FastGenerator(generator, dtype=self.dtype),

@@ -43,7 +43,7 @@ def _activate(x, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def sigmoid(x):
-    """Of FP32, to its last bits: no approximation of the exponential."""
+    """The sigmoid of FP32, to its last bits: no approximation of the exponential."""
     return 1.0 / (1.0 + tl.exp(-x))
 
 

@@ -50,14 +50,14 @@ class Convolution:
     name: str
     """Its key in the authors' state dict, without ``.weight``."""
     shape: tuple[int, int, int, int]
-    """Of the weight: outputs, inputs per group, kernel height, kernel width."""
+    """The weight's shape: outputs, inputs per group, kernel height, kernel width."""
     stride: int = 1
     dilation: int = 1
     groups: int = 1
     norm: str | None = None
     """Key of the batch norm behind it in the authors' state dict."""
     epsilon: float = _DEFAULT_EPSILON
-    """Of that batch norm."""
+    """The epsilon of that batch norm."""
     biased: bool = False
     """True when the convolution has a bias of its own; one with a batch norm gets its bias from that."""
 

@@ -117,7 +117,7 @@ class PresenceGate:
         self.look_count = 0
         """Second looks taken so far: what the gate cost."""
         self.opinion_count = 0
-        """Of them, those for which the person detector was asked."""
+        """How many of them asked the person detector."""
 
     def reset(self) -> None:
         """Forget everybody: the next frame is judged anew and shown without a fade."""

@@ -8,6 +8,16 @@ In two steps, because the second opinion costs four times as much as all the res
 Where the quick score is below ``surely_not`` nobody is there, and who was confirmed before and scores above ``surely``
 is there still. In between, and before anybody is confirmed, the features are asked for, and the slow judge decides:
 above 0 is a person. The numbers are fitted by ``benchmarks/fit_selfie_gate.py`` and lie in ``data/presence_gate.npz``.
+
+What the presence gate knows of a claim: two closer views of it, and what both selfie networks say of them.
+
+    of each view    both networks' summaries (32 numbers each: the globally averaged bottleneck that a decoder uses
+                    to decide what matters); the general network's certainty and extent
+    of the claim    certainty, extent, height of its box, how much of the frame's top and sides it touches
+
+    certainty = pixels above .95 / pixels above .05       extent = sqrt(fraction of pixels above .5)
+
+What touches the border is more likely a person partly seen, what is small and unsure more likely nobody.
 """
 
 from __future__ import annotations

@@ -6,6 +6,13 @@ go on, and a manifest that is written after what it names. Whatever is missing, 
 again; a run that was interrupted, however, leaves what it had.
 
 Entries are read once, in order, and verified as a whole by their checksum, so they are read and not mapped into memory.
+
+The network's answers for a stretch of frames, as bytes: small, and exact where it matters.
+
+Most of a matte is plainly background or plainly person. A sample of coefficients is *plain* where alpha is 0 (or 1)
+whatever grey the picture shows there, and the same holds for its eight neighbours: everything that is interpolated
+from it then is 0 (or 1), too. Plain samples are kept as two bits, the others as they are. What is unpacked refines to
+the very same alpha for every picture whose greys lie in ``GREYS``: all colours that exist, with a margin for noise.
 """
 
 from __future__ import annotations
@@ -134,7 +141,7 @@ def _unpacked(body: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 _FORMAT = 1
 _RECORD_FRAMES = 32
 _OWN_SHARE = 0.9
-"""Of the whole cache that one stretch may fill: more would push out its own beginning."""
+"""The share of the cache that one stretch may fill: more would push out its own beginning."""
 
 
 @dataclass(slots=True)

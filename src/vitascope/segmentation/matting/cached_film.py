@@ -1,4 +1,13 @@
-"""The cache of mattes as a run uses it: where it lies, which film, which network, which settings."""
+"""The cache of mattes as a run uses it: where it lies, which film, which network, which settings.
+
+Knowing a film again by what is in its file, without reading all of it.
+
+A name and a date are no content: a copy keeps neither, an overwritten file may keep both. Films are large, and their
+bytes are compressed: any other encoding of any other pictures differs almost everywhere, also at equal size. So the
+size is hashed with the first and the last mebibyte (where containers keep their headers and indexes) and with 64 blocks
+of 64 KiB spread evenly between. Up to ``WHOLE_BYTES`` all of it is hashed. A change of a few bytes in the middle of a
+larger file that leaves its size as it was can pass unseen; no editor or encoder does that.
+"""
 
 from __future__ import annotations
 

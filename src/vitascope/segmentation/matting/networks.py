@@ -1,4 +1,4 @@
-"""From the ``model`` settings to a network that runs."""
+"""From the ``model`` settings to a network that runs, on the CPU or on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of several pipelines that worked on one film, as one."""
+"""The files and the reports of several processes that worked on one video, as one."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class OutputJob:
     kind: OutputKind
     path: Path
     info: VideoInfo
-    """Of the written pictures."""
+    """What the written pictures are."""
     encoding: Encoding
     hdr: HdrMetadata | None
 
@@ -137,11 +137,11 @@ class Encoded:
     """What the encoders gave out since the last time."""
 
     parameter_sets: tuple[bytes, ...] | None
-    """Of each output's encoder; with the first packets of a stretch only."""
+    """Each output's encoder's; with the first packets of a stretch only."""
     times: tuple[FrameTime, ...]
-    """Of the frames that were encoded."""
+    """When the encoded frames are shown."""
     packets: tuple[tuple[EncodedPacket, ...], ...]
-    """Of each output."""
+    """For each output, its packets."""
     stills: tuple[Rgb8, ...] = ()
     """uint8 RGB, for the contact sheet."""
 

@@ -1,4 +1,4 @@
-"""How many processes share a video, and what each gets of the machine."""
+"""Which devices a run works on, how many processes share a video, and what each gets of the machine."""
 
 from __future__ import annotations
 

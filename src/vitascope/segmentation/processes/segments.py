@@ -14,6 +14,14 @@ picture is shown a few pictures' time later than it is decoded.
 
 The plan knows nothing of processes or devices: those that share a film, on one machine or several, need only
 agree on it.
+
+Who takes which segment of a film: neighbours stay together, and whoever is done helps the one furthest behind.
+
+Each worker begins with a range of neighbouring segments of its own. From one segment to its neighbour a network's
+memory simply goes on; only where a range begins it must be warmed up anew, and only there the film has a seam. So there
+are as few of these as there are workers, and one more whenever a worker that has run out takes over the end of what
+another has still before it: as much as lets both be done at the same time, the beginning included, if both go on as
+fast as until then; and nothing where the beginning takes longer than what is left.
 """
 
 from __future__ import annotations

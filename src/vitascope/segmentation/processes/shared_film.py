@@ -46,7 +46,7 @@ class Stretch:
     """Number of the last one that it was given so far."""
     spool: Spool
     message_count: int = 0
-    """Of encoded frames so far, one each, and one for the rest."""
+    """Messages with encoded frames so far."""
     progress: PipelineReport | None = None
     done: StretchDone | None = None
 

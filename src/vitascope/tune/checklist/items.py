@@ -52,7 +52,7 @@ class Measurements:
     not_doubled: str = ""
     """Why not."""
     suite: BenchResults | None
-    """Of ``bench run``; None where there is none."""
+    """Results of ``bench run``; None where there are none."""
     suite_place: str
     """Where it was looked for."""
     tuned: Mapping[str, Any] | None

@@ -30,7 +30,7 @@ __all__ = ["ChecklistOptions", "measure_for_checklist"]
 
 _PASS_SECONDS = 10.0
 _FEWEST_BATCHES = 6
-"""Of the doubled size, in a film that tells how fast they are."""
+"""Batches of the doubled size that a film must have to tell how fast they are."""
 _DEFAULT_RESULTS = Path("results") / RESULTS_NAME
 
 
@@ -43,7 +43,7 @@ class ChecklistOptions:
     soak_seconds: float | None = None
     """How long to run it again and again; None leaves that out."""
     results: Path | None = None
-    """Of a run of the suite; None looks where ``bench run`` writes by itself."""
+    """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
     profile: str | None = None
     files: tuple[Path, ...] = ()
     assignments: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What an ``AsyncPipeline`` gives back: results, and how it is doing."""
+"""What an ``AsyncPipeline`` is made of, in plain values, and what it gives back: results, and how it is doing."""
 
 from __future__ import annotations
 

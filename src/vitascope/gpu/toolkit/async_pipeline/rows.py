@@ -21,7 +21,7 @@ __all__ = ["BatchRow", "BatchRows", "Call", "Job", "RowsInTurn", "as_one_batch",
 
 
 _MOST_BYTES = 256 << 20
-"""Of one array: the first of its frames takes all of it, and the others may never come."""
+"""The most bytes of one array: its first frame takes all of it, and the others may never come."""
 
 
 class BatchRows:
@@ -186,7 +186,7 @@ class Call:
     label: str
     """The frames, as messages call them."""
     rows: int = 0
-    """Of the batch; what is more than frames only fills it up."""
+    """Rows of the batch; those beyond its frames only fill it up."""
     on_host: HostCall | None = None
     """The call on a CPU."""
     started: Any = None

@@ -27,7 +27,7 @@ class ComputedPart:
     results: Sequence[Any]
     """One for each entry."""
     rows: int
-    """Of the call."""
+    """Rows of the call."""
 
 
 class Answers:

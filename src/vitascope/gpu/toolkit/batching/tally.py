@@ -36,7 +36,7 @@ class BatcherStats:
     rows: int = 0
     """Rows of these calls, those that only filled up included."""
     latency: Latency = field(default_factory=Latency)
-    """Of completed requests, from their timestamp to their result."""
+    """How long completed requests took, from their timestamp to their result."""
     queue_wait: Latency = field(default_factory=Latency)
     """The part of it from ``submit`` to the call."""
 

@@ -146,7 +146,7 @@ def _least_divergence(counts: npt.NDArray[np.int64]) -> int:
 
 
 def _divergence(reference: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]) -> float:
-    """Of the reference from its quantised shape: each level's count spread evenly over its bins that are not empty."""
+    """How far the reference is from its quantised shape: a level's count spreads over its bins that hold any."""
     level = np.minimum(np.arange(len(kept)) * _LEVELS // len(kept), _LEVELS - 1)
     filled = kept > 0
     totals = np.bincount(level, kept, _LEVELS)

@@ -29,7 +29,7 @@ FloatArray = npt.NDArray[np.float32]
 _LOW, _HIGH = 0.1, 0.9
 _TILE = 16
 _LEAST_SHARE = 0.01
-"""Of the picture: what smaller mattes are weighed against, so that a speck more or less is no disagreement."""
+"""Smaller mattes are weighed as if they had this share of the picture, so that a speck is no disagreement."""
 
 
 class EarlyExit:

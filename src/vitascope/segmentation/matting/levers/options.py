@@ -89,7 +89,7 @@ class Tally:
     cropped_frames: int = 0
     empty_frames: int = 0
     samples: int = 0
-    """Of all pictures that the main network saw."""
+    """Samples of all pictures that the main network saw."""
     frames: int = 0
     """All frames, however they got their matte."""
 

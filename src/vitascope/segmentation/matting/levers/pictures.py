@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 TILES_LONGEST_SIDE = 48
-"""Of ``tile_means``: about 16 samples of the network's picture to a tile."""
+"""Tiles along the longest side in ``tile_means``: about 16 samples of the network's picture to a tile."""
 
 RunShots = Callable[[ShotInference, Any, Sequence[bool]], list[MatteEstimate]]
 """Shows pictures [T, E, ...] to a network, shot by shot: where a job listens for a GPU that runs out of memory."""

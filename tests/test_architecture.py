@@ -1,0 +1,79 @@
+"""The house as ``docs/architecture.md`` draws it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "vitascope"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+MOST_FILES_IN_A_FOLDER = 20
+LISTS_OF_LIKE_THINGS = {"cli", "gpu/kernels"}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return grimp.build_graph("vitascope", exclude_type_checking_imports=True, cache_dir=None)
+
+
+def way(name: str) -> list[str]:
+    (listed,) = re.findall(rf"<!-- way-{name}:begin -->\n(.*?)<!-- way-{name}:end -->", PAGE, re.DOTALL)
+    return re.findall(r"^\d+\. `([\w/]+\.py)`: ", listed, re.MULTILINE)
+
+
+def imported_by(path: str) -> set[str]:
+    """Modules that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse((SOURCES / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_the_way_of_a_frame_is_short_and_each_file_knows_its_neighbours(name, graph):
+    files = way(name)
+    assert len(files) == len(set(files)) <= 21
+    modules = ["vitascope." + path.removesuffix(".py").replace("/", ".") for path in files]
+    for place, module in enumerate(modules[1:], start=1):
+        # Networks come in through their port, and pictures through the sink of the pipeline.
+        known = [path for path in files[:place] if module in imported_by(path)]
+        reached = [earlier for earlier in modules[:place] if graph.chain_exists(earlier, module)]
+        assert known or reached, f"{files[place]} is on the way, and none of those before it leads there"
+
+
+def test_no_import_goes_in_a_circle(graph):
+    """Modules that nobody imports are peeled off, again and again: what is left is a circle, or imported by one."""
+    importers = {module: graph.find_modules_that_directly_import(module) for module in graph.modules}
+    while free := [module for module, users in importers.items() if not users]:
+        for module in free:
+            del importers[module]
+        for users in importers.values():
+            users.difference_update(free)
+    left = {module: sorted(users) for module, users in importers.items()}
+    in_circles = [module for module in left if any(graph.chain_exists(module, user) for user in left[module])]
+    assert in_circles == []
+
+
+def test_no_folder_is_too_full():
+    counts = {}
+    for path in SOURCES.rglob("*.py"):
+        if path.name != "__init__.py":
+            counts.setdefault(path.parent.relative_to(SOURCES).as_posix(), []).append(path.name)
+    full = {
+        folder: len(files)
+        for folder, files in counts.items()
+        if len(files) > MOST_FILES_IN_A_FOLDER and folder not in LISTS_OF_LIKE_THINGS
+    }
+    assert full == {}
+
+
+def test_every_folder_is_on_the_page():
+    table = PAGE[PAGE.index("## The house") : PAGE.index("## The import rule")]
+    rooms = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
+    assert {room for room in rooms if f"`{room}/`" not in table} == set()
