@@ -18,7 +18,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
-from vitascope.segmentation.processes.plan import refuse_missing_gpus
+from vitascope.segmentation.processes.devices import refuse_missing_gpus
 from vitascope.segmentation.stretch import is_finished, no_picture_between
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 

@@ -14,7 +14,7 @@ from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.matting.networks import FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
-from vitascope.segmentation.processes.plan import checked_devices, works_in_processes
+from vitascope.segmentation.processes.devices import checked_devices, works_in_processes
 from vitascope.segmentation.report import SegmentReport
 
 if TYPE_CHECKING:

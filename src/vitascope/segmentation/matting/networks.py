@@ -6,255 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict
 
-from vitascope.config import Settings, vitascope_home
+from vitascope.config import Settings
 from vitascope.device import Device
-from vitascope.errors import EngineError, MissingDependencyError, ModelUnavailableError, UsageError
-from vitascope.gpu.engines import Precision
-from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, choose_engine
-from vitascope.gpu.engines.self_check import Arrays, Machine
+from vitascope.errors import ModelUnavailableError, UsageError
 from vitascope.models.custom.decoders import NetworkKind
-from vitascope.models.host_network import HostNetwork
-from vitascope.models.network import MattingNetwork, engine_notes
-from vitascope.models.network_check import network_runner, random_pictures
+from vitascope.models.network import MattingNetwork
 from vitascope.models.store.catalogue import load_catalogue
-from vitascope.models.store.fingerprint import Fingerprint
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.opened_network import OpenedNetwork, refuse_gpu_engine, rvm_size
 
-__all__ = [
-    "MOST_FRAMES",
-    "ChosenNetwork",
-    "FetchProgress",
-    "OpenedNetwork",
-    "RvmSize",
-    "engine_cache",
-    "foresee_network",
-    "on_processor",
-    "open_custom_on_gpu",
-    "open_network",
-    "open_rvm_on_gpu",
-    "refuse_gpu_engine",
-    "rvm_size",
-]
-
-
-class OpenedNetwork(NamedTuple):
-    """A network that runs, and why on this engine."""
-
-    network: MattingNetwork
-    reasons: tuple[str, ...] = ()
-    """One line each: what was passed over, and for what."""
-
-
-class RvmSize(TypedDict):
-    """How large RVM's picture is: arguments of its networks."""
-
-    downsample_ratio: float | None
-    longest_side: int | None
-
-
-def rvm_size(settings: Settings) -> RvmSize:
-    """The picture's size that the settings ask for."""
-    ratio = settings.model.downsample_ratio
-    return RvmSize(
-        downsample_ratio=None if ratio == "auto" else ratio, longest_side=settings.model.longest_side
-    )
-
-
-def refuse_gpu_engine(settings: Settings) -> None:
-    """Refuse an engine that a run on the processor does not have.
-
-    Raises:
-        UsageError: ``model.backend`` names one.
-    """
-    backend = settings.model.backend
-    if backend not in ("auto", "onnxruntime"):
-        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the processor")
-
-
-MOST_FRAMES = 16
-"""Frames of one call for which engines are built, where they are built for sizes."""
-
-
-def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device) -> OpenedNetwork:
-    """RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and right.
-
-    In order: PyTorch with our fused kernels, TensorRT, ONNX Runtime with its GPU providers, the processor.
-
-    Args:
-        path: The official ONNX file, verified.
-        name: What reports call it.
-        settings: Of the run.
-        device: A GPU.
-
-    Raises:
-        EngineError: The engine that was asked for failed, or gives wrong answers here.
-        MissingDependencyError: It is not installed; the message names the package.
-        UsageError: The engine does not compute with ``gpu.precision``.
-    """
-    import cupy
-
-    from vitascope.models.rvm.engines import rvm_candidates
-    from vitascope.models.rvm.rvm import RvmEngines, RvmNetwork
-
-    def open_onnx(engines: RvmEngines | None) -> RvmNetwork:
-        threads = settings.processing.num_threads
-        return RvmNetwork(path, name=name, threads=threads, open_engines=engines, **rvm_size(settings))
-
-    def on_processor_once(inputs: Arrays) -> Arrays:
-        network = RvmNetwork(path)
-        try:
-            return network_runner(network, on_gpu=False)(inputs)
-        finally:
-            network.close()
-
-    with cupy.cuda.Device(device.index):
-        chosen = choose_engine(
-            [
-                _torch_candidate(path, name, settings, device),
-                *rvm_candidates(open_onnx, _options(settings, device), most_frames=MOST_FRAMES),
-            ],
-            wanted=settings.model.backend,
-            reference=on_processor_once,
-            make_inputs=random_pictures(),
-            model=Fingerprint.of(path).sha256,
-            machine=Machine.of_gpu(device.index),
-            cache_dir=engine_cache(),
-        )
-    if settings.gpu.precision == "int8" and chosen.name == "processor":
-        chosen.engine.close()
-        raise EngineError(f"gpu.precision=int8: no engine here computes it: {'; '.join(chosen.reasons)}")
-    return _opened(chosen)
-
-
-def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> OpenedNetwork:
-    """A user's ONNX file on the fastest engine that is installed and right, the processor at worst.
-
-    Args:
-        path: The file.
-        kind: What it puts out.
-        settings: Of the run.
-        device: A GPU.
-
-    Raises:
-        ModelError: It is not a network of its kind.
-        EngineError: The engine that was asked for failed, or gives wrong answers here.
-        MissingDependencyError: It is not installed.
-        UsageError: ``model.backend`` asks for an engine that runs no ONNX files.
-    """
-    import cupy
-
-    from vitascope.models.custom.engines import choose_custom_network
-
-    model = settings.model
-    if model.backend == "inductor":
-        raise UsageError(
-            "model.backend=inductor runs PyTorch networks; an ONNX file runs on onnxruntime or tensorrt"
-        )
-    with cupy.cuda.Device(device.index):
-        chosen = choose_custom_network(
-            path,
-            _options(settings, device),
-            kind=kind,
-            person_class=model.person_class,
-            threads=settings.processing.num_threads,
-            wanted=model.backend,
-            most_pictures=2 * MOST_FRAMES,
-            model=Fingerprint.of(path).sha256,
-            machine=Machine.of_gpu(device.index),
-            cache_dir=engine_cache(),
-        )
-    return _opened(chosen)
-
-
-def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> OpenedNetwork:
-    """A network that computes on the processor, for frames on a GPU.
-
-    Args:
-        network: Any.
-        settings: Of the run.
-        why: One line for the report.
-
-    Raises:
-        UsageError: ``model.backend`` asks for an engine of the GPU.
-    """
-    if settings.model.backend not in ("auto", "onnxruntime"):
-        raise UsageError(f"{network.name} does not run on model.backend={settings.model.backend}: {why}")
-    return OpenedNetwork(HostNetwork(network), (why,))
-
-
-def _opened(chosen: Chosen[MattingNetwork]) -> OpenedNetwork:
-    """The network, why it, and what became of engines that were kept."""
-    return OpenedNetwork(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
-
-
-def engine_cache() -> Path:
-    """Where built engines and verdicts on them are kept."""
-    return vitascope_home() / "engines"
-
-
-def _precision(settings: Settings) -> Precision:
-    gpu = settings.gpu
-    return "tf32" if gpu.precision == "fp32" and gpu.allow_tf32 else gpu.precision
-
-
-def _tensorrt_precision(settings: Settings) -> Precision:
-    """TensorRT's arithmetic: ``gpu.precision`` within what ``tensorrt.precision`` allows, or the int8 it asks for."""
-    wanted, allowed = _precision(settings), settings.tensorrt.precision
-    if allowed.int8:
-        return "int8"
-    if wanted in ("fp16", "mixed") and not allowed.fp16:
-        return "tf32" if settings.gpu.allow_tf32 else "fp32"
-    return wanted
-
-
-def _options(settings: Settings, device: Device) -> GpuOptions:
-    return GpuOptions(
-        cache_dir=settings.tensorrt.cache_dir or engine_cache(),
-        precision=_precision(settings),
-        tensorrt_precision=_tensorrt_precision(settings),
-        workspace_bytes=round(settings.tensorrt.workspace_gb * 1e9),
-        device_id=device.index,
-        cudnn_benchmark=settings.gpu.cudnn_benchmark,
-        deterministic=settings.gpu.cudnn_deterministic,
-    )
-
-
-def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
-    precision = _precision(settings)
-
-    def open_network() -> MattingNetwork:
-        if precision == "int8":
-            raise UsageError(
-                "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
-                "(docs/quantization.md has the figures); take fp16 or mixed"
-            )
-        try:
-            from vitascope.models.rvm.torch_network import RvmTorchNetwork
-        except ImportError as error:
-            raise MissingDependencyError(
-                "PyTorch is not installed: pip install 'vitascope[torch]'"
-            ) from error
-        return RvmTorchNetwork(
-            path,
-            name=name,
-            device=f"cuda:{device.index}",
-            precision=precision,
-            most_frames=MOST_FRAMES,
-            cudnn_benchmark=settings.gpu.cudnn_benchmark,
-            cudnn_deterministic=settings.gpu.cudnn_deterministic,
-            cache_dir=engine_cache(),
-            **rvm_size(settings),
-        )
-
-    return Candidate(
-        name="inductor",
-        precision=precision,
-        open=open_network,
-        describe=lambda network: network.engine_name,
-        runner=partial(network_runner, on_gpu=True),
-    )
+__all__ = ["ChosenNetwork", "FetchProgress", "foresee_network", "open_network"]
 
 
 FetchProgress = Callable[[str, int, int], None]
@@ -351,6 +113,8 @@ def _open_named(
     else:
         path = store.pull(name, progress=None if progress is None else partial(progress, name))
     if device.kind == "cuda":
+        from vitascope.segmentation.matting.gpu_networks import open_rvm_on_gpu
+
         return open_rvm_on_gpu(path, name=name, settings=settings, device=device)
     from vitascope.models.rvm.rvm import RvmNetwork
 
@@ -370,6 +134,8 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
         choice="aspect" if name == "selfie" else "landscape",
     )
     if device.kind == "cuda":
+        from vitascope.segmentation.matting.gpu_networks import on_processor
+
         return on_processor(
             network, settings=settings, why="the selfie networks are small and gated on the processor"
         )
@@ -379,6 +145,8 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
 
 def _open_custom(settings: Settings, device: Device) -> OpenedNetwork:
     if device.kind == "cuda":
+        from vitascope.segmentation.matting.gpu_networks import open_custom_on_gpu
+
         return open_custom_on_gpu(
             Path(settings.model.name), kind=_custom_kind(settings), settings=settings, device=device
         )

@@ -1,0 +1,45 @@
+"""What opening a network gives, on the processor and on a GPU alike, and what the settings say about it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypedDict
+
+from vitascope.config import Settings
+from vitascope.errors import UsageError
+from vitascope.models.network import MattingNetwork
+
+__all__ = ["OpenedNetwork", "RvmSize", "refuse_gpu_engine", "rvm_size"]
+
+
+class OpenedNetwork(NamedTuple):
+    """A network that runs, and why on this engine."""
+
+    network: MattingNetwork
+    reasons: tuple[str, ...] = ()
+    """One line each: what was passed over, and for what."""
+
+
+class RvmSize(TypedDict):
+    """How large RVM's picture is: arguments of its networks."""
+
+    downsample_ratio: float | None
+    longest_side: int | None
+
+
+def rvm_size(settings: Settings) -> RvmSize:
+    """The picture's size that the settings ask for."""
+    ratio = settings.model.downsample_ratio
+    return RvmSize(
+        downsample_ratio=None if ratio == "auto" else ratio, longest_side=settings.model.longest_side
+    )
+
+
+def refuse_gpu_engine(settings: Settings) -> None:
+    """Refuse an engine that a run on the processor does not have.
+
+    Raises:
+        UsageError: ``model.backend`` names one.
+    """
+    backend = settings.model.backend
+    if backend not in ("auto", "onnxruntime"):
+        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the processor")
