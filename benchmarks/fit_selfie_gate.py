@@ -55,7 +55,7 @@ from vitascope.models.selfie.presence_classifier import (
     views,
 )
 from vitascope.models.selfie.selfie import SelfieNetwork
-from vitascope.models.selfie.wide_frames import Speaker
+from vitascope.models.selfie.wide_frames import WideFrameChoice
 
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
@@ -142,11 +142,11 @@ class Lab:
         """One sample's entries of ``Evidence``."""
         size = self.ungated[sample.network].input_for((1, 1)).size[::-1]
         picture = cv2.resize(sample.picture, size, interpolation=cv2.INTER_AREA)
-        alpha, speaker = self.matte(picture, sample.network), Speaker()
-        if sample.network == "landscape" and speaker.is_due(alpha[None]):
+        alpha, choice = self.matte(picture, sample.network), WideFrameChoice()
+        if sample.network == "landscape" and choice.is_due(alpha[None]):
             general = self.matte(picture, "general")
-            speaker.listen(alpha[None], general[None])
-            alpha = general if speaker.claimant == "general" else alpha
+            choice.compare(alpha[None], general[None])
+            alpha = general if choice.claimant == "general" else alpha
         area, recall, matte = float((alpha > 0.5).mean()), 1.0, 0.0
         found, features = np.zeros(EVIDENCE_SIZE), np.zeros(FEATURE_COUNT)
         if sample.mask is not None:

@@ -16,7 +16,7 @@ import vitascope.models
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray, MattingNetwork, StatelessState
 from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
-from vitascope.models.selfie.wide_frames import Speaker
+from vitascope.models.selfie.wide_frames import WideFrameChoice
 
 Picture = npt.NDArray[np.uint8]
 
@@ -258,26 +258,26 @@ def test_a_wide_stream_follows_the_network_that_is_surer(
     assert np.abs(landscape - general).max() > 0.5
     for speaks, expected in (("landscape", landscape), ("general", general)):
 
-        def listen(self: Speaker, *mattes: FloatArray, chosen: str = speaks) -> None:
+        def compare(self: WideFrameChoice, *mattes: FloatArray, chosen: str = speaks) -> None:
             np.testing.assert_allclose(mattes[0][0], landscape, atol=1e-5)
             np.testing.assert_allclose(mattes[1][0], general, atol=1e-5)
             self.claimant = chosen  # type: ignore[assignment]
             self._frames_since = 0
 
-        monkeypatch.setattr(Speaker, "listen", listen)
+        monkeypatch.setattr(WideFrameChoice, "compare", compare)
         state = gated.new_state()
         assert isinstance(state, SelfieState)
         for estimate in gated.infer(clip, state):
             np.testing.assert_allclose(estimate.alpha[0], expected, atol=1e-5)
         state.reset()
-        assert state.speaker.claimant == "landscape"
+        assert state.wide_choice.claimant == "landscape"
 
 
 def test_only_the_choice_by_aspect_may_change_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def listen(self: Speaker, *mattes: FloatArray) -> None:
+    def compare(self: WideFrameChoice, *mattes: FloatArray) -> None:
         raise AssertionError("both networks were asked")
 
-    monkeypatch.setattr(Speaker, "listen", listen)
+    monkeypatch.setattr(WideFrameChoice, "compare", compare)
     wide, square = cv2.resize(data.astronaut()[:288], (640, 360)), data.astronaut()
     chosen = SelfieNetwork(GENERAL, LANDSCAPE, threads=1, choice="landscape")
     assert matte(wide, chosen).max() > 0.9

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
@@ -24,7 +24,6 @@ from vitascope.media.writing.output_clock import FrameTime
 
 __all__ = [
     "Driven",
-    "Driver",
     "RecordedDriver",
     "TrackingOptions",
     "VideoDriver",
@@ -57,53 +56,6 @@ class Driven:
     index: int
     motion: FaceMotion
     has_face: bool
-
-
-class Driver(Protocol):
-    """A finished recording, of whatever kind. A context manager."""
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        ...
-
-    @property
-    def frame_rate(self) -> Fraction:
-        """Pictures a second, on average."""
-        ...
-
-    @property
-    def time_base(self) -> Fraction:
-        """Seconds a tick."""
-        ...
-
-    @property
-    def frame_count(self) -> int | None:
-        """Pictures that are expected; None when the file does not say."""
-        ...
-
-    @property
-    def corrupt_count(self) -> int:
-        """Damaged pictures that were skipped."""
-        ...
-
-    def stages(self) -> list[Stage]:
-        """Stages that give ``Driven``, in order; the first is a ``Source``."""
-        ...
-
-    def finish(self) -> None:
-        """Raise what ended the pictures early, if anything did.
-
-        Raises:
-            CorruptInputError: The file stopped being decodable.
-        """
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 def open_driver(

@@ -146,7 +146,7 @@ def _tune(
             folder=Path(folder),
             seconds=duration,
             command=_command(image, driver, duration, source),
-            told=tell,
+            on_trial=tell,
         ).tune()
     when = datetime.now().astimezone()
     write_tuned(file, tuned_text(tuned, source, subject=subject, when=when))

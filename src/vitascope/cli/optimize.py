@@ -171,8 +171,8 @@ class _Job:
             preset=preset,
             state=self._state,
             resume=resume,
-            told=self._tell,
-            said=self.say,
+            on_trial=self._tell,
+            on_plan=self.say,
         )
         self.say("measuring the settings as they are, and the matte that others are held against")
         return tuner.tune()

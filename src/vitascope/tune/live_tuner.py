@@ -173,7 +173,7 @@ class LiveTuner:
         folder: For that film.
         seconds: Of measuring, all trials together.
         command: What searches anew, as it is typed.
-        told: Told each trial and how many may come.
+        on_trial: Told each trial and how many may come.
 
     Raises:
         UsageError: ``seconds`` is too short for a trial.
@@ -190,14 +190,14 @@ class LiveTuner:
         folder: Path,
         seconds: float,
         command: str,
-        told: Callable[[GridSearch, Trial], object] | None = None,
+        on_trial: Callable[[GridSearch, Trial], object] | None = None,
     ) -> None:
         least = _LEAST_SECONDS * (2 * _COMPARISONS + 2)
         if seconds < least:
             raise UsageError(f"--auto-tune needs {least:g} seconds of measuring or more, not {seconds:g}")
         self._source, self._portrait, self._driver = source, portrait, driver
         self._store, self._folder = store, folder
-        self._command, self._told = command, told
+        self._command, self._on_trial = command, on_trial
         self._loaded = source.load({"debug.profile_performance": False})
         performance = self._loaded.settings.performance
         self._target = LiveTarget(fps=performance.target_fps, max_latency_ms=performance.max_latency_ms)
@@ -230,11 +230,13 @@ class LiveTuner:
             subject=str(self._portrait),
         )
 
-        def told(trial: Trial) -> None:
-            if self._told is not None:
-                self._told(search, trial)
+        def on_trial(trial: Trial) -> None:
+            if self._on_trial is not None:
+                self._on_trial(search, trial)
 
-        found = search.run(self._measure, told=told, enough=lambda measured: measured.score >= _CLOSE * 100)
+        found = search.run(
+            self._measure, on_trial=on_trial, enough=lambda measured: measured.score >= _CLOSE * 100
+        )
         if found.best is None:
             failure = next(trial.measured.failure for trial in found.trials if trial.measured.failure)
             raise VitascopeError(f"no settings could be measured: {failure}")

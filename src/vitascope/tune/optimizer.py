@@ -226,8 +226,8 @@ class Tuner:
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
         resume: Go on with those.
-        told: Told each trial and how many may come.
-        said: Told once, before the first trial, how long one takes and how many there are.
+        on_trial: Told each trial and how many may come.
+        on_plan: Told once, before the first trial, how long one takes and how many there are.
 
     Raises:
         InputError: The clip cannot be read, or is too short.
@@ -249,8 +249,8 @@ class Tuner:
         preset: str | None = None,
         state: Path | None = None,
         resume: bool = False,
-        told: Callable[[GridSearch, Trial], object] | None = None,
-        said: Callable[[str], object] | None = None,
+        on_trial: Callable[[GridSearch, Trial], object] | None = None,
+        on_plan: Callable[[str], object] | None = None,
     ) -> None:
         self._target = target or Target()
         self._target.check()
@@ -262,9 +262,9 @@ class Tuner:
         self._source, self._subject = source, subject
         self._trials = ClipTrials(source, clip, seconds=seconds)
         self._most_trials, self._keep_quality = most_trials, keep_quality
-        self._most_seconds, self._said = most_seconds, said
+        self._most_seconds, self._on_plan = most_seconds, on_plan
         self._turns = 1
-        self._state, self._resume, self._told = state, resume, told
+        self._state, self._resume, self._on_trial = state, resume, on_trial
         self._preset = preset
         self._start = {} if preset in (None, "auto") else preset_values(str(preset))
 
@@ -310,15 +310,15 @@ class Tuner:
             resume=self._resume,
         )
 
-        def told(trial: Trial) -> None:
-            if self._told is not None:
-                self._told(search, trial)
+        def on_trial(trial: Trial) -> None:
+            if self._on_trial is not None:
+                self._on_trial(search, trial)
 
-        if self._said is not None:
-            self._said(time.plan(shown.run_seconds, trials=search.most_trials, cells=len(search.cells)))
+        if self._on_plan is not None:
+            self._on_plan(time.plan(shown.run_seconds, trials=search.most_trials, cells=len(search.cells)))
         found = search.run(
             self._trials.measure,
-            told=told,
+            on_trial=on_trial,
             enough=self._is_enough,
             is_late=lambda: time.is_late(shown.run_seconds),
         )

@@ -112,10 +112,6 @@ _SPREAD_PART = 3
 _LEAST_SPREAD = 2
 """The first cell, and one elsewhere: the model cannot tell anything from a single one."""
 _NOT_WORTH_A_TRIAL = 0.0005
-_DOUBT = 2.0
-"""Deviations by which a cell beside the best may be better than the model says."""
-_HOPELESS = 0.3
-"""A difference of logarithms: a quarter slower than the best."""
 _RESHAPE_EVERY = 4
 _CONFIRM_SHARE = 0.12
 _NEARLY_EQUAL = 0.01
@@ -204,7 +200,7 @@ class GridSearch:
         self,
         measure: Callable[[dict[str, Any]], Measured],
         *,
-        told: Callable[[Trial], object] | None = None,
+        on_trial: Callable[[Trial], object] | None = None,
         enough: Callable[[Measured], bool] = lambda _: False,
         is_late: Callable[[], bool] = lambda: False,
     ) -> SearchResult:
@@ -212,7 +208,7 @@ class GridSearch:
 
         Args:
             measure: Measures the settings of a cell.
-            told: Called after each measurement.
+            on_trial: Called after each measurement.
             enough: True of a measurement within the limits that is as good as is needed.
             is_late: True once the time is over; one cell is measured all the same.
 
@@ -228,8 +224,8 @@ class GridSearch:
                 break
             cell, why = step
             trial = self.record(cell, measure(self.values(cell)), why)
-            if told is not None:
-                told(trial)
+            if on_trial is not None:
+                on_trial(trial)
         return self.result()
 
     def _has_enough(self, enough: Callable[[Measured], bool]) -> bool:
@@ -398,18 +394,6 @@ class GridSearch:
             self.cells[row],
             f"promising: {expected:.3g} ± {spread:.2g} {self._unit} expected, {gain:+.0%} against the best{limits}",
         )
-
-    def _beside(self, best: Cell, tried: set[Cell], hope: Floats) -> Cell | None:
-        """The most promising cell that differs from the best in one knob; None when none is left."""
-        near = [
-            cell
-            for place, knob in enumerate(self.knobs)
-            for other in range(len(knob.values))
-            if (cell := (*best[:place], other, *best[place + 1 :])) not in tried
-        ]
-        bar = hope[self._number[best]] - _HOPELESS
-        near = [cell for cell in near if hope[self._number[cell]] > bar]
-        return max(near, key=lambda cell: float(hope[self._number[cell]]), default=None)
 
     def _confirming(self) -> int:
         """Trials that are kept for measuring the best once more."""

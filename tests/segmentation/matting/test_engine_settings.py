@@ -19,7 +19,7 @@ from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models.custom import engines as custom_engines
 from vitascope.segmentation import film_run
-from vitascope.segmentation.matting import networks as gpu_networks
+from vitascope.segmentation.matting import gpu_networks
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 

@@ -19,13 +19,8 @@ from vitascope.gpu.engines.operator_trace import OperatorCall
 
 __all__ = ["NetworkWork", "bytes_of", "count_work", "flops_of"]
 
-
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
-
-
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm", "FusedGemm"})
-
-
 _MOVING_NOTHING = frozenset({
     "Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape",
     "Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",

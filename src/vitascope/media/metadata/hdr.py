@@ -19,22 +19,15 @@ from vitascope.media.metadata.mp4_boxes import Box, rewrite_moov, video_track
 
 __all__ = ["hdr_encoder_parameters", "read_hdr", "write_hdr_boxes"]
 
-
 _CHROMATICITY_UNITS = 50_000
 """Steps of one in CIE 1931 xy, of HEVC's SEI message and of the ``mdcv`` box."""
-
-
 _LUMINANCE_UNITS = 10_000
 """Steps of one cd/m2, likewise."""
-
-
 _MASTERING_NAMES = {
     "libx264": "mastering-display",
     "libx265": "master-display",
     "libsvtav1": "mastering-display",
 }
-
-
 _LIGHT_NAMES = {"libx264": "cll", "libx265": "max-cll", "libsvtav1": "content-light"}
 
 

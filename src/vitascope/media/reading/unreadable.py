@@ -9,13 +9,8 @@ from typing import IO
 
 __all__ = ["cut_off", "explain_unreadable"]
 
-
 _HEAD_BYTES, _TAIL_BYTES = 4096, 64
-
-
 _MP4_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
-
-
 _SIGNATURES = {
     b"\x1a\x45\xdf\xa3": "Matroska or WebM",
     b"RIFF": "AVI",

@@ -203,11 +203,6 @@ class Encoding:
         """True when the encoder is the GPU's."""
         return self.encoder in NVENC_ENCODERS.values()
 
-    @property
-    def is_lossless(self) -> bool:
-        """True when the planes come back as they were written."""
-        return self.codec == "ffv1"
-
     def for_size(self, width: int, height: int) -> Encoding:
         """The same encoding, fit for a picture size.
 

@@ -28,7 +28,7 @@ from vitascope.models.network import (
 from vitascope.models.selfie.person_features import PersonFeatures
 from vitascope.models.selfie.presence import PresenceGate
 from vitascope.models.selfie.presence_classifier import Claimant, Look
-from vitascope.models.selfie.wide_frames import Speaker
+from vitascope.models.selfie.wide_frames import WideFrameChoice
 
 __all__ = ["SelfieChoice", "SelfieNetwork", "SelfieState"]
 
@@ -47,12 +47,12 @@ class SelfieState:
 
     def __init__(self) -> None:
         self.gate = PresenceGate()
-        self.speaker = Speaker()
+        self.wide_choice = WideFrameChoice()
 
     def reset(self) -> None:
         """Forget everybody: the next frame is judged anew."""
         self.gate.reset()
-        self.speaker.reset()
+        self.wide_choice.reset()
 
 
 class SelfieNetwork:
@@ -114,7 +114,7 @@ class SelfieNetwork:
         return NetworkInput(size=(self._landscape if landscape else self._general).size, layout="NHWC")
 
     def new_state(self) -> NetworkState:
-        """The stream's gate and speaker, or an empty state without gating."""
+        """The stream's gate and choice of network, or an empty state without gating."""
         return SelfieState() if self._gate else StatelessState()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
@@ -136,15 +136,15 @@ class SelfieNetwork:
 
     def _gated(self, images: FloatArray, state: SelfieState, claimant: Claimant) -> list[MatteEstimate]:
         may_change = claimant == "landscape" and self._choice == "aspect"
-        mattes = self._mattes(images, state.speaker.claimant if may_change else claimant)
+        mattes = self._mattes(images, state.wide_choice.claimant if may_change else claimant)
         estimates = []
         for time, eyes in enumerate(images):
-            if may_change and state.speaker.is_due(mattes[time]):
-                speaks = state.speaker.claimant
-                other: Claimant = "landscape" if speaks == "general" else "general"
-                both = {speaks: mattes[time], other: self._mattes(images[time : time + 1], other)[0]}
-                state.speaker.listen(both["landscape"], both["general"])
-                if state.speaker.claimant != speaks:
+            if may_change and state.wide_choice.is_due(mattes[time]):
+                current = state.wide_choice.claimant
+                other: Claimant = "landscape" if current == "general" else "general"
+                both = {current: mattes[time], other: self._mattes(images[time : time + 1], other)[0]}
+                state.wide_choice.compare(both["landscape"], both["general"])
+                if state.wide_choice.claimant != current:
                     mattes[time:] = self._mattes(images[time:], other)
             alpha = state.gate.apply(
                 mattes[time], eyes, self.look_again, self._features.of, claimant=claimant
@@ -152,12 +152,12 @@ class SelfieNetwork:
             estimates.append(MatteEstimate(alpha=alpha))
         return estimates
 
-    def _mattes(self, images: FloatArray, speaker: Claimant) -> FloatArray:
+    def _mattes(self, images: FloatArray, claimant: Claimant) -> FloatArray:
         """float32 [T, E, h, w, 3] -> [T, E, h, w]; wide pictures are stretched for the general network."""
         pictures = images.reshape(-1, *images.shape[2:])
         size = images.shape[2:4]
-        if speaker == "landscape" or size == self._general.size:
-            engine = self._landscape if speaker == "landscape" else self._general
+        if claimant == "landscape" or size == self._general.size:
+            engine = self._landscape if claimant == "landscape" else self._general
             return engine.mattes(pictures).reshape(images.shape[:4])
         stretched = [
             cv2.resize(p, self._general.size[::-1], interpolation=cv2.INTER_LINEAR) for p in pictures

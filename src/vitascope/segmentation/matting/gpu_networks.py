@@ -20,7 +20,6 @@ from vitascope.segmentation.matting.opened_network import OpenedNetwork, rvm_siz
 
 __all__ = ["MOST_FRAMES", "engine_cache", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu"]
 
-
 MOST_FRAMES = 16
 """Frames of one call for which engines are built, where they are built for sizes."""
 

@@ -15,7 +15,6 @@ from vitascope.gpu.toolkit.batching.waiting import Waiting
 
 __all__ = ["Answers", "ComputedPart", "names_of"]
 
-
 _NAMED = 8
 
 

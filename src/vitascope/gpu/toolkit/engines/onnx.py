@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxEngine"]
 
-
 _GPU_PROVIDERS = ("auto", "cuda", "tensorrt", "tensorrt-rtx")
 
 

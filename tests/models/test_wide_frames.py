@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie import wide_frames as speaker
-from vitascope.models.selfie.wide_frames import Speaker, overlap
+from vitascope.models.selfie import wide_frames as choice
+from vitascope.models.selfie.wide_frames import WideFrameChoice, overlap
 
 NOBODY = np.zeros((1, 36, 64), np.float32)
 
@@ -21,60 +21,60 @@ def claim(certainty: float, *, x: int = 20, width: int = 24) -> FloatArray:
 
 
 def test_it_starts_with_the_landscape_network_and_listens_to_the_surer() -> None:
-    stream = Speaker()
+    stream = WideFrameChoice()
     assert stream.claimant == "landscape"
-    stream.listen(claim(0.9), claim(0.5))
+    stream.compare(claim(0.9), claim(0.5))
     assert stream.claimant == "landscape"
-    stream.listen(claim(0.5), claim(0.9))
+    stream.compare(claim(0.5), claim(0.9))
     assert stream.claimant == "general"
-    stream.listen(claim(0.9), claim(0.2))
+    stream.compare(claim(0.9), claim(0.2))
     assert stream.claimant == "landscape"
 
 
 def test_a_general_network_that_speaks_is_not_left_for_a_trifle() -> None:
-    stream = Speaker()
-    stream.listen(claim(0.5), claim(0.75))
-    stream.listen(claim(0.75), claim(0.75))
+    stream = WideFrameChoice()
+    stream.compare(claim(0.5), claim(0.75))
+    stream.compare(claim(0.75), claim(0.75))
     assert stream.claimant == "general"
-    fresh = Speaker()
-    fresh.listen(claim(0.75), claim(0.75))
+    fresh = WideFrameChoice()
+    fresh.compare(claim(0.75), claim(0.75))
     assert fresh.claimant == "landscape"
 
 
 def test_a_small_claim_of_the_general_network_does_not_count() -> None:
-    stream = Speaker()
-    stream.listen(claim(0.2, width=4), claim(1, width=4))
+    stream = WideFrameChoice()
+    stream.compare(claim(0.2, width=4), claim(1, width=4))
     assert stream.claimant == "landscape"
 
 
 def test_all_eyes_count_together() -> None:
-    stream = Speaker()
+    stream = WideFrameChoice()
     sure, unsure = claim(1), claim(0.1)
-    stream.listen(np.concatenate([unsure, unsure]), np.concatenate([sure, claim(0.05)]))
+    stream.compare(np.concatenate([unsure, unsure]), np.concatenate([sure, claim(0.05)]))
     assert stream.claimant == "general"
 
 
 def test_comparisons_are_due_at_first_then_seldom_and_after_a_jump() -> None:
-    stream = Speaker()
+    stream = WideFrameChoice()
     assert not stream.is_due(NOBODY)
     assert stream.is_due(claim(1))
-    stream.listen(claim(1), claim(0))
-    due = [stream.is_due(claim(1)) for _ in range(speaker.INTERVAL)]
-    assert due == [False] * (speaker.INTERVAL - 1) + [True]
-    stream.listen(claim(1), claim(0))
+    stream.compare(claim(1), claim(0))
+    due = [stream.is_due(claim(1)) for _ in range(choice.INTERVAL)]
+    assert due == [False] * (choice.INTERVAL - 1) + [True]
+    stream.compare(claim(1), claim(0))
     assert [stream.is_due(claim(1, x=x)) for x in (0, 40, 0)] == [False, False, True]
 
 
 def test_a_walking_person_is_no_jump() -> None:
-    stream = Speaker()
+    stream = WideFrameChoice()
     stream.is_due(claim(1, x=0))
-    stream.listen(claim(1), claim(0))
+    stream.compare(claim(1), claim(0))
     assert not any(stream.is_due(claim(1, x=x)) for x in range(30))
 
 
 def test_reset_goes_back_to_the_start() -> None:
-    stream = Speaker()
-    stream.listen(claim(0.1), claim(1))
+    stream = WideFrameChoice()
+    stream.compare(claim(0.1), claim(1))
     stream.reset()
     assert stream.claimant == "landscape"
     assert stream.is_due(claim(1))
