@@ -23,7 +23,7 @@ from vitascope.models.store.catalogue import (
     load_catalogue,
 )
 
-DATA = Path(catalogue_module.__file__).with_name("data")
+DATA = Path(catalogue_module.__file__).parents[1] / "data"
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 VALID = {
     "name": "net",
