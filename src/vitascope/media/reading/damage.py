@@ -142,23 +142,25 @@ class DataGaps:
         self._interval = max(1 / (frame_rate * time_base), Fraction(1))
         self._first_dts: int | None = None
         self._last_dts = 0
-        self._read_to: int | None = None
-        self._bytes = 0
+        self._begin: int | None = None
+        self._read_to = 0
         self._unread = 0.0
 
     def passed(self, packet: Packet[Any]) -> None:
         """A packet of any stream was read; what lies before it and was in none, was not."""
         if packet.pos is None or packet.pos < 0:
             return
-        if self._read_to is not None:
+        if self._begin is None:
+            self._begin = packet.pos
+        else:
             self._unread += max(packet.pos - self._read_to, 0)
-            self._bytes += packet.size
-        self._read_to = max(self._read_to or 0, packet.pos + packet.size)
+        self._read_to = max(self._read_to, packet.pos + packet.size)
 
     def before(self, packet: Packet[VideoStream]) -> int:
         """How many pictures are missing before a packet of the video."""
+        read_to_before, unread_before = self._read_to, self._unread
         self.passed(packet)
-        if packet.dts is None:
+        if packet.dts is None or self._begin is None:
             return 0
         if self._first_dts is None:
             self._first_dts = self._last_dts = packet.dts
@@ -167,9 +169,10 @@ class DataGaps:
         self._last_dts = packet.dts
         if seen_ticks <= 0:
             return 0
-        # Times may go on for a while behind such a part, wrongly, until the container names one again. Some bytes
-        # are in no packet: containers have headers, and discarded streams.
-        self._unread -= _GAP_SHARE * self._bytes / seen_ticks * ticks
+        # Times may go on for a while behind such a part, wrongly, until the container names one again. Up to half of a
+        # film's bytes may be in no packet without harm: headers, stuffing, discarded streams.
+        usual_bytes = (read_to_before - self._begin - unread_before) / seen_ticks * ticks
+        self._unread -= _GAP_SHARE * usual_bytes
         is_lost = ticks > _GAP_FRAMES * self._interval and self._unread > 0
         if is_lost or self._unread < 0:
             self._unread = 0.0
