@@ -134,10 +134,10 @@ def main() -> None:
                     most_trials=options.trials,
                     most_seconds=max(ends - time.monotonic(), 1.0),
                     keep_quality=True,
-                    told=lambda search, trial: print(
+                    on_trial=lambda search, trial: print(
                         search.values(trial.cell), trial.measured, trial.why, flush=True
                     ),
-                    said=lambda line: print(line, flush=True),
+                    on_plan=lambda line: print(line, flush=True),
                 ).tune()
                 rows.append(row_of(source, size, film, tuned, time.perf_counter() - started))
             except (VitascopeError, AssertionError) as error:

@@ -147,7 +147,7 @@ def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
     clock = iter(range(0, 100_000, 40))
     monkeypatch.setattr(search_time, "perf_counter", lambda: float(next(clock)))
     said = []
-    tuned = tuner_of(clip, most_seconds=200.0, said=said.append).tune()
+    tuned = tuner_of(clip, most_seconds=200.0, on_plan=said.append).tune()
     assert tuned.search.ended == "the time was over"
     assert 1 <= len(tuned.search.trials) < 5
     (line,) = said
@@ -341,11 +341,11 @@ def test_a_search_that_was_broken_off_is_not_measured_again(scripted, clip, tmp_
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tuner_of(clip, keep_quality=True, state=state, told=stop).tune()
+        tuner_of(clip, keep_quality=True, state=state, on_trial=stop).tune()
     assert len(json.loads(state.read_text())["trials"]) == 2
     told = []
     tuned = tuner_of(
-        clip, keep_quality=True, state=state, resume=True, told=lambda _, trial: told.append(trial)
+        clip, keep_quality=True, state=state, resume=True, on_trial=lambda _, trial: told.append(trial)
     ).tune()
     assert len(told) == len(tuned.search.trials) - 2
     assert tuned.values == {"model.batch_size": 4}
