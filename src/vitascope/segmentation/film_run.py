@@ -26,7 +26,6 @@ import cv2
 
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import peak_memory_bytes, select_device
-from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame, Plane, StereoLayout
 from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
@@ -46,7 +45,13 @@ from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import RunProfile
 from vitascope.segmentation.stretch import no_picture_between
-from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files, kept_files, planar_info
+from vitascope.segmentation.writing import (
+    FramesUntilDamage,
+    OutputSet,
+    finish_files,
+    keeping_what_was_written,
+    planar_info,
+)
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 if TYPE_CHECKING:
@@ -269,15 +274,9 @@ class FilmRunner:
             )
             if on_start is not None:
                 on_start(Started(pipeline, reader.expected_frame_count))
-            try:
+            with keeping_what_was_written(files, of_damaged=keep_partial):
                 measured = pipeline.run()
                 source.raise_damage()
-            except KeyboardInterrupt as error:
-                raise KeyboardInterrupt(kept_files(files)) from error
-            except CorruptInputError as error:
-                if not keep_partial:
-                    raise
-                raise CorruptInputError(f"{error}; {kept_files(files)}") from error
             if reader.decoded_count == 0:
                 raise no_picture_between(video, self.settings.video, reader.info)
             if sheet is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,14 @@ from vitascope.media.writing.writer import VideoWriter, WriteReport
 from vitascope.segmentation.render.renderer import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 
-__all__ = ["FramesUntilDamage", "OutputSet", "finish_files", "kept_files", "planar_info", "written_info"]
+__all__ = [
+    "FramesUntilDamage",
+    "OutputSet",
+    "finish_files",
+    "keeping_what_was_written",
+    "planar_info",
+    "written_info",
+]
 
 
 class OutputSet:
@@ -179,10 +187,23 @@ class FramesUntilDamage:
             del damage  # its traceback holds this frame: together they would live until a search for cycles
 
 
-def kept_files(files: OutputSet) -> str:
+def _kept_files(files: OutputSet) -> str:
     """Keep what was written of a run that ends early, and say so in a few words."""
     kept = files.keep_partial()
     return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing had been written"
+
+
+@contextmanager
+def keeping_what_was_written(files: OutputSet, *, of_damaged: bool) -> Iterator[None]:
+    """Keep what a run has written when Ctrl-C ends it, and when damage does if that is asked for; the error says so."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_kept_files(files)) from error
+    except CorruptInputError as error:
+        if not of_damaged:
+            raise
+        raise CorruptInputError(f"{error}; {_kept_files(files)}") from error
 
 
 def finish_files(files: OutputSet) -> tuple[OutputReport, ...]:

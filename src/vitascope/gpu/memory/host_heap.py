@@ -1,9 +1,8 @@
 """The process's own heap, kept small while pipelines come and go.
 
 glibc gives threads heaps of their own, up to eight a core. What the threads of one run freed stays in their heaps, in
-pieces, while those of the next take new memory: as much is in use, but more is taken. Fifty films of 1080p, one after
-another, peaked at 390 MB in the first and 580 in the last; with two heaps, and free pages given back between films, at
-388 and 421, at the same speed.
+pieces, while those of the next take new memory: as much is in use, but more is taken. Two heaps, and free
+pages given back between runs, keep the peak of many jobs near that of one (``benchmarks/memory_over_jobs.py``).
 """
 
 from __future__ import annotations

@@ -30,13 +30,12 @@ from pathlib import Path
 from vitascope.errors import OutputError
 from vitascope.media.av_errors import wrap_output_error
 
-__all__ = ["FILE_BROWSER_LITTER", "PartialFile", "PartialFolder", "WriterLock"]
-
-
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+
+__all__ = ["FILE_BROWSER_LITTER", "PartialFile", "PartialFolder", "WriterLock"]
 
 _NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 """What file systems say that know no locks, such as some network mounts."""

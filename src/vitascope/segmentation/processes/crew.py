@@ -11,7 +11,7 @@ from time import perf_counter
 
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device, peak_memory_bytes
-from vitascope.errors import CorruptInputError, ModelUnavailableError
+from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
@@ -31,7 +31,7 @@ from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
 from vitascope.segmentation.stretch import no_picture_between
-from vitascope.segmentation.writing import finish_files, kept_files, planar_info, written_info
+from vitascope.segmentation.writing import finish_files, keeping_what_was_written, planar_info, written_info
 
 __all__ = ["NetworkElsewhere", "ProcessCrew"]
 
@@ -158,15 +158,9 @@ class ProcessCrew:
             )
             if on_start is not None:
                 on_start(Started(film, reader.expected_frame_count))
-            try:
+            with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
                 self._join(film, files, sheet)
                 closed = film.finish()
-            except KeyboardInterrupt as error:
-                raise KeyboardInterrupt(kept_files(files)) from error
-            except CorruptInputError as error:
-                if not settings.output.keep_partial:
-                    raise
-                raise CorruptInputError(f"{error}; {kept_files(files)}") from error
             if sheet is not None:
                 sheet.save()
             written = finish_files(files)
