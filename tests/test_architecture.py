@@ -23,8 +23,8 @@ OPENED_ELSEWHERE = {
     "gpu/engines/onnx_runtime.py",
     "media/writing/encoder_frames.py",
 }
-"""Handed in by whoever chose it: decoder, job, network, engine, packer of frames. Each other file of the way is imported
-by one before it."""
+"""Handed in by whoever chose it: decoder, job, network, engine, packer of frames. A file before it need not import it,
+as is asked of all others."""
 
 
 @pytest.fixture(scope="module")
