@@ -10,6 +10,7 @@ does.
 - ``loop``: one ``Segmenter`` that writes a film 50 times, against once.
 - ``animate``: ``vitascope.animate`` 10 times, against once.
 - ``bench``: ``vitascope bench run --quick``, against its largest size alone.
+- ``gpu``: the loop on a GPU, 200 times; the memory is the GPU's, in use by any process. Asked for by name.
 
 Prediction: a finished job leaves its network alone, so every ratio is 1 but for a few per cent of free memory.
 
@@ -46,6 +47,12 @@ import sys, vitascope
 with vitascope.Segmenter(profile=sys.argv[3]) as segmenter:
     for _ in range(int(sys.argv[4])):
         segmenter.write(sys.argv[1], [("key", __import__("pathlib").Path(sys.argv[2]))])
+"""
+GPU_LOOP = """
+import sys, vitascope
+with vitascope.Segmenter(profile=sys.argv[3], settings={"gpu.device": "cuda"}) as segmenter:
+    reports = [segmenter.write(sys.argv[1], [("key", sys.argv[2])]) for _ in range(int(sys.argv[4]))]
+print(max(report.gpu.peak_memory_bytes for report in reports) / 2**20)
 """
 ANIMATE = """
 import sys, vitascope
@@ -114,6 +121,17 @@ def loop(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
     return {"jobs": 50, "film": "1920x1080, 12 frames", **compared(one, peak_mb(*written, "50"))}
 
 
+def gpu(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """One segmenter in a loop on a GPU."""
+    film = scaled(clip, folder / "film.mp4", width=1920, height=1080, frames=48)
+
+    def peak(jobs: int) -> float:
+        written = sys.executable, "-c", GPU_LOOP, film, folder / "out.mp4", profile, str(jobs)
+        return float(subprocess.run(written, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+    return {"jobs": 200, "film": "1920x1080, 48 frames", **compared([peak(1) for _ in range(3)], peak(200))}
+
+
 def animate(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
     """The astronaut, again and again."""
     del clip, profile
@@ -153,6 +171,7 @@ MEASURED = {
     "loop": loop,
     "animate": animate,
     "bench": bench,
+    "gpu": gpu,
 }
 
 
@@ -166,7 +185,7 @@ def main() -> None:
     parser.add_argument("--profile", default="fast")
     options = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
-    for name in [options.only] if options.only else MEASURED:
+    for name in [options.only] if options.only else [name for name in MEASURED if name != "gpu"]:
         with tempfile.TemporaryDirectory() as folder:
             figures = MEASURED[name](options.clip, Path(folder), options.profile)
         row = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -72,9 +73,9 @@ def tracking_options(settings: Settings) -> TrackingOptions:
 
 
 def animate(
-    portrait: Path | str,
-    driver: Path | str,
-    out: Path | str,
+    portrait: str | PathLike[str],
+    driver: str | PathLike[str],
+    out: str | PathLike[str],
     *,
     profile: str | None = None,
     settings: Mapping[str, Any] | None = None,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -206,7 +207,7 @@ def _flag(key: str, given: Any) -> dict[str, _Entry]:
 
 def _anchor(key: str, value: Any, *, folder: Path) -> Any:
     """Make the path of a file absolute, so that it means the same whoever reads it later, and from where."""
-    if not isinstance(value, str | Path) or not str(value):
+    if not isinstance(value, str | PathLike) or not str(value):
         return value
     if key == "model.name":
         # A name of the catalogue has no suffix; anything that ends like a network is a file.
@@ -217,7 +218,7 @@ def _anchor(key: str, value: Any, *, folder: Path) -> Any:
     return _absolute(value, folder=folder) if entry is not None and entry.holds_path else value
 
 
-def _absolute(path: str | Path, *, folder: Path) -> Path:
+def _absolute(path: str | PathLike[str], *, folder: Path) -> Path:
     try:
         expanded = Path(path).expanduser()
     except RuntimeError:  # "~nobody/x": no such user, so the name is meant as it stands

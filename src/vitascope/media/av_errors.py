@@ -16,7 +16,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from os import PathLike
 
 import av
 import av.error
@@ -91,7 +91,7 @@ def describe_av_error(error: Exception, reasons: dict[int, str] | None = None) -
 
 
 @contextmanager
-def wrap_input_error(path: Path | str, doing: str) -> Iterator[None]:
+def wrap_input_error(path: str | PathLike[str], doing: str) -> Iterator[None]:
     """Turn FFmpeg's and the system's errors into ``InputError("{path}: cannot {doing}: {reason}")``.
 
     Args:
@@ -110,7 +110,7 @@ def wrap_input_error(path: Path | str, doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def wrap_output_error(path: Path | str, doing: str) -> Iterator[None]:
+def wrap_output_error(path: str | PathLike[str], doing: str) -> Iterator[None]:
     """Turn FFmpeg's and the system's errors into ``OutputError("{path}: cannot {doing}: {reason}")``.
 
     Args:

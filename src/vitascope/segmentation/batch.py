@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,14 +43,14 @@ class Outcome:
         return {**fields, "input": str(self.planned.video), "status": self.status}
 
 
-def failure_to_dict(video: Path | str, error: VitascopeError) -> dict[str, Any]:
+def failure_to_dict(video: str | PathLike[str], error: VitascopeError) -> dict[str, Any]:
     """What ``Outcome.to_dict`` gives for a video that failed, also before anything was planned for it."""
     return {"input": str(video), "status": "failed", "error": one_line(error)}
 
 
 def plan_batch(
-    inputs: Sequence[str | Path],
-    out: Path | str,
+    inputs: Sequence[str | PathLike[str]],
+    out: str | PathLike[str],
     settings: Settings,
     *,
     recursive: bool = False,
@@ -78,8 +79,8 @@ def plan_batch(
 
 
 def segment(
-    video: Path | str,
-    out: Path | str,
+    video: str | PathLike[str],
+    out: str | PathLike[str],
     *,
     profile: str | None = None,
     output: OutputKind | Sequence[OutputKind] | None = None,

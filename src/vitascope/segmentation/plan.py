@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,7 @@ class PlannedVideo:
 
 def plan_outputs(
     videos: Sequence[FoundVideo],
-    out: Path | str,
+    out: str | PathLike[str],
     kinds: Sequence[OutputKind],
     *,
     codec: Literal["auto"] | Codec = "auto",
@@ -98,7 +99,7 @@ def file_key(path: Path) -> str:
     return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()
 
 
-def _takes_files(out: Path | str) -> bool:
+def _takes_files(out: str | PathLike[str]) -> bool:
     """True when ``out`` is a folder to put files in, rather than the output itself."""
     path = Path(out)
     if str(out).endswith(("/", os.sep)) or path.name in ("", ".."):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -75,7 +76,7 @@ class Segmenter:
             steps.close()
         self._runner.close()
 
-    def stream(self, video: Path | str) -> Generator[FrameAndAlpha, None, None]:
+    def stream(self, video: str | PathLike[str]) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
 
         Leaving the loop early stops them, and so does closing the segmenter. Nothing is written.
@@ -90,10 +91,10 @@ class Segmenter:
 
     def write(
         self,
-        video: Path | str,
-        outputs: Sequence[tuple[OutputKind, Path]],
+        video: str | PathLike[str],
+        outputs: Sequence[tuple[OutputKind, str | PathLike[str]]],
         *,
-        preview: Path | None = None,
+        preview: str | PathLike[str] | None = None,
         on_start: Callable[[Started], object] | None = None,
     ) -> SegmentReport:
         """Segment one video into files. Each appears under its name only when it is whole.
@@ -114,11 +115,13 @@ class Segmenter:
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
-        replaced = [f"{path} took the place of an earlier file" for _, path in outputs if path.is_file()]
-        check_kinds([kind for kind, _ in outputs], self.settings.output)
-        refuse_clashes([PlannedVideo(Path(video), tuple(outputs), preview)], settings=self.settings)
+        targets = tuple((kind, Path(target)) for kind, target in outputs)
+        planned = PlannedVideo(Path(video), targets, None if preview is None else Path(preview))
+        replaced = [f"{path} took the place of an earlier file" for _, path in targets if path.is_file()]
+        check_kinds([kind for kind, _ in targets], self.settings.output)
+        refuse_clashes([planned], settings=self.settings)
         return self._runner.write(
-            Path(video), outputs, preview=preview, on_start=on_start, notes=replaced, began=began
+            planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
         )
 
 

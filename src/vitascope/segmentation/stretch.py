@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 
 from vitascope.config import VideoSettings
@@ -16,7 +17,7 @@ __all__ = ["is_finished", "no_picture_between"]
 _TOLERANCE_SECONDS = 0.5
 
 
-def no_picture_between(video: Path | str, wanted: VideoSettings, info: VideoInfo) -> InputError:
+def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: VideoInfo) -> InputError:
     """The error for a start and an end that no picture lies between."""
     end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
     length = "" if info.duration_seconds is None else f"; the video is {info.duration_seconds:.1f} s long"

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -293,7 +294,7 @@ class CUDAProfiler:
             "operators": [asdict(row) for row in self.operators()],
         }
 
-    def export_json(self, path: Path | str) -> None:
+    def export_json(self, path: str | PathLike[str]) -> None:
         """Write the tables as JSON.
 
         Raises:
@@ -301,7 +302,7 @@ class CUDAProfiler:
         """
         write_document(self.to_dict(), Path(path))
 
-    def export_chrome_trace(self, path: Path | str) -> None:
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
         """Write PyTorch's own trace, with every operator, launch and kernel, for Chrome and Perfetto.
 
         Raises:

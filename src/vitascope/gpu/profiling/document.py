@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSam
     }
 
 
-def load_profile(path: Path | str) -> dict[str, Any]:
+def load_profile(path: str | PathLike[str]) -> dict[str, Any]:
     """Read what ``Profiler.export_json`` wrote.
 
     Raises:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -307,7 +308,7 @@ class MemoryProfiler:
                     curves.setdefault(name, []).append((sample.seconds, value / 1e6))
         return curve_chart("memory", curves, unit="MB")
 
-    def export_json(self, path: Path | str) -> None:
+    def export_json(self, path: str | PathLike[str]) -> None:
         """Write everything as JSON.
 
         Raises:
@@ -315,7 +316,7 @@ class MemoryProfiler:
         """
         write_document(self.to_dict(), Path(path))
 
-    def export_png(self, path: Path | str) -> None:
+    def export_png(self, path: str | PathLike[str]) -> None:
         """Draw the timeline.
 
         Raises:
@@ -323,7 +324,7 @@ class MemoryProfiler:
         """
         write_file(Path(path), self.chart().to_png())
 
-    def export_html(self, path: Path | str) -> None:
+    def export_html(self, path: str | PathLike[str]) -> None:
         """Write summary and timeline as one page that needs no network.
 
         Raises:

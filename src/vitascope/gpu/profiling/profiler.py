@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
@@ -326,7 +327,9 @@ class Profiler:
 
         return profile_document(self, utilisation=utilisation)
 
-    def export_json(self, path: Path | str, *, utilisation: Sequence[UtilisationSample] = ()) -> None:
+    def export_json(
+        self, path: str | PathLike[str], *, utilisation: Sequence[UtilisationSample] = ()
+    ) -> None:
         """Write sums and spans as JSON of a versioned schema (``docs/profiling.md``).
 
         Raises:
@@ -336,7 +339,9 @@ class Profiler:
 
         write_document(self.to_dict(utilisation=utilisation), Path(path))
 
-    def export_chrome_trace(self, path: Path | str, *, utilisation: Sequence[UtilisationSample] = ()) -> None:
+    def export_chrome_trace(
+        self, path: str | PathLike[str], *, utilisation: Sequence[UtilisationSample] = ()
+    ) -> None:
         """Write the single spans for ``ui.perfetto.dev`` or ``chrome://tracing``.
 
         Raises:
@@ -346,7 +351,7 @@ class Profiler:
 
         write_chrome_trace(self.to_dict(utilisation=utilisation), Path(path))
 
-    def export_png(self, path: Path | str) -> None:
+    def export_png(self, path: str | PathLike[str]) -> None:
         """Draw sums and timeline as a PNG picture.
 
         Raises:
@@ -356,7 +361,7 @@ class Profiler:
 
         write_png(self.to_dict(), Path(path))
 
-    def export_html(self, path: Path | str) -> None:
+    def export_html(self, path: str | PathLike[str]) -> None:
         """Write one HTML page with table and drawing, which needs no network.
 
         Raises:

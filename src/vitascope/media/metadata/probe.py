@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from os import PathLike
 from pathlib import Path
 
 import av
@@ -25,7 +26,9 @@ DEFAULT_IMAGE_FRAME_RATE = Fraction(25)
 _QUARTER_TURNS: tuple[Rotation, ...] = (0, 90, 180, 270)
 
 
-def probe(path: Path | str, *, image_frame_rate: Fraction | int = DEFAULT_IMAGE_FRAME_RATE) -> VideoInfo:
+def probe(
+    path: str | PathLike[str], *, image_frame_rate: Fraction | int = DEFAULT_IMAGE_FRAME_RATE
+) -> VideoInfo:
     """Describe a video by its headers and its first picture, which is the only one decoded.
 
     Args:

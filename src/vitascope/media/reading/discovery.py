@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from vitascope.errors import InputError
@@ -34,7 +35,7 @@ class FoundVideo:
 
 
 def find_videos(
-    inputs: Sequence[str | Path], *, recursive: bool, exclude: Path | None = None
+    inputs: Sequence[str | PathLike[str]], *, recursive: bool, exclude: Path | None = None
 ) -> list[FoundVideo]:
     """List the videos that the inputs name, each once, in the order named and naturally sorted within.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 from math import ceil
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,7 +35,7 @@ _SEEK_MARGINS_SECONDS = (0, 2, 10, 60)
 
 
 def open_video(
-    path: Path | str,
+    path: str | PathLike[str],
     *,
     start_seconds: float | None = None,
     end_seconds: float | None = None,
@@ -379,7 +380,7 @@ class PresentationClock:
 
 
 def _checked_range(
-    path: Path | str, start: float | None, end: float | None
+    path: str | PathLike[str], start: float | None, end: float | None
 ) -> tuple[Fraction | None, Fraction | None]:
     for name, seconds in (("start", start), ("end", end)):
         if seconds is not None and not 0 <= seconds < float("inf"):

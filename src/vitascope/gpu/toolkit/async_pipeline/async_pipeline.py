@@ -43,7 +43,7 @@ _ALL = QueueLimits(items=2**62, nbytes=None)
 class AsyncPipeline:
     """Runs a network on frames that come one by one, as fast as its slowest stage.
 
-    Stages: ``decode`` (bytes and ``Path`` of picture files become pictures), ``preprocess`` (the fused kernel),
+    Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel),
     ``gather`` (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is
     given. Results come in the order of submission, in the kind of their frame (NumPy for bytes and paths). On a GPU
     everything between a frame's way up and its result's way down stays there.
@@ -166,7 +166,7 @@ class AsyncPipeline:
 
         Args:
             frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes, the bytes
-                or ``Path`` of a picture file; or whatever ``decode`` or ``preprocess`` take. It must not be written
+                or the path of a picture file; or whatever ``decode`` or ``preprocess`` take. It must not be written
                 before its result is there.
             frame_id: Comes back with the result; a running number when omitted.
             timeout_s: Longest wait for room; None has no end.

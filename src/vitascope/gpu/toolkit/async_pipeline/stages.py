@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -137,20 +138,20 @@ def _mask_of(scores: Any) -> Any:
 Triple = tuple[float, float, float]
 
 
-def decode_picture(data: bytes | bytearray | memoryview | Path) -> Any:
+def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -> Any:
     """A picture file (JPEG, PNG, WebP … as OpenCV reads them) as RGB uint8 [H, W, 3].
 
     Raises:
         InputError: It cannot be read, or is no picture.
     """
-    if isinstance(data, Path):
+    if isinstance(data, str | PathLike):
         try:
-            raw = data.read_bytes()
+            raw = Path(data).read_bytes()
         except OSError as error:
             raise InputError(f"{data}: {error.strerror or error}") from error
     else:
         raw = bytes(data)
-    name = str(data) if isinstance(data, Path) else f"{len(raw)} bytes"
+    name = str(data) if isinstance(data, str | PathLike) else f"{len(raw)} bytes"
     try:
         bgr = cv2.imdecode(np.frombuffer(raw, np.uint8), cv2.IMREAD_COLOR) if raw else None
     except cv2.error as error:
@@ -217,7 +218,7 @@ class StageWork:
         begun = perf_counter()
         if self._decode is not None:
             job.frame = self._decode(job.frame)
-        elif isinstance(job.frame, bytes | bytearray | memoryview | Path):
+        elif isinstance(job.frame, bytes | bytearray | memoryview | str | PathLike):
             job.frame = decode_picture(job.frame)
         first = _first_array(job.frame)
         if first is not None:

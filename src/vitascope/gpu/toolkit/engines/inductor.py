@@ -6,6 +6,7 @@ import io
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,7 +16,7 @@ from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
 from vitascope.gpu.engines.input_shapes import shapes_from_json, shapes_to_json
 from vitascope.gpu.engines.precision import Calibration
-from vitascope.gpu.toolkit.engines.toolkit_engine import StrPath, ToolkitEngine
+from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +63,7 @@ class InductorEngine(ToolkitEngine):
         fp16_mode: bool = False,
         int8_mode: bool = False,
         workspace_gb: float | None = None,
-        cache_dir: StrPath | None = None,
+        cache_dir: str | PathLike[str] | None = None,
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
         allow_tf32: bool = True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +27,7 @@ from vitascope.gpu.engines.onnx_providers import (
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.gpu.engines.precision import Calibration, with_precision
 from vitascope.gpu.engines.trt_cache import TrtCache
-from vitascope.gpu.toolkit.engines.toolkit_engine import StrPath, ToolkitEngine
+from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,7 +66,7 @@ class OnnxEngine(ToolkitEngine):
         fp16_mode: bool = False,
         int8_mode: bool = False,
         workspace_gb: float | None = None,
-        cache_dir: StrPath | None = None,
+        cache_dir: str | PathLike[str] | None = None,
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
         allow_tf32: bool = True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,7 @@ from vitascope.gpu.engines.precision import Calibration
 from vitascope.gpu.engines.selection import Candidate, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine, Runner
 from vitascope.gpu.toolkit.engines.onnx import OnnxEngine
-from vitascope.gpu.toolkit.engines.toolkit_engine import StrPath, ToolkitEngine
+from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +31,7 @@ Backend = Literal["auto", "tensorrt", "inductor", "onnxruntime"]
 
 
 def open_engine(
-    model: nn.Module | StrPath | bytes,
+    model: nn.Module | str | PathLike[str] | bytes,
     backend: Backend = "auto",
     *,
     input_shapes: InputShapes | None = None,
@@ -38,7 +39,7 @@ def open_engine(
     int8_mode: bool = False,
     calibration: Calibration | None = None,
     workspace_gb: float | None = None,
-    cache_dir: StrPath | None = None,
+    cache_dir: str | PathLike[str] | None = None,
     device: Literal["auto", "cuda", "cpu"] = "auto",
     device_id: int = 0,
     allow_tf32: bool = True,
@@ -70,7 +71,7 @@ def open_engine(
         MissingDependencyError: It is not installed; the message names the package.
         UsageError: The arguments do not fit the model.
     """
-    is_network = isinstance(model, bytes | str | Path)
+    is_network = isinstance(model, bytes | str | PathLike)
     chosen_device = select_device(device, index=device_id)
     on_gpu = chosen_device.kind == "cuda"
     options: dict[str, Any] = {
@@ -87,7 +88,7 @@ def open_engine(
         )
     if not is_network and input_shapes is None:
         raise UsageError("a PyTorch module needs input_shapes={name: {'min': …, 'opt': …, 'max': …}}")
-    network: Any = read_network(Path(model)) if isinstance(model, str | Path) else model
+    network: Any = read_network(Path(model)) if isinstance(model, str | PathLike) else model
 
     def built(engine: ToolkitEngine) -> ToolkitEngine:
         try:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from vitascope.errors import DeviceError, EngineError
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.precision import Calibration
 from vitascope.gpu.engines.trt_plan import TrtPlan, load_tensorrt
-from vitascope.gpu.toolkit.engines.toolkit_engine import StrPath, ToolkitEngine
+from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,7 +43,7 @@ class TensorRTEngine(ToolkitEngine):
         fp16_mode: bool = False,
         int8_mode: bool = False,
         workspace_gb: float | None = None,
-        cache_dir: StrPath | None = None,
+        cache_dir: str | PathLike[str] | None = None,
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
         allow_tf32: bool = True,

@@ -6,12 +6,12 @@ very one that ``vitascope segment`` runs, and carries arrays of any library to i
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -33,9 +33,7 @@ from vitascope.gpu.toolkit.engines.timing import BenchmarkReport, measure_calls,
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["StrPath", "ToolkitEngine"]
-
-StrPath: TypeAlias = "str | os.PathLike[str]"
+__all__ = ["ToolkitEngine"]
 
 
 class ToolkitEngine(ABC):
@@ -66,7 +64,7 @@ class ToolkitEngine(ABC):
         fp16_mode: bool = False,
         int8_mode: bool = False,
         workspace_gb: float | None = None,
-        cache_dir: StrPath | None = None,
+        cache_dir: str | PathLike[str] | None = None,
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
         allow_tf32: bool = True,
@@ -127,7 +125,7 @@ class ToolkitEngine(ABC):
         self,
         model: nn.Module,
         input_shapes: InputShapes,
-        output_path: StrPath | None = None,
+        output_path: str | PathLike[str] | None = None,
         *,
         calibration: Calibration | None = None,
     ) -> Path | None:
@@ -157,9 +155,9 @@ class ToolkitEngine(ABC):
 
     def build_engine_from_onnx(
         self,
-        onnx_path: StrPath | bytes,
+        onnx_path: str | PathLike[str] | bytes,
         input_shapes: InputShapes | None = None,
-        output_path: StrPath | None = None,
+        output_path: str | PathLike[str] | None = None,
         *,
         calibration: Calibration | None = None,
     ) -> Path | None:
@@ -185,7 +183,7 @@ class ToolkitEngine(ABC):
         self._open(lambda: self._from_onnx(source, ranges, calibration), ranges)
         return self._keep(output_path)
 
-    def load_engine(self, path: StrPath) -> None:
+    def load_engine(self, path: str | PathLike[str]) -> None:
         """Open an engine that was built and kept before. Load only what you built: engines are native code.
 
         Raises:
@@ -386,7 +384,7 @@ class ToolkitEngine(ABC):
             raise UsageError(f"input_shapes names {unknown[0]!r}; the network takes {', '.join(known)}")
         self._engine, self._ranges = engine, ranges
 
-    def _keep(self, output_path: StrPath | None) -> Path | None:
+    def _keep(self, output_path: str | PathLike[str] | None) -> Path | None:
         if output_path is None:
             return None
         path = Path(output_path)

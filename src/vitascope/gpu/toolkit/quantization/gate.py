@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -56,7 +57,7 @@ def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[
     """
     if is_module(model):
         yield _module_runner(model), None
-    elif isinstance(model, bytes | str | Path):
+    elif isinstance(model, bytes | str | PathLike):
         from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
         source = model if isinstance(model, bytes) else Path(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -247,7 +248,7 @@ def _check_method(method: str) -> None:
 def _network(model: Any) -> Path | bytes:
     if isinstance(model, bytes):
         return model
-    if isinstance(model, str | Path):
+    if isinstance(model, str | PathLike):
         return Path(model)
     raise UsageError(
         f"a PyTorch module or an ONNX network (path or bytes) is expected, got {type(model).__name__}"
