@@ -27,9 +27,10 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels import composite_launch as composite_cuda
 from vitascope.gpu.kernels.code_values import color_codes, grey_bounds
 from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.composite import render
+from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame
 from vitascope.gpu.kernels.cuda_module import multiprocessors
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.render import MatteOnly, OnColor, OnFrame, render
 
 SIZES = {"1080p": (1080, 1920), "4K": (2160, 3840), "8K": (4320, 7680)}
 CELLS = {"1080p": [(288, 512)], "4K": [(288, 512)], "8K": [(288, 512), (432, 768)]}

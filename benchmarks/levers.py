@@ -46,8 +46,8 @@ from vitascope.media.reading.reader import open_video
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.batch import tile_means
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
-from vitascope.segmentation.matting.levers.pictures import tile_means
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -165,7 +165,7 @@ def run(clip: Clip, options: InferenceOptions, *, downsample_ratio: float | None
     )
     alphas, seconds = [], 0.0
     for start in range(0, len(clip.frames), FRAMES_PER_CALL):
-        prepared = [matting.prepare(frame) for frame in clip.frames[start : start + FRAMES_PER_CALL]]
+        prepared = [matting.prepare([frame]) for frame in clip.frames[start : start + FRAMES_PER_CALL]]
         began = time.process_time()
         estimated = matting.infer(prepared)
         seconds += time.process_time() - began
@@ -173,7 +173,7 @@ def run(clip: Clip, options: InferenceOptions, *, downsample_ratio: float | None
     network.close()
     if first is not None:
         first.close()
-    return Run(np.stack(alphas), seconds, matting.source.report(1))
+    return Run(np.stack(alphas), seconds, matting.report())
 
 
 def errors(alphas: np.ndarray, other: np.ndarray) -> dict[str, float]:

@@ -192,13 +192,13 @@ def stages_alone(name: str, clip: Path, folder: Path, *, count: int = 48) -> dic
             folder / "alone.mp4", source_format=reader.info.format, codec="h264", crf=23, preset="veryfast"
         )
         frames = timed("decode", islice(reader, count))
-        prepared = timed("preprocess", map(matting.prepare, frames))
+        prepared = timed("preprocess", (matting.prepare([frame]) for frame in frames))
         batch = settings.frames_per_call
         batches = [prepared[start : start + batch] for start in range(0, count, batch)]
         matting.infer(prepared[:1])  # warm-up
         estimated = [e for group in timed("infer", map(matting.infer, batches)) for e in group]
-        with Renderer([("key", encoding)], settings=settings.output, regions=matting.regions) as renderer:
-            rendered = timed("postprocess", (renderer.render(matting.refine(e)) for e in estimated))
+        with Renderer([("key", encoding)], matting, settings=settings.output) as renderer:
+            rendered = timed("postprocess", map(renderer.render, estimated))
         with VideoWriter(folder / "alone.mp4", info=reader.info, encoding=encoding) as writer:
             timed("encode", (writer.write(item.pictures[0]) for item in rendered))
     return seconds

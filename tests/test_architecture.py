@@ -16,7 +16,7 @@ MOST_FILES_IN_A_FOLDER = 20
 LISTS_OF_LIKE_THINGS = {"cli", "gpu/kernels"}
 OPENED_ELSEWHERE = {
     "media/reading/container.py",
-    "segmentation/cpu_job.py",
+    "segmentation/film_job.py",
     "segmentation/gpu_job.py",
     "models/rvm/rvm.py",
     "models/rvm/torch_network.py",

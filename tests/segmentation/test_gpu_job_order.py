@@ -25,13 +25,14 @@ from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams
+from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.gpu_job import GpuJob
-from vitascope.segmentation.matting.stream import MattingOptions
-from vitascope.segmentation.render.gpu_renderer import GpuRenderer
-from vitascope.vr.stereo import eye_regions
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.segmentation.render.renderer import Renderer
 
 HEIGHT, WIDTH = 32, 48
 FRAMES_A_CALL = 6
@@ -140,17 +141,18 @@ def running(monkeypatch):
     monkeypatch.setattr(composite_cuda, "refine_on_gpu", refine)
     monkeypatch.setattr(histogram_cuda, "_launch_color_histogram", histogram)
     streams = JobStreams(Device("cuda", "fake", 0), preparing_streams=2)
-    regions = eye_regions(WIDTH, HEIGHT, StereoLayout.MONO)
-    renderer = GpuRenderer(
-        [("key", choose_encoding(Path("key.mp4"), source_format=PIXEL_FORMATS["yuv420p"]))],
-        settings=load_settings().settings.output,
-        options=MattingOptions(),
-        regions=regions,
-    )
-    job = GpuJob(
-        EmptyNetwork(note), renderer, streams=streams, size=(HEIGHT, WIDTH), layout=StereoLayout.MONO,
-        rotation_degrees=0, options=MattingOptions(), frames_per_call=FRAMES_A_CALL, limits=QueueLimits(),
+    times = StreamTimes()
+    sizer = AdaptiveBatchSizer(FRAMES_A_CALL, max_batch_size=FRAMES_A_CALL, growing=False)
+    matting = StreamMatting(
+        EmptyNetwork(note), size=(HEIGHT, WIDTH), layout=StereoLayout.MONO, options=MattingOptions(),
+        sizer=sizer, times=times,
     )  # fmt: skip
+    renderer = Renderer(
+        [("key", choose_encoding(Path("key.mp4"), source_format=PIXEL_FORMATS["yuv420p"]))],
+        matting,
+        settings=load_settings().settings.output,
+    )
+    job = GpuJob(matting, renderer, streams=streams, sizer=sizer, times=times, limits=QueueLimits())
     stages = job.stages(wants_alpha=lambda index: index == 3)
     yield Running(job, streams, stages, diary, cupy)
     streams.close()

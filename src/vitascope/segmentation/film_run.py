@@ -35,7 +35,8 @@ from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
-from vitascope.segmentation.jobs import Job, mask_size, open_job, queue_limits
+from vitascope.segmentation.film_job import FilmJob
+from vitascope.segmentation.jobs import mask_size, open_job, queue_limits
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
@@ -366,7 +367,7 @@ class FilmRun:
             )
         self._stack = ExitStack()
         try:
-            self.job: Job = open_job(
+            self.job: FilmJob = open_job(
                 self._stack,
                 runner.chosen.network,
                 kinds,

@@ -1,91 +1,38 @@
-"""Which way a video takes: through the GPU where its frames can stay there, else through the processor."""
+"""Which way a video takes: through the GPU where its frames can stay there, else through the CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.pipeline.stages import Stage
 from vitascope.gpu.pipeline.switch_interval import quick_turns
+from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import Encoding
-from vitascope.models.network import MattingNetwork, NetworkInput
+from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import parallelism_of
-from vitascope.segmentation.cpu_job import CpuJob
+from vitascope.segmentation.film_job import CpuJob, FilmJob
 from vitascope.segmentation.matting.cache import MatteCache
-from vitascope.segmentation.matting.levers.first_network import open_first_network
-from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
-from vitascope.segmentation.report import GpuReport
-from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
 
-__all__ = ["Job", "can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
+__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
 
 _LATENCY_QUEUE = 2
-
-
-class Job(Protocol):
-    """One video between its decoder and its encoders."""
-
-    notes: list[str]
-    """What the user should know of the run, one line each."""
-
-    @property
-    def network_input(self) -> NetworkInput:
-        """What the network sees."""
-        ...
-
-    @property
-    def frames_gathered(self) -> int:
-        """Frames that its first stage gathers before it begins with them."""
-        ...
-
-    @property
-    def slowest_to_begin(self) -> str | None:
-        """The stage that the first frame shall have the cores to itself for, see ``Source.first_alone_until``."""
-        ...
-
-    @property
-    def cut_count(self) -> int:
-        """Scene cuts so far."""
-        ...
-
-    @property
-    def cut_pts(self) -> Sequence[int]:
-        """Pts of the frames that began a new shot, so far."""
-        ...
-
-    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
-        """Stages that take frames and give ``Rendered``; with alpha and source where ``wants_alpha(index)``."""
-        ...
-
-    def gpu_report(self) -> GpuReport | None:
-        """Time and memory of the GPU; None on the processor."""
-        ...
-
-    def keep_mattes(self, *, is_whole: bool) -> None:
-        """Complete the cache of mattes, once all frames are through.
-
-        Args:
-            is_whole: True when the film, or its stretch, ended and was not broken off.
-        """
-        ...
-
-    def lever_report(self) -> LeverReport:
-        """What became of the frames, once all are through."""
-        ...
 
 
 def open_job(
@@ -101,22 +48,22 @@ def open_job(
     background_begin: Fraction | None = None,
     profiler: Profiler | None = None,
     cache: MatteCache | None = None,
-) -> Job:
+) -> FilmJob:
     """The job of one video.
 
     Args:
         stack: Closes the background when the job is over.
-        network: Of the run.
+        network: The run's.
         outputs: Kind and encoding of each.
         info: The video.
         layout: How two eyes share the frame.
-        settings: Of the run.
+        settings: The run's.
         frames_per_call: Consecutive frames for each call of the network.
-        streams: Of the GPU that shall be used; None for the processor.
+        streams: CUDA streams of the GPU that shall be used; None for the CPU.
         background_begin: Time of the run's first frame in seconds, at which a moving background begins; None takes the
             first frame that comes.
         profiler: Times the parts of a job on the GPU; one of its own when omitted.
-        cache: Mattes of this stretch of the film, known and to be kept; None without.
+        cache: Mattes of this stretch of the video, known and to be kept; None without.
 
     Raises:
         UsageError: ``replace`` without a background, or the network cannot do what ``inference`` asks for.
@@ -134,68 +81,65 @@ def open_job(
                 )
             )
         )
-    regions = eye_regions(info.width, info.height, layout)
-    options = _matting_options(settings)
-    limits = queue_limits(settings)
-    size = mask_size(info, settings.output.mask_max_width)
-    if streams is not None and can_stay_on_gpu(info.format):
-        # Imported here: of no use without a GPU.
-        from vitascope.segmentation.gpu_job import GpuJob
-        from vitascope.segmentation.render.gpu_renderer import GpuRenderer
-
-        gpu_renderer = stack.enter_context(
-            GpuRenderer(
-                outputs,
-                settings=settings.output,
-                options=options,
-                regions=regions,
-                rotation_degrees=info.rotation_degrees,
-                mask_size=size,
-                background_begin=background_begin,
-            )
-        )
-        stack.enter_context(_finishing(streams))
-        stack.enter_context(quick_turns())
-        return GpuJob(
-            network,
-            gpu_renderer,
-            streams=streams,
-            size=(info.height, info.width),
-            layout=layout,
-            rotation_degrees=info.rotation_degrees,
-            options=options,
-            frames_per_call=frames_per_call,
-            limits=limits,
-            parallelism=parallelism_of(settings),
-            profiler=profiler,
-            first_network=first_network,
-            cache=cache,
-        )
-    renderer = stack.enter_context(
-        Renderer(
-            outputs,
-            settings=settings.output,
-            regions=regions,
-            rotation_degrees=info.rotation_degrees,
-            mask_size=size,
-            background_begin=background_begin,
-        )
-    )
-    matting = StreamMatting(
+    open_matting = partial(
+        StreamMatting,
         network,
         size=(info.height, info.width),
         layout=layout,
         rotation_degrees=info.rotation_degrees,
-        options=options,
+        options=_matting_options(settings),
         first_network=first_network,
         cache=cache,
     )
-    return CpuJob(
+
+    def open_renderer(matting: StreamMatting) -> Renderer:
+        return stack.enter_context(
+            Renderer(
+                outputs,
+                matting,
+                settings=settings.output,
+                mask_size=mask_size(info, settings.output.mask_max_width),
+                background_begin=background_begin,
+            )
+        )
+
+    limits, parallelism = queue_limits(settings), parallelism_of(settings)
+    if streams is None or not can_stay_on_gpu(info.format):
+        matting = open_matting()
+        return CpuJob(
+            matting,
+            open_renderer(matting),
+            frames_per_call=frames_per_call,
+            limits=limits,
+            parallelism=parallelism,
+        )
+    # Imported here: of no use without a GPU.
+    from vitascope.gpu.download import Download
+    from vitascope.gpu.profiling.stream_times import StreamTimes
+    from vitascope.segmentation.gpu_job import GpuJob
+
+    notes: list[str] = []
+    times = profiler or StreamTimes()
+    sizer = AdaptiveBatchSizer(
+        frames_per_call,
+        max_batch_size=frames_per_call,
+        growing=False,
+        on_shortage=lambda error, frames: notes.append(f"{error}; went on with {frames} frames a call"),
+    )
+    download = partial(Download, stream=streams.copying, pool=streams.host_memory)
+    matting = open_matting(sizer=sizer, times=times, download=download)
+    renderer = open_renderer(matting)
+    stack.enter_context(_finishing(streams))
+    stack.enter_context(quick_turns())
+    return GpuJob(
         matting,
         renderer,
-        frames_per_call=frames_per_call,
+        streams=streams,
+        sizer=sizer,
+        times=times,
         limits=limits,
-        parallelism=parallelism_of(settings),
+        parallelism=parallelism,
+        notes=notes,
     )
 
 

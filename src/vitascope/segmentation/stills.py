@@ -30,8 +30,8 @@ from vitascope.gpu.toolkit.batching.tally import BatcherStats
 from vitascope.media.reading.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.estimates import fit_plain_matte
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
-from vitascope.segmentation.matting.plain_matte import fit_plain_matte
 from vitascope.segmentation.matting.shots import settle
 
 __all__ = ["StillSegmenter"]

@@ -19,12 +19,14 @@ from vitascope.gpu.kernels.composite import (
     matte_frame,
     over_color,
     over_frame,
+    render,
+    render_alpha,
     tint,
 )
+from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Tint
 from vitascope.gpu.kernels.foreground import decontaminate
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.render import MatteOnly, OnColor, OnFrame, Tint, render, render_alpha
 
 NAMES = ["nv12", "p010le"]
 LOCATIONS = ["left", "center", "topleft"]

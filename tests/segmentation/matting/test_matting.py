@@ -27,7 +27,7 @@ def stream(network, *, layout=StereoLayout.MONO, rotation=0, size=(64, 96), **op
 
 
 def run(matting, frames):
-    return [matting.refine(e) for e in matting.infer([matting.prepare(frame) for frame in frames])]
+    return [matting.refine(e) for e in matting.infer([matting.prepare([frame]) for frame in frames])]
 
 
 @pytest.mark.parametrize("network_layout", ["NCHW", "NHWC"])

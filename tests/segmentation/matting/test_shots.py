@@ -51,7 +51,6 @@ class HistoryNetwork:
 def histories(starts, *, most=100, most_frames=None, calls=1):
     """For each frame what the network had seen before it; and what was said of shortages."""
     network = HistoryNetwork(most=most)
-    shots = ShotInference(network, warm_up_frames=2)
     said = []
     sizer = AdaptiveBatchSizer(
         most_frames or 100,
@@ -59,10 +58,11 @@ def histories(starts, *, most=100, most_frames=None, calls=1):
         growing=False,
         on_shortage=lambda error, count: said.append(count),
     )
+    shots = ShotInference(network, warm_up_frames=2, sizer=sizer)
     images = np.arange(len(starts), dtype=np.float32).reshape(-1, 1, 1, 1, 1)
     for part in np.array_split(np.arange(len(starts)), calls):
         if len(part):
-            answers = shots.run(images[part], [starts[n] for n in part], sizer=sizer)
+            answers = shots.run(images[part], [starts[n] for n in part])
             assert len(answers) == len(part)
     return dict(network.histories), said
 

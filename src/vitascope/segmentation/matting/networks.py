@@ -16,7 +16,7 @@ from vitascope.models.store.catalogue import load_catalogue
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.opened_network import OpenedNetwork, refuse_gpu_engine, rvm_size
 
-__all__ = ["ChosenNetwork", "FetchProgress", "foresee_network", "open_network"]
+__all__ = ["ChosenNetwork", "FetchProgress", "foresee_network", "open_first_network", "open_network"]
 
 
 FetchProgress = Callable[[str, int, int], None]
@@ -98,6 +98,25 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
         store.path(name)
         return f"{name} (here)"
     return f"{name} (would be fetched)" + (", else selfie" if model.name == "auto" else "")
+
+
+def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> MattingNetwork:
+    """Open the network that looks first for ``early_exit="selfie"``: it ships with Vitascope, and computes on the CPU.
+
+    Args:
+        store: Where networks lie.
+        threads: Threads of the CPU; 0 uses every core.
+        on_gpu: True where its pictures come from a GPU.
+
+    Raises:
+        ModelError: The installation lacks it.
+        EngineError: The engine cannot load it.
+    """
+    from vitascope.models.host_network import HostNetwork
+    from vitascope.models.selfie.selfie import SelfieNetwork
+
+    network = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"), threads=threads)
+    return HostNetwork(network) if on_gpu else network
 
 
 def _open_named(

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkState, SpatialState
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    MattingNetwork,
+    NetworkInput,
+    NetworkState,
+    SpatialState,
+)
+from vitascope.segmentation.matting.batch import Batch, Views
+from vitascope.segmentation.matting.levers.options import Tally
 
-__all__ = ["SETTLING_SIDE", "ShotInference", "next_part", "settle"]
+__all__ = ["SETTLING_SIDE", "ShotInference", "StreamNetwork", "Times", "next_part", "settle"]
 
 
 SETTLING_SIDE: Final = 384
@@ -53,20 +64,77 @@ def _shrunk(picture: Any) -> Any:
     return small[None].astype(picture.dtype, copy=False)
 
 
+class Times(Protocol):
+    """Times the parts of a job on the GPU's clock."""
+
+    def profile(self, name: str) -> AbstractContextManager[object]:
+        """Time a part, by name."""
+        ...
+
+
+@dataclass(slots=True)
+class StreamNetwork:
+    """A network as one stream uses it: all that a lever needs to ask it."""
+
+    network: MattingNetwork
+    wanted: NetworkInput
+    """What the network is shown of a whole eye."""
+    eye_size: tuple[int, int]
+    """(height, width) of an eye, upright, in luma samples."""
+    views: Views
+    warm_up_frames: int
+    with_foreground: bool
+    """True where the foreground's planes are needed, too."""
+    tally: Tally = field(default_factory=Tally)
+    """Counts what the network saw, and what became of the frames."""
+    first_network: MattingNetwork | None = None
+    """For ``early_exit="selfie"``."""
+    sizer: AdaptiveBatchSizer | None = None
+    """Bounds the frames of one call on a GPU."""
+    times: Times | None = None
+    """Times the calls on a GPU."""
+
+    def shots(
+        self, network: MattingNetwork | None = None, *, state: NetworkState | None = None
+    ) -> ShotInference:
+        """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given."""
+        return ShotInference(
+            self.network if network is None else network,
+            warm_up_frames=self.warm_up_frames,
+            state=state,
+            sizer=self.sizer,
+            times=self.times,
+            tally=self.tally,
+        )
+
+
 class ShotInference:
-    """Runs one stream's frames through a network; owns the stream's recurrent state.
+    """Runs one stream's frames through a network, whole and once; owns the stream's recurrent state.
 
     Args:
         network: Shared with other streams if need be; only this object's state is changed.
         warm_up_frames: How often a recurrent network sees the first picture of a shot before its answer counts.
-        state: Of a shot that has begun, to go on from; a new one when omitted.
+        state: State of a shot that has begun, to go on from; a new one when omitted.
+        sizer: Bounds the frames of one call. When a GPU runs out of memory, what was matted before stays matted,
+            and the call that failed is made again with fewer frames. All of a shot's in one call when omitted.
+        times: Times the calls.
+        tally: Counts the samples that ``estimate`` shows to the network.
     """
 
     def __init__(
-        self, network: MattingNetwork, *, warm_up_frames: int, state: NetworkState | None = None
+        self,
+        network: MattingNetwork,
+        *,
+        warm_up_frames: int,
+        state: NetworkState | None = None,
+        sizer: AdaptiveBatchSizer | None = None,
+        times: Times | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames = warm_up_frames
+        self._sizer, self._times = sizer, times
+        self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
 
@@ -75,24 +143,29 @@ class ShotInference:
         """What the network remembers of the stream."""
         return self._state
 
-    def go_on(self) -> None:
-        """Take the state as that of a shot that has begun: its next picture is not shown repeatedly."""
-        self._is_cold = False
+    def memory(self) -> list[FloatArray] | None:
+        """What the network remembers of the stream, to go on from in another run; None where that cannot be told."""
+        return self._state.arrays() if isinstance(self._state, SpatialState) else None
 
-    def run(
-        self,
-        images: Any,
-        starts_shot: Sequence[bool],
-        *,
-        sizer: AdaptiveBatchSizer | None = None,
-    ) -> list[MatteEstimate]:
+    def remember(self, memory: Sequence[FloatArray]) -> bool:
+        """Go on from what ``memory`` gave; False where the network cannot."""
+        if not isinstance(self._state, SpatialState) or not memory:
+            return False
+        self._state.restore(memory)
+        self._is_cold = False  # the shot has begun
+        return True
+
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
+        """Mattes of the next frames."""
+        self._tally.samples += int(batch.images.size) // 3
+        return self.run(batch.images, batch.starts_shot)
+
+    def run(self, images: Any, starts_shot: Sequence[bool]) -> list[MatteEstimate]:
         """Matte the next frames, a shot at a time.
 
         Args:
             images: [T, E, ...] as the network's ``input_for`` says, NumPy or CuPy as the network takes them.
             starts_shot: For each of the T frames, True where a new shot begins.
-            sizer: Bounds the frames of one call. When a GPU runs out of memory, what was matted before stays matted,
-                and the call that failed is made again with fewer frames. All of a shot's in one call when omitted.
 
         Returns:
             T estimates.
@@ -100,11 +173,10 @@ class ShotInference:
         Raises:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
-        if sizer is None:
-            all_frames = max(len(images), 1)
-            sizer = AdaptiveBatchSizer(
-                all_frames, max_batch_size=all_frames, min_batch_size=all_frames, growing=False
-            )
+        most = max(len(images), 1)
+        sizer = self._sizer or AdaptiveBatchSizer(
+            most, max_batch_size=most, min_batch_size=most, growing=False
+        )
 
         def run_part(first: int, end: int) -> list[MatteEstimate]:
             if starts_shot[first]:
@@ -112,7 +184,8 @@ class ShotInference:
                 self._is_cold = self._network.recurrent
             return self._run_shot(images[first:end])
 
-        return sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
+        with nullcontext() if self._times is None else self._times.profile("network"):
+            return sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
 
     def _run_shot(self, images: Any) -> list[MatteEstimate]:
         if self._is_cold:

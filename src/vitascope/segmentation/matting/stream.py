@@ -1,40 +1,35 @@
-"""One stream's way from frame to alpha: prepare, infer, refine. Each step is a pipeline stage of its own."""
+"""One video's way from frame to alpha: prepare, infer, refine. The same on the CPU and on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.foreground import decontaminate
 from vitascope.gpu.kernels.guided import refine_alpha
-from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
+from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, Views, array_module, tile_means
 from vitascope.segmentation.matting.cache import MatteCache
-from vitascope.segmentation.matting.levers.alpha import as_coefficients
-from vitascope.segmentation.matting.levers.options import InferenceOptions
-from vitascope.segmentation.matting.levers.pictures import Pictures, Views, tile_means
-from vitascope.segmentation.matting.plain_matte import fit_plain_matte, plain_rgb
+from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
+from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
+from vitascope.segmentation.matting.levers.chain import build_chain
+from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
-from vitascope.segmentation.matting.shots import ShotInference
-from vitascope.segmentation.matting.source import MatteSource
+from vitascope.segmentation.matting.shots import StreamNetwork, Times
 from vitascope.vr.stereo import eye_regions
 
-__all__ = [
-    "Estimated",
-    "Matte",
-    "MattingOptions",
-    "Prepared",
-    "StreamMatting",
-    "upright_size",
-]
+__all__ = ["Matte", "MattingOptions", "StreamMatting", "upright_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +44,10 @@ class MattingOptions:
     """How often a recurrent network sees the first picture of a shot before its answer counts."""
     inference: InferenceOptions = field(default_factory=InferenceOptions)
 
-
-@dataclass(slots=True, eq=False)
-class Prepared:
-    """A frame and what the network will see of it."""
-
-    frame: Frame
-    images: npt.NDArray[np.float32] | None
-    """[E, 3, h, w] or [E, h, w, 3], as the network wants it; None where the matte is known."""
-    starts_shot: bool
-    """True when the network must forget what it saw before."""
-    tiles: npt.NDArray[np.float32] | None = None
-    """float32 [3 E, rows, columns]: ``tile_means``, where a lever wants them."""
-    histogram: npt.NDArray[np.float32] | None = None
-    """float32 [64], by which cuts are noticed; None where none is looked for."""
-
     @property
-    def nbytes(self) -> int:
-        """Bytes held, for the queues."""
-        return self.frame.nbytes + (0 if self.images is None else self.images.nbytes)
-
-
-@dataclass(slots=True, eq=False)
-class Estimated:
-    """A frame and the network's low-resolution answer."""
-
-    prepared: Prepared
-    estimate: MatteEstimate
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, for the queues."""
-        return self.prepared.nbytes
+    def alters_alpha(self) -> bool:
+        """True when alpha is more than what the network's coefficients make of the picture."""
+        return self.edges.active or self.temporal_smoothing > 0
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +56,7 @@ class Matte:
 
     frame: Frame
     alpha: Plane
-    """uint8 [H, W] 0..255 for 8-bit frames, uint16 0..65535 for deeper ones."""
+    """uint8 [H, W] 0..255 for 8-bit frames, uint16 0..65535 for deeper ones; on the frame's device."""
     foreground: Frame
     """The frame with the old background's colour taken out of soft edges; the frame itself when not asked for."""
 
@@ -97,7 +64,8 @@ class Matte:
 class StreamMatting:
     """Mattes one video: owns its recurrent state, its eyes, and its smoothing.
 
-    ``prepare``, ``infer`` and ``refine`` may run on three threads, each called in frame order by one thread.
+    ``prepare``, ``infer`` and ``refine`` may run on three threads; ``infer`` in frame order on one, ``prepare`` on any
+    number, ``refine`` too unless ``refines_in_order``.
 
     Args:
         network: Shared with other streams if need be; only this object's state is changed.
@@ -106,7 +74,10 @@ class StreamMatting:
         rotation_degrees: Clockwise turn that makes the picture upright.
         options: Edges, smoothing, decontamination, cuts, levers.
         first_network: What looks first where ``options.inference`` asks for another network.
-        cache: Mattes of this stretch of the film, known and to be kept.
+        cache: Mattes of this stretch of the video, known and to be kept.
+        sizer: Bounds the frames of one call on a GPU.
+        times: Times the parts on a GPU.
+        download: Begins to bring new mattes down from a GPU to the cache.
 
     Raises:
         UsageError: The network cannot do what ``options.inference`` asks for.
@@ -122,140 +93,154 @@ class StreamMatting:
         options: MattingOptions,
         first_network: MattingNetwork | None = None,
         cache: MatteCache | None = None,
+        sizer: AdaptiveBatchSizer | None = None,
+        times: Times | None = None,
+        download: Callable[[Sequence[Any]], Coming] | None = None,
     ) -> None:
         height, width = size
         self.regions: list[Region] = eye_regions(width, height, layout)
-        eye_size = upright_size(self.regions[0].size, rotation_degrees)
+        self.rotation_degrees: Rotation = rotation_degrees
+        self.options = options
         self.cut_count = 0
         self.cut_pts: list[int] = []
         """pts of the frames that began a new shot, so far."""
-        self._rotation: Rotation = rotation_degrees
-        self._options = options
-        self.source = MatteSource(
+        eye_size = upright_size(self.regions[0].size, rotation_degrees)
+        known = None if cache is None or not cache.is_complete else cache.network_input
+        self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
+        self._views = Views(self.regions, rotation_degrees)
+        self._times = times
+        stream = StreamNetwork(
             network,
-            ShotInference.run,
-            views=Views(self.regions, rotation_degrees),
+            wanted=self.network_input,
             eye_size=eye_size,
-            options=options.inference,
+            views=self._views,
             warm_up_frames=options.warm_up_frames,
             with_foreground=options.decontaminate,
             first_network=first_network,
-            cache=cache,
+            sizer=sizer,
+            times=times,
         )
-        self.network_input: NetworkInput = self.source.network_input
+        self._tally = stream.tally
+        self._cached: CachedMattes | None = None
+        self._mattes: Estimator
+        if cache is None:
+            self._mattes = build_chain(options.inference, stream)
+        else:
+            open_inner = partial(build_chain, options.inference, stream)
+            self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
-        self._looks_for_cuts = options.scene_cut_threshold > 0
         self._smoother = AlphaSmoother(options.temporal_smoothing)
 
-    def prepare(self, frame: Frame) -> Prepared:
-        """Make the network's pictures; not of frames whose mattes are known. Any thread, any order."""
-        if not self.source.needs_pictures(frame.index):
-            return Prepared(frame, None, self.source.starts_shot(frame.index))
-        wanted = self.network_input
-        images = preprocess(
-            frame,
-            regions=self.regions,
-            size=wanted.size,
-            mean=wanted.mean,
-            std=wanted.std,
-            layout=wanted.layout,
-            rotation_degrees=self._rotation,
-            dtype=wanted.dtype,
-        )
-        rgb = plain_rgb(images, wanted)
-        histogram = self._cuts.histogram(rgb[:1].transpose(0, 2, 3, 1)) if self._looks_for_cuts else None
-        starts_shot = self.source.is_known(frame.index) and self.source.starts_shot(frame.index)
-        tiles = tile_means(rgb[None])[0] if self._options.inference.wants_tiles else None
-        return Prepared(frame, images, starts_shot, tiles, histogram)
+    def needs_pictures(self, index: int) -> bool:
+        """False for a frame that the network need not see, because its matte is in the cache."""
+        return self._cached is None or self._cached.needs_pictures(index)
 
-    def infer(self, batch: Sequence[Prepared]) -> list[Estimated]:
-        """Notice scene cuts, and run the network over consecutive frames; a cut inside the batch splits it."""
-        for prepared in batch:
-            self._notice_cut(prepared)
-        answers: list[MatteEstimate] = []
-        for known, group in groupby(batch, lambda prepared: self.source.is_known(prepared.frame.index)):
-            part = list(group)
-            frames, starts = [one.frame for one in part], [one.starts_shot for one in part]
-            if known:
-                answers += self.source.estimate(Pictures(frames, None, starts))
-                continue
-            pictures = [one.images for one in part if one.images is not None]
-            images = pictures[0][None] if len(part) == 1 else np.stack(pictures)
-            tiles = [one.tiles for one in part if one.tiles is not None]
-            new = self.source.estimate(Pictures(frames, images, starts, np.stack(tiles) if tiles else None))
-            answers += new if self.source.cache is None else self._kept(part, new, self.source.cache)
-        return [Estimated(prepared, answer) for prepared, answer in zip(batch, answers, strict=True)]
+    def prepare(self, frames: Sequence[Frame]) -> Batch:
+        """Make the network's pictures, unless mattes are known. Any thread, any order.
 
-    def _kept(
-        self, part: Sequence[Prepared], estimates: Sequence[MatteEstimate], cache: MatteCache
-    ) -> list[MatteEstimate]:
-        """New estimates as coefficients, once the cache has them."""
-        memory = self.source.memory(len(part))
-        kept: dict[int, MatteEstimate] = {}
-        answers = []
-        for index, (prepared, estimate) in enumerate(zip(part, estimates, strict=True)):
-            # A plain matte is fitted to every picture that it serves.
-            if id(estimate) not in kept or estimate.alpha is not None:
-                assert prepared.images is not None  # the network saw it
-                kept[id(estimate)] = as_coefficients(
-                    estimate, prepared.images, self.network_input, with_foreground=self.source.with_foreground
+        Args:
+            frames: Consecutive, on one device; all of them with ``needs_pictures``, or none.
+        """
+        if not self.needs_pictures(frames[0].index):
+            return Batch(frames, None)
+        with nullcontext() if self._times is None else self._times.profile("preprocess"):
+            batch = Batch(frames, self._views.make(frames, self.network_input))
+        if self.options.scene_cut_threshold > 0:
+            batch.histograms = color_histogram(plain_rgb(batch.images[:, 0], self.network_input))
+        if self.options.inference.wants_tiles:
+            batch.tiles = tile_means(plain_rgb(batch.images, self.network_input))
+        return batch
+
+    def infer(self, batches: Sequence[Batch]) -> list[Matted]:
+        """Notice scene cuts, and run the network over consecutive frames; a cut inside the batch splits it.
+
+        Args:
+            batches: In order; their histograms and tiles are in the host's memory.
+        """
+        matted: list[Matted] = []
+        for _, group in groupby(batches, lambda batch: batch.images is None):
+            batch = Batch.joined(list(group))
+            self._notice_cuts(batch)
+            self._tally.frames += len(batch)
+            estimates = self._mattes.estimate(batch)
+            matted += [
+                Matted(frame, estimate, starts, None if estimate.alpha is None else batch.images[at])
+                for at, (frame, estimate, starts) in enumerate(
+                    zip(batch.frames, estimates, batch.starts_shot, strict=True)
                 )
-            answers.append(kept[id(estimate)])
-            cache.keep(
-                answers[-1],
-                starts_shot=prepared.starts_shot,
-                wanted=self.network_input,
-                memory=memory if index == len(part) - 1 else None,
-            )
-        return answers
+            ]
+        return matted
 
-    def _notice_cut(self, prepared: Prepared) -> None:
-        if prepared.histogram is not None:
-            is_cut = self._cuts.is_cut_histogram(prepared.histogram)
-            if not self.source.is_known(prepared.frame.index):
-                prepared.starts_shot = is_cut
-        self.cut_count += prepared.starts_shot
-        if prepared.starts_shot:
-            self.cut_pts.append(prepared.frame.pts)
+    def _notice_cuts(self, batch: Batch) -> None:
+        starts = [False] * len(batch)
+        if batch.histograms is not None:
+            starts = [self._cuts.is_cut_histogram(histogram) for histogram in batch.histograms]
+        if self._cached is not None:
+            for at, frame in enumerate(batch.frames):
+                if self._cached.is_known(frame.index):
+                    starts[at] = self._cached.starts_shot(frame.index)
+        batch.starts_shot = starts
+        self.cut_count += sum(starts)
+        self.cut_pts += [
+            frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot
+        ]
+
+    def store(self, last_index: int | None = None) -> None:
+        """Give the cache of mattes, if there is one, the new ones up to a frame."""
+        if self._cached is not None:
+            self._cached.store(last_index)
+
+    def finish(self, *, is_whole: bool) -> list[str]:
+        """Complete the cache of mattes, once all frames are through; what the user should know of it.
+
+        Args:
+            is_whole: True when the video, or its stretch, ended and was not broken off.
+        """
+        return [] if self._cached is None else self._cached.finish(is_whole=is_whole)
+
+    def report(self) -> LeverReport:
+        """What became of the frames so far."""
+        height, width = self.network_input.size
+        return self._tally.report(len(self.regions) * height * width)
 
     @property
     def refines_in_order(self) -> bool:
         """True when ``refine`` must be called in the order of frames: it smooths over time. Else any thread may."""
-        return self._options.temporal_smoothing > 0
+        return self.options.temporal_smoothing > 0
 
-    def refine(self, estimated: Estimated) -> Matte:
-        """Full-resolution alpha: guided refinement, smoothing over time, then the edge options."""
-        frame, estimate = estimated.prepared.frame, estimated.estimate
-        if self.refines_in_order and estimated.prepared.starts_shot:
-            self._smoother.reset()
-        if estimate.gain is not None and estimate.offset is not None:
-            gain, offset = estimate.gain[:, -1], estimate.offset[:, -1]
-        else:
-            assert estimate.alpha is not None  # MatteEstimate holds either form
-            assert estimated.prepared.images is not None  # from the cache come coefficients
-            gain, offset = fit_plain_matte(estimated.prepared.images, estimate.alpha, self.network_input)
-        alpha = refine_alpha(
-            frame, regions=self.regions, gain=gain, offset=offset, rotation_degrees=self._rotation
-        )
-        foreground = frame
-        if (
-            self._options.decontaminate
-            and estimate.gain is not None
-            and estimate.offset is not None
-            and estimate.gain.shape[1] == 4
-        ):
-            foreground = decontaminate(
-                frame,
-                alpha,
-                regions=self.regions,
-                gain=estimate.gain[:, :3],
-                offset=estimate.offset[:, :3],
-                rotation_degrees=self._rotation,
+    def settle(self, matted: Matted) -> MatteEstimate:
+        """The matte as coefficients on the frame's device; the carrier holds them from then on."""
+        estimate = matted.estimate
+        if estimate.alpha is not None:
+            estimate = as_coefficients(estimate, matted.images, self.network_input, with_foreground=False)
+        on_gpu = is_on_gpu(matted.frame.planes[0])
+        if is_on_gpu(estimate.gain) != on_gpu:
+            # From the cache, and of plain mattes, they come in the host's memory.
+            arrays = array_module(on_gpu=on_gpu)
+            estimate = MatteEstimate(
+                gain=arrays.asarray(estimate.gain), offset=arrays.asarray(estimate.offset)
             )
-        if self._options.temporal_smoothing > 0:
+        matted.estimate = estimate
+        return estimate
+
+    def refine(self, matted: Matted) -> Matte:
+        """Full-resolution alpha: guided refinement, smoothing over time, then the edge options."""
+        frame, estimate, options = matted.frame, self.settle(matted), self.options
+        assert estimate.gain is not None  # coefficients, by contract
+        assert estimate.offset is not None
+        place: dict[str, Any] = {"regions": self.regions, "rotation_degrees": self.rotation_degrees}
+        alpha = refine_alpha(frame, gain=estimate.gain[:, -1], offset=estimate.offset[:, -1], **place)
+        foreground = frame
+        if options.decontaminate and estimate.gain.shape[1] == 4:
+            foreground = decontaminate(
+                frame, alpha, gain=estimate.gain[:, :3], offset=estimate.offset[:, :3], **place
+            )
+        if options.temporal_smoothing > 0:
+            if matted.starts_shot:
+                self._smoother.reset()
             alpha = self._smoother.smooth(frame, alpha)
-        if self._options.edges.active:
-            alpha = adjust_edges(alpha, self._options.edges, regions=self.regions)
+        if options.edges.active:
+            alpha = adjust_edges(alpha, options.edges, regions=self.regions)
         return Matte(frame, alpha, foreground)
 
 

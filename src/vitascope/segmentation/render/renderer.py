@@ -1,4 +1,9 @@
-"""What each output kind makes of a frame and its matte."""
+"""What each output kind makes of a frame and its matte, on the CPU and on a GPU.
+
+On a GPU a kind whose alpha needs nothing but the network's coefficients is one launch of the composite kernel. Edge
+options, smoothing, ``blur`` and ``alpha`` need the finished alpha plane, which is made once for all kinds; so does the
+CPU, where making it is what costs.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +12,34 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.errors import UsageError
-from vitascope.frames import Frame, Plane, Rotation
-from vitascope.gpu.kernels.composite import (
-    blur_background,
-    clear_transparent,
-    matte_frame,
-    over_color,
-    over_frame,
-    tint,
-)
-from vitascope.gpu.kernels.eyes import cut, each_eye
+from vitascope.frames import Frame, Plane
+from vitascope.gpu.kernels.composite import blur_background, clear_transparent, render, render_alpha
+from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.eyes import each_eye
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.gpu.kernels.semi_planar import to_planar
+from vitascope.gpu.kernels.shrink import shrink_frame, shrunk_regions
 from vitascope.media.writing.encoding import Encoding
-from vitascope.segmentation.matting.stream import Matte
+from vitascope.segmentation.matting.batch import Matted
+from vitascope.segmentation.matting.stream import Matte, StreamMatting
 from vitascope.segmentation.render.backgrounds import Background
 
-__all__ = ["BLACK", "Rendered", "Renderer", "blur_sigma", "mask_is_full_range"]
+__all__ = ["Rendered", "Renderer", "mask_is_full_range"]
 
-BLACK = (0, 0, 0)
+_BLACK = (0, 0, 0)
 """The background of ``cutout``."""
 _REFERENCE_LINES = 1080
+"""``output.blur_radius`` is for a picture of so many lines."""
 
 
 @dataclass(slots=True, eq=False)
 class Rendered:
-    """The pictures made of one frame, one for each output in order; in the host's memory."""
+    """The pictures made of one frame, one for each output in order."""
 
     index: int
     """Position of the frame, from 0."""
@@ -54,13 +58,12 @@ class Rendered:
 
 
 class Renderer:
-    """Draws every requested kind of one video. A context manager; used by one thread.
+    """Draws every requested kind of one video. A context manager.
 
     Args:
-        outputs: Kind and encoding of each output.
+        outputs: Kind and encoding of each output; none for a run that only wants alpha.
+        matting: Finishes the video's mattes; its edges, eyes and rotation are the renderer's.
         settings: Colours, blur, background.
-        regions: Where each eye lies.
-        rotation_degrees: Clockwise turn that makes the frames upright.
         mask_size: (height, width) of masks; None is the frame's.
         background_begin: See ``Background``.
 
@@ -72,23 +75,27 @@ class Renderer:
     def __init__(
         self,
         outputs: Sequence[tuple[OutputKind, Encoding]],
+        matting: StreamMatting,
         *,
         settings: OutputSettings,
-        regions: list[Region],
-        rotation_degrees: Rotation = 0,
         mask_size: tuple[int, int] | None = None,
         background_begin: Fraction | None = None,
     ) -> None:
+        self._matting = matting
         self._settings = settings
         self._mask_size = mask_size
-        self._rotation_degrees: Rotation = rotation_degrees
-        self._regions = regions
+        self._mask_regions: list[Region] | None = None
         self._background: Background | None = None
-        if any(kind == "replace" for kind, _ in outputs):
+        kinds = [kind for kind, _ in outputs]
+        if "replace" in kinds:
             if settings.background is None:
                 raise UsageError("replace needs output.background, the path of an image or a video")
             self._background = Background(Path(settings.background), begin_seconds=background_begin)
-        self._outputs = tuple(outputs)
+        self._outputs = [_output(kind, encoding, settings) for kind, encoding in outputs]
+        self.stays = tuple(encoding.is_nvenc for _, encoding in outputs)
+        """For each output, True where its encoder takes pictures on the GPU."""
+        self._needs_alpha = matting.options.alters_alpha or "blur" in kinds or "alpha" in kinds
+        self._gives_alpha = "alpha" in kinds
 
     def __enter__(self) -> Renderer:
         """Use as a context manager."""
@@ -103,78 +110,128 @@ class Renderer:
 
     @property
     def draws_in_order(self) -> bool:
-        """True when ``render`` must be called in the order of frames: a background moves. Else any thread may."""
-        return self._background is not None and self._background.moves
+        """True when ``render`` must be called in the order of frames, by one thread. Else any thread may."""
+        moves = self._background is not None and self._background.moves
+        return moves or self._matting.refines_in_order
 
-    def render(self, matte: Matte) -> Rendered:
-        """Draw the next frame's outputs."""
-        pictures = [self._draw(kind, encoding, matte) for kind, encoding in self._outputs]
-        return Rendered(matte.frame.index, pictures, matte.alpha, matte.frame)
+    def render(self, matted: Matted, *, with_source: bool = True) -> Rendered:
+        """Draw the next frame's outputs, where the frame is; on a GPU on the current stream.
 
-    def _draw(self, kind: OutputKind, encoding: Encoding, matte: Matte) -> Frame:
-        settings = self._settings
-        match kind:
-            case "mask":
-                full_range = mask_is_full_range(encoding)
-                depth = 8 if encoding.bit_depth == 8 else 10
-                return self._shrunk(
-                    matte_frame(matte.frame, matte.alpha, full_range=full_range, bit_depth=depth)
-                )
-            case "key":
-                color = settings.key_color.as_tuple()
-                return self._on_foreground(matte, lambda eye, alpha, _: over_color(eye, alpha, color))
-            case "cutout":
-                return self._on_foreground(matte, lambda eye, alpha, _: over_color(eye, alpha, BLACK))
-            case "alpha":
-                return self._on_foreground(matte, lambda eye, alpha, _: clear_transparent(eye, alpha))
-            case "blur":
-                return self._on_foreground(matte, self._blur)
-            case "replace":
-                return self._replace(matte)
-            case "overlay":
-                color, opacity = settings.overlay_color.as_tuple(), settings.overlay_opacity
-                return each_eye(
-                    matte.frame,
-                    matte.alpha,
-                    self._regions,
-                    lambda eye, alpha, _: tint(eye, alpha, color, opacity=opacity),
-                )
+        Args:
+            matted: The frame, and the network's answer.
+            with_source: Give alpha and the frame itself, too.
+        """
+        frame = matted.frame
+        source = frame if with_source else None
+        on_gpu = is_on_gpu(frame.planes[0])
+        if on_gpu and not self._needs_alpha and not with_source:
+            pictures = [self._fused(matted, output) for output in self._outputs]
+            return Rendered(frame.index, pictures, None, None)
+        matte = self._matting.refine(matted)
+        pictures = [
+            # A narrow mask is drawn in one way throughout, whatever else is drawn beside it.
+            self._fused(matted, output)
+            if on_gpu and output.kind == "mask" and not self._matting.options.alters_alpha
+            else self._on_alpha(matte, output, on_gpu=on_gpu)
+            for output in self._outputs
+        ]
+        alpha = matte.alpha if with_source or self._gives_alpha else None
+        return Rendered(frame.index, pictures, alpha, source)
 
-    def _on_foreground(self, matte: Matte, make: Callable[[Frame, Plane, Region], Frame]) -> Frame:
-        return each_eye(matte.foreground, matte.alpha, self._regions, make)
-
-    def _blur(self, eye: Frame, alpha: Plane, _: Region) -> Frame:
-        sigma = blur_sigma(self._settings, self._rotation_degrees)
-        return blur_background(eye, alpha, sigma=sigma(eye))
-
-    def _shrunk(self, mask: Frame) -> Frame:
-        if self._mask_size is None:
-            return mask
-        return shrink_frame(mask, regions=self._regions, size=self._mask_size)
-
-    def _replace(self, matte: Matte) -> Frame:
-        assert self._background is not None  # opened with the drawer
-        behind = self._background.behind(matte.frame, self._regions, rotation_degrees=self._rotation_degrees)
-        return each_eye(
-            matte.foreground,
-            matte.alpha,
-            self._regions,
-            lambda eye, alpha, region: over_frame(
-                eye,
-                alpha,
-                behind if eye.width == behind.width and eye.height == behind.height else cut(behind, region),
+    def _fused(self, matted: Matted, output: _Output) -> Frame:
+        """One output in one launch, from the network's coefficients."""
+        matting, frame = self._matting, matted.frame
+        estimate, regions = matting.settle(matted), matting.regions
+        gain, offset = estimate.gain, estimate.offset
+        assert gain is not None  # coefficients, by contract
+        assert offset is not None
+        if output.kind == "mask" and self._mask_size is not None:
+            if self._mask_regions is None:
+                whole = (frame.height, frame.width)
+                self._mask_regions = shrunk_regions(regions, frame_size=whole, size=self._mask_size)
+            frame = shrink_frame(frame, regions=regions, size=self._mask_size)
+            regions = self._mask_regions
+        return render(
+            frame,
+            regions=regions,
+            gain=gain,
+            offset=offset,
+            rotation_degrees=matting.rotation_degrees,
+            paint=self._paint(frame, output),
+            decontaminate=(
+                matting.options.decontaminate
+                and gain.shape[1] == 4
+                and output.kind not in ("mask", "overlay")
             ),
+            planar=output.is_planar,
         )
 
+    def _on_alpha(self, matte: Matte, output: _Output, *, on_gpu: bool) -> Frame:
+        """One output from the finished alpha plane."""
+        kind, regions = output.kind, self._matting.regions
+        # Encoders on the CPU take what the CPU decoded as it is; only a mask has planes of its own kind.
+        planar = output.is_planar and (on_gpu or kind == "mask")
+        make: Callable[[Frame, Any, Region], Frame] | None = None
+        if kind == "alpha":
+            make = lambda eye, alpha, _: clear_transparent(eye, alpha)  # noqa: E731 - a pair of short ones
+        elif kind == "blur":
+            make = lambda eye, alpha, _: blur_background(eye, alpha, sigma=self._blur_sigma(eye))  # noqa: E731
+        if make is not None:
+            picture = each_eye(matte.foreground, matte.alpha, regions, make)
+            return to_planar(picture) if planar else picture
+        shrinks = kind == "mask" and self._mask_size is not None
+        picture = render_alpha(
+            matte.frame if kind in ("mask", "overlay") else matte.foreground,
+            matte.alpha,
+            regions=regions,
+            paint=self._paint(matte.frame, output),
+            planar=planar and not (on_gpu and shrinks),
+        )
+        if kind == "mask" and self._mask_size is not None:
+            picture = shrink_frame(picture, regions=regions, size=self._mask_size)
+            return to_planar(picture) if on_gpu and planar else picture
+        return picture
 
-def blur_sigma(settings: OutputSettings, rotation_degrees: Rotation) -> Callable[[Frame], float]:
-    """The Gaussian of ``blur`` in luma samples of an eye: the setting is for a picture of 1080 lines."""
+    def _paint(self, frame: Frame, output: _Output) -> Paint:
+        if output.paint is not None:
+            return output.paint
+        assert self._background is not None  # opened with the outputs
+        matting = self._matting
+        behind = self._background.behind(frame, matting.regions, rotation_degrees=matting.rotation_degrees)
+        return OnFrame(behind)
 
-    def sigma(eye: Frame) -> float:
-        lines = eye.width if rotation_degrees in (90, 270) else eye.height
-        return settings.blur_radius * lines / _REFERENCE_LINES
+    def _blur_sigma(self, eye: Frame) -> float:
+        """The Gaussian of ``blur`` in luma samples of an eye."""
+        lines = eye.width if self._matting.rotation_degrees in (90, 270) else eye.height
+        return self._settings.blur_radius * lines / _REFERENCE_LINES
 
-    return sigma
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What all frames of an output have in common."""
+
+    kind: OutputKind
+    is_planar: bool
+    """True where its encoder is on the CPU."""
+    paint: Paint | None
+    """None for a background, which moves."""
+
+
+def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _Output:
+    paint: Paint | None
+    match kind:
+        case "mask":
+            depth = 8 if encoding.bit_depth == 8 else 10
+            paint = MatteOnly(full_range=mask_is_full_range(encoding), bit_depth=depth)
+        case "overlay":
+            paint = Tint(settings.overlay_color.as_tuple(), settings.overlay_opacity)
+        case "replace":
+            paint = None
+        case "cutout":
+            paint = OnColor(_BLACK)
+        case _:
+            paint = OnColor(settings.key_color.as_tuple())
+    return _Output(kind, not encoding.is_nvenc, paint)
 
 
 def mask_is_full_range(encoding: Encoding) -> bool:

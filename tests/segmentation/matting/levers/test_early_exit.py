@@ -49,9 +49,9 @@ def mattes(frames, *, first=None, network=None, call=4, cuts=0.0, **options):
     )
     alphas = []
     for start in range(0, len(frames), call):
-        prepared = [matting.prepare(frame) for frame in frames[start : start + call]]
+        prepared = [matting.prepare([frame]) for frame in frames[start : start + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
-    return np.stack(alphas), matting.source.report(1), network
+    return np.stack(alphas), matting.report(), network
 
 
 FRAMES = [frame_of([(0, 20 + 2 * n, 30, 64)], index=n) for n in range(24)]

@@ -38,8 +38,8 @@ def mattes(frames, network, scales):
             scene_cut_threshold=0, warm_up_frames=0, inference=InferenceOptions(scales=scales)
         ),
     )
-    estimates = matting.infer([matting.prepare(frame) for frame in frames])
-    return np.stack([matting.refine(estimated).alpha for estimated in estimates]), matting.source.report(1)
+    estimates = matting.infer([matting.prepare([frame]) for frame in frames])
+    return np.stack([matting.refine(estimated).alpha for estimated in estimates]), matting.report()
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -12,6 +12,7 @@ from scripted import BrightnessNetwork
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.kernels.region import Region
+from vitascope.segmentation.matting.batch import coded_window
 from vitascope.segmentation.matting.levers.boxes import (
     cover,
     largest_change_outside,
@@ -20,7 +21,6 @@ from vitascope.segmentation.matting.levers.boxes import (
     still_fits,
 )
 from vitascope.segmentation.matting.levers.options import InferenceOptions
-from vitascope.segmentation.matting.levers.pictures import coded_window
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 
@@ -36,9 +36,9 @@ def mattes(frames, *, network=None, eyes=1, call=4, **options):
     )
     alphas = []
     for first in range(0, len(frames), call):
-        prepared = [matting.prepare(frame) for frame in frames[first : first + call]]
+        prepared = [matting.prepare([frame]) for frame in frames[first : first + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
-    return np.stack(alphas), matting.source.report(eyes), network
+    return np.stack(alphas), matting.report(), network
 
 
 def walk(steps, *, eyes=1, x=20, speed=3):

@@ -26,9 +26,9 @@ def mattes(frames, *, threshold, call=4, cuts=0.0, eyes=1, network=None):
     )
     alphas = []
     for first in range(0, len(frames), call):
-        prepared = [matting.prepare(frame) for frame in frames[first : first + call]]
+        prepared = [matting.prepare([frame]) for frame in frames[first : first + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
-    return np.stack(alphas), matting.source.report(eyes), network
+    return np.stack(alphas), matting.report(), network
 
 
 def test_still_frames_with_noise_keep_their_matte():

@@ -2,9 +2,9 @@
 
 ::
 
-    Pictures ──> SkipStatic ──> EarlyExit ──> Whole | Cropped | Zoomed | MultiScale ──> [MatteEstimate]
+    Batch ──> CachedMattes ──> SkipStatic ──> EarlyExit ──> ShotInference | Cropped | Zoomed | MultiScale ──> mattes
 
-Each is an ``Estimator``; those on the left are given the one on their right, and ask it for fewer frames. ``chain``
-builds what the options ask for. All work where the pictures are, on the processor and on a GPU; what is decided is
-decided on the host from a few hundred numbers.
+Each is an ``Estimator``, present only where it is asked for; those on the left are given the one on their right, and
+ask it for fewer frames. ``chain`` builds what the options ask for. All work where the pictures are, on the CPU and on a
+GPU; what is decided is decided on the host from a few hundred numbers.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy.typing as npt
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, SpatialState
-from vitascope.segmentation.matting.levers.alpha import as_coefficients, small_alpha
+from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
+from vitascope.segmentation.matting.batch import Batch, array_module
+from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
 from vitascope.segmentation.matting.levers.boxes import (
     VISIBLE,
     cover,
@@ -20,10 +22,9 @@ from vitascope.segmentation.matting.levers.boxes import (
     still_fits,
     total_area,
 )
-from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.levers.pictures import Pictures, RunShots, array_module
+from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.surroundings import Surroundings
-from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.segmentation.matting.shots import StreamNetwork
 
 __all__ = ["Cropped", "pasted", "reaches"]
 
@@ -40,34 +41,14 @@ class Cropped(Surroundings):
     resampled or begun anew when parts move.
 
     Args:
-        network: Takes pictures of any size.
-        run: Shows pictures to a network.
-        shots: Of this stream.
-        wanted: What the network is shown of a whole eye.
-        multiple: Of the sides of parts.
-        margin: Added to each side of people's box, as a share of its size.
-        recheck_frames: Frames from one look at the whole picture to the next.
-        with_foreground: Keep the foreground's planes, where the network gives them.
-        tally: Told what the network saw.
+        stream: The network, which takes pictures of any size, and how it is shown frames.
+        options: How often the whole picture is looked at, and how wide the margin around people is.
+        multiple: The sides of parts are multiples of it.
     """
 
-    def __init__(
-        self,
-        network: MattingNetwork,
-        run: RunShots,
-        shots: ShotInference,
-        *,
-        wanted: NetworkInput,
-        multiple: int,
-        margin: float,
-        recheck_frames: int,
-        with_foreground: bool,
-        tally: Tally,
-    ) -> None:
-        super().__init__(run, shots, wanted=wanted, recheck_frames=recheck_frames, tally=tally)
-        self._network, self._shots = network, shots
-        self._multiple, self._margin = multiple, margin
-        self._with_foreground = with_foreground
+    def __init__(self, stream: StreamNetwork, options: InferenceOptions, *, multiple: int) -> None:
+        super().__init__(stream, options)
+        self._multiple = multiple
         self._parts: list[Region] | None = None
         """None: the whole picture is asked for."""
 
@@ -78,27 +59,26 @@ class Cropped(Surroundings):
         del starts_shot  # a part's memory is the whole picture's, begun anew with it
         self._parts = None if boxes is None else self._cover(boxes)
 
-    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+    def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
         parts = self._parts
         assert parts is not None  # they are watched
-        images = _cut(pictures.images, parts, self._wanted)
+        images = _cut(batch.images, parts, self._wanted)
         whole = self._shots.state
         state = whole.window(parts) if isinstance(whole, SpatialState) else whole
-        shots = ShotInference(self._network, warm_up_frames=0, state=state)
-        self._tally.samples += int(images.size) // 3
-        answers = self._run(shots, images, [False] * len(pictures))
+        shots = self._stream.shots(state=state)
+        answers = shots.estimate(replace(batch, images=images, starts_shot=[False] * len(batch)))
         mattes = [
             small_alpha(answer, seen, self._wanted) for answer, seen in zip(answers, images, strict=True)
         ]
         if reaches(mattes, rim(parts, mattes[0].shape[1:], self._wanted.size)):
-            return self._look(pictures)
+            return self._look(batch)
         if isinstance(whole, SpatialState) and isinstance(state, SpatialState):
             whole.put(parts, state)
-        self._tally.cropped_frames += len(pictures)
+        self._tally.cropped_frames += len(batch)
         self._follow(mattes[-1], parts)
         return [
             pasted(
-                as_coefficients(answer, seen, self._wanted, with_foreground=self._with_foreground),
+                as_coefficients(answer, seen, self._wanted, with_foreground=self._stream.with_foreground),
                 parts,
                 self._wanted.size,
             )
@@ -121,7 +101,9 @@ class Cropped(Surroundings):
             self._parts = fresh
 
     def _cover(self, boxes: list[Region]) -> list[Region] | None:
-        return cover(boxes, margin=self._margin, grid=self._wanted.size, multiple=self._multiple)
+        return cover(
+            boxes, margin=self._options.region_margin, grid=self._wanted.size, multiple=self._multiple
+        )
 
 
 def pasted(estimate: MatteEstimate, parts: list[Region], size: tuple[int, int]) -> MatteEstimate:

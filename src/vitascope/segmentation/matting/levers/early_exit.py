@@ -9,18 +9,16 @@ import numpy.typing as npt
 
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.levers.alpha import small_alpha
-from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.levers.pictures import (
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.matting.batch import (
+    Batch,
     Estimator,
-    Pictures,
-    RunShots,
     array_module,
     resized,
 )
-from vitascope.segmentation.matting.plain_matte import plain_rgb
-from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
+from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.shots import StreamNetwork
 
 __all__ = ["EarlyExit", "disagreement", "doubt"]
 
@@ -43,67 +41,61 @@ class EarlyExit:
 
     Args:
         inner: Asks the full network.
-        run: Shows pictures to a network.
-        first: The first network, on this stream.
+        stream: The full network, and how it is shown frames.
+        first: The first network.
         first_wanted: What it is shown of a whole eye.
-        wanted: What the full network is shown.
-        confidence: From which the first network is believed, 0 to 1.
-        recheck_frames: Frames from one comparison to the next.
-        tally: Told how many frames were left to the first network.
+        options: When the first network is believed, and how often both are compared.
     """
 
     def __init__(
         self,
         inner: Estimator,
-        run: RunShots,
-        first: ShotInference,
+        stream: StreamNetwork,
+        first: MattingNetwork,
         *,
         first_wanted: NetworkInput,
-        wanted: NetworkInput,
-        confidence: float,
-        recheck_frames: int,
-        tally: Tally,
+        options: InferenceOptions,
     ) -> None:
-        self._inner, self._run, self._first = inner, run, first
-        self._first_wanted, self._wanted = first_wanted, wanted
-        self._confidence, self._recheck_frames = confidence, recheck_frames
-        self._tally = tally
+        self._inner, self._first = inner, stream.shots(first)
+        self._first_wanted, self._wanted = first_wanted, stream.wanted
+        self._confidence, self._recheck_frames = options.early_exit_confidence, options.recheck_frames
+        self._tally = stream.tally
         self._error = 1.0
-        self._since = recheck_frames
+        self._since = options.recheck_frames
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, of either network."""
-        images = shown(pictures.images, self._wanted, self._first_wanted)
-        answers = self._run(self._first, images, pictures.starts_shot)
+        images = shown(batch.images, self._wanted, self._first_wanted)
+        answers = self._first.run(images, batch.starts_shot)
         mattes = [
             to_numpy(small_alpha(answer, seen, self._first_wanted))
             for answer, seen in zip(answers, images, strict=True)
         ]
         estimates: list[MatteEstimate] = []
-        while (at := len(estimates)) < len(pictures):
-            if self._is_check(pictures, at):
-                (full,) = self._inner.estimate(pictures.take([at]))
-                theirs = to_numpy(small_alpha(full, pictures.images[at], self._wanted))
+        while (at := len(estimates)) < len(batch):
+            if self._is_check(batch, at):
+                (full,) = self._inner.estimate(batch.take([at]))
+                theirs = to_numpy(small_alpha(full, batch.images[at], self._wanted))
                 self._error, self._since = disagreement(mattes[at], theirs), 0
                 estimates.append(full)
                 continue
             end = at + 1
-            while end < len(pictures) and self._since + end - at < self._recheck_frames - 1:
-                if pictures.starts_shot[end]:
+            while end < len(batch) and self._since + end - at < self._recheck_frames - 1:
+                if batch.starts_shot[end]:
                     break
                 end += 1
             self._since += end - at
             sure = [1 - doubt(matte) - self._error >= self._confidence for matte in mattes[at:end]]
             asked = [at + index for index, is_sure in enumerate(sure) if not is_sure]
-            full_answers = iter(self._inner.estimate(pictures.take(asked)) if asked else ())
+            full_answers = iter(self._inner.estimate(batch.take(asked)) if asked else ())
             estimates += [
                 answers[at + index] if is_sure else next(full_answers) for index, is_sure in enumerate(sure)
             ]
             self._tally.early_frames += sum(sure)
         return estimates
 
-    def _is_check(self, pictures: Pictures, index: int) -> bool:
-        return pictures.starts_shot[index] or self._since + 1 >= self._recheck_frames
+    def _is_check(self, batch: Batch, index: int) -> bool:
+        return batch.starts_shot[index] or self._since + 1 >= self._recheck_frames
 
 
 def doubt(alpha: FloatArray) -> float:
@@ -142,7 +134,7 @@ def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
 
 
 def shown(images: Any, wanted: NetworkInput, other: NetworkInput) -> Any:
-    """Pictures that were prepared for one network, as another wants them.
+    """Batch that were prepared for one network, as another wants them.
 
     Args:
         images: [T, E, ...] as ``wanted`` says.

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.levers.alpha import as_coefficients, small_grey
-from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.levers.pictures import Pictures, RunShots, Views, array_module, resized
-from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.batch import Batch, array_module, resized
+from vitascope.segmentation.matting.estimates import as_coefficients, small_grey
+from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
 __all__ = ["MultiScale"]
 
@@ -21,7 +20,7 @@ _SURE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _Size:
     """One size."""
 
     wanted: NetworkInput
@@ -36,62 +35,39 @@ class MultiScale:
     keeps a memory for each size.
 
     Args:
-        network: Takes pictures of any size.
-        run: Shows pictures to a network.
-        views: Reads frames at other sizes.
-        wanted: What the network is shown of a whole eye at scale 1.
-        multiple: Of the sides of pictures.
-        scales: Sizes relative to that.
-        warm_up_frames: See ``ShotInference``.
-        with_foreground: Keep the foreground's planes, where the network gives them.
-        tally: Told what the network saw.
+        stream: The network, which takes pictures of any size, and how it is shown frames.
+        multiple: The sides of pictures are multiples of it.
+        scales: Sizes relative to the usual one.
     """
 
-    def __init__(
-        self,
-        network: MattingNetwork,
-        run: RunShots,
-        views: Views,
-        *,
-        wanted: NetworkInput,
-        multiple: int,
-        scales: Sequence[float],
-        warm_up_frames: int,
-        with_foreground: bool,
-        tally: Tally,
-    ) -> None:
-        self._run, self._views, self._wanted = run, views, wanted
-        self._with_foreground = with_foreground
-        self._tally = tally
-        self._lanes = [
-            _Lane(scaled(wanted, scale, multiple), ShotInference(network, warm_up_frames=warm_up_frames))
-            for scale in scales
-        ]
-        self._size = max(lane.wanted.size for lane in self._lanes)
+    def __init__(self, stream: StreamNetwork, *, multiple: int, scales: Sequence[float]) -> None:
+        self._stream = stream
+        self._sizes = [_Size(scaled(stream.wanted, scale, multiple), stream.shots()) for scale in scales]
+        self._largest = max(one.wanted.size for one in self._sizes)
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames: coefficients at the largest size."""
-        sums: list[list[Any]] = [[] for _ in pictures.frames]
-        for lane in self._lanes:
-            is_usual = lane.wanted.size == self._wanted.size
-            images = pictures.images if is_usual else self._views.make(pictures.frames, lane.wanted)
-            self._tally.samples += int(images.size) // 3
-            answers = self._run(lane.shots, images, pictures.starts_shot)
+        sums: list[list[Any]] = [[] for _ in batch.frames]
+        stream = self._stream
+        for one in self._sizes:
+            is_usual = one.wanted.size == stream.wanted.size
+            images = batch.images if is_usual else stream.views.make(batch.frames, one.wanted)
+            answers = one.shots.estimate(replace(batch, images=images))
             for index, (answer, seen) in enumerate(zip(answers, images, strict=True)):
-                kept = as_coefficients(answer, seen, lane.wanted, with_foreground=self._with_foreground)
-                larger = [self._enlarged(planes) for planes in _bounded(kept, seen, lane.wanted)]
+                kept = as_coefficients(answer, seen, one.wanted, with_foreground=stream.with_foreground)
+                larger = [self._enlarged(planes) for planes in _bounded(kept, seen, one.wanted)]
                 sums[index] = (
                     larger if not sums[index] else [a + b for a, b in zip(sums[index], larger, strict=True)]
                 )
-        share = 1 / len(self._lanes)
+        share = 1 / len(self._sizes)
         return [MatteEstimate(gain=gain * share, offset=offset * share) for gain, offset in sums]
 
     def _enlarged(self, planes: Any) -> Any:
         """Coefficients at the largest size, float32, on their device."""
-        if planes.shape[2:] == self._size:
+        if planes.shape[2:] == self._largest:
             return planes.astype("float32")
         arrays = array_module(on_gpu=is_on_gpu(planes))
-        return resized(arrays.ascontiguousarray(planes), self._size)
+        return resized(arrays.ascontiguousarray(planes), self._largest)
 
 
 def _bounded(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> tuple[Any, Any]:

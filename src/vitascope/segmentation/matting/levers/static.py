@@ -6,8 +6,8 @@ import numpy as np
 
 from vitascope.gpu.toolkit.temporal import StillnessGate
 from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.levers.pictures import Estimator, Pictures
 
 __all__ = ["SkipStatic"]
 
@@ -38,22 +38,22 @@ class SkipStatic:
         self._gate: StillnessGate | None = None
         self._last: MatteEstimate | None = None
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames; those of still frames are the very object of the frame before."""
-        assert pictures.tiles is not None  # made for every lever that wants them
+        assert batch.tiles is not None  # made for every lever that wants them
         if self._gate is None:
-            rows, columns = pictures.tiles.shape[-2:]
+            rows, columns = batch.tiles.shape[-2:]
             self._gate = StillnessGate(self._threshold, most_reuses=MOST_REUSES, tiles=(rows, columns))
         asked = [
             index
-            for index, (tiles, starts) in enumerate(zip(pictures.tiles, pictures.starts_shot, strict=True))
+            for index, (tiles, starts) in enumerate(zip(batch.tiles, batch.starts_shot, strict=True))
             if self._is_asked(self._gate, tiles, starts_shot=starts)
         ]
-        answers = iter(self._inner.estimate(pictures.take(asked)) if asked else ())
-        self._tally.reused_frames += len(pictures) - len(asked)
+        answers = iter(self._inner.estimate(batch.take(asked)) if asked else ())
+        self._tally.reused_frames += len(batch) - len(asked)
         new = set(asked)
         estimates = []
-        for index in range(len(pictures)):
+        for index in range(len(batch)):
             if index in new:
                 self._last = next(answers)
             assert self._last is not None  # the gate lets the first frame through

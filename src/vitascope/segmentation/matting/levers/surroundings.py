@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
-from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.levers.alpha import empty_estimate, small_alpha
-from vitascope.segmentation.matting.levers.boxes import people_boxes
-from vitascope.segmentation.matting.levers.looks import Looks
-from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.levers.pictures import Pictures, RunShots
-from vitascope.segmentation.matting.levers.whole import Whole
-from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.estimates import empty_estimate, small_alpha
+from vitascope.segmentation.matting.levers.boxes import largest_change_outside, people_boxes
+from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.shots import StreamNetwork
 
 __all__ = ["Surroundings"]
+
+MOTION = 0.04
+"""Change of a tile outside people's parts, in shares of full scale, after which somebody may have come in: ten levels
+of 255 over a tile of 16 x 16 samples."""
 
 
 class Surroundings(ABC):
@@ -25,48 +31,45 @@ class Surroundings(ABC):
     moves outside the parts. Where nobody was seen, nothing is asked of the network until then.
 
     Args:
-        run: Shows pictures to a network.
-        shots: Of the whole pictures of this stream.
-        wanted: What the network is shown of a whole eye.
-        recheck_frames: Frames from one look at the whole picture to the next.
-        tally: Told what the network saw.
+        stream: The network, and how it is shown frames.
+        options: How often the whole picture is looked at, and how wide the margin around people is.
     """
 
-    def __init__(
-        self, run: RunShots, shots: ShotInference, *, wanted: NetworkInput, recheck_frames: int, tally: Tally
-    ) -> None:
-        self._run, self._wanted, self._tally = run, wanted, tally
-        self._whole = Whole(run, shots, tally=tally)
-        self._looks = Looks(wanted.size, recheck_frames)
+    def __init__(self, stream: StreamNetwork, options: InferenceOptions) -> None:
+        self._stream, self._options = stream, options
+        self._wanted, self._tally = stream.wanted, stream.tally
+        self._shots = stream.shots()
+        """Of the whole pictures."""
+        self._looks = _Looks(stream.wanted.size, options.recheck_frames)
         self._nobody = False
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames."""
         estimates: list[MatteEstimate] = []
-        while (at := len(estimates)) < len(pictures):
+        while (at := len(estimates)) < len(batch):
             parts = self._watched()
-            if self._looks.is_due(pictures, at, parts):
-                first = pictures.take([at])
+            if self._looks.is_due(batch, at, parts):
+                first = batch.take([at])
                 estimates += self._improved(first, self._look(first))
                 continue
-            stretch = pictures.take(range(at, self._looks.stretch_end(pictures, at, parts)))
+            stretch = batch.take(range(at, self._looks.stretch_end(batch, at, parts)))
             self._looks.passed(len(stretch))
             if self._nobody:
                 self._tally.empty_frames += len(stretch)
                 estimates += [empty_estimate(images, self._wanted) for images in stretch.images]
             elif parts is None:
-                estimates += self._whole.estimate(stretch)
+                estimates += self._shots.estimate(stretch)
             else:
                 estimates += self._look_closely(stretch)
         return estimates
 
-    def _look(self, pictures: Pictures) -> list[MatteEstimate]:
+    def _look(self, batch: Batch) -> list[MatteEstimate]:
         """The whole picture, and from its last matte where to look next."""
-        estimates = self._whole.estimate(pictures)
-        self._looks.looked(pictures)
-        boxes = people_boxes(to_numpy(small_alpha(estimates[-1], pictures.images[-1], self._wanted)))
+        estimates = self._shots.estimate(batch)
+        self._looks.looked(batch)
+        boxes = people_boxes(to_numpy(small_alpha(estimates[-1], batch.images[-1], self._wanted)))
         self._nobody = boxes is None
-        self._follow_look(boxes, starts_shot=bool(pictures.starts_shot[-1]))
+        self._follow_look(boxes, starts_shot=bool(batch.starts_shot[-1]))
         return estimates
 
     @abstractmethod
@@ -78,10 +81,61 @@ class Surroundings(ABC):
         """Choose parts by where a look at the whole picture saw people: boxes, one for each eye; None: nobody."""
 
     @abstractmethod
-    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+    def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes by the parts, of frames of which no look at the whole picture is due."""
 
-    def _improved(self, pictures: Pictures, whole: list[MatteEstimate]) -> list[MatteEstimate]:
+    def _improved(self, batch: Batch, whole: list[MatteEstimate]) -> list[MatteEstimate]:
         """What to make of a frame that was due to be looked at whole; its matte as it is, unless a lever does more."""
-        del pictures
+        del batch
         return whole
+
+
+class _Looks:
+    """Remembers the last look at the whole picture.
+
+    Args:
+        grid: (height, width) of the network's picture, in samples of which parts are given.
+        recheck_frames: Frames from one look to the next at the latest.
+    """
+
+    def __init__(self, grid: tuple[int, int], recheck_frames: int) -> None:
+        self._grid = grid
+        self._recheck_frames = recheck_frames
+        self._since: int | None = None
+        """Frames since the last look; None before the first."""
+        self._reference: npt.NDArray[np.float32] | None = None
+
+    def looked(self, batch: Batch) -> None:
+        """The last of these frames was looked at whole."""
+        assert batch.tiles is not None  # made for every lever that wants them
+        self._since, self._reference = 0, batch.tiles[-1]
+
+    def passed(self, frames: int) -> None:
+        """So many more frames are dealt with."""
+        if self._since is not None:
+            self._since += frames
+
+    def is_due(self, batch: Batch, index: int, parts: Sequence[Region] | None) -> bool:
+        """True where a frame has to be looked at whole.
+
+        Args:
+            batch: Consecutive frames.
+            index: Which of them.
+            parts: What is looked at of the others, one for each eye; None: nothing, or everything.
+        """
+        if self._since is None or self._reference is None or batch.starts_shot[index]:
+            return True
+        assert batch.tiles is not None  # made for every lever that wants them
+        # The look itself was at a frame, so that of ``recheck_frames`` frames one is looked at whole.
+        if self._since + 1 >= self._recheck_frames:
+            return True
+        return largest_change_outside(self._reference, batch.tiles[index], parts, self._grid) > MOTION
+
+    def stretch_end(self, batch: Batch, first: int, parts: Sequence[Region] | None) -> int:
+        """One past the last frame, from ``first`` on, for which no look is due."""
+        assert self._since is not None  # ``first`` is not due
+        last = min(len(batch), first + self._recheck_frames - 1 - self._since)
+        for index in range(first + 1, last):
+            if self.is_due(batch, index, parts):
+                return index
+        return max(last, first + 1)

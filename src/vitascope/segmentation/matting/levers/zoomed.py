@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass, replace
 
 from vitascope.gpu.kernels.region import Region
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.levers.alpha import as_coefficients, small_alpha
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
 from vitascope.segmentation.matting.levers.boxes import cover, rim, still_fits, total_area
 from vitascope.segmentation.matting.levers.cropped import pasted, reaches
-from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.levers.pictures import Pictures, RunShots, Views
+from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.surroundings import Surroundings
-from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.segmentation.matting.shots import StreamNetwork
 
 __all__ = ["Zoomed"]
 
@@ -45,40 +45,15 @@ class Zoomed(Surroundings):
     included, as at the start of a shot. So parts stay where they are while people are well inside.
 
     Args:
-        network: Any.
-        run: Shows pictures to a network.
-        views: Reads parts of frames.
-        wanted: What the network is shown of a whole eye.
-        multiple: Of the sides of pictures, for networks that take any size; None for others.
-        eye_size: (height, width) of an eye, upright.
-        margin: Added to each side of people's box, as a share of its size.
-        recheck_frames: Frames from one look at the whole picture to the next.
-        warm_up_frames: See ``ShotInference``.
-        with_foreground: Keep the foreground's planes, where the network gives them.
-        tally: Told what the network saw.
+        stream: The network, and how it is shown frames.
+        options: How often the whole picture is looked at, and how wide the margin around people is.
+        multiple: The sides of pictures are multiples of it, for networks that take any size; None for others.
     """
 
-    def __init__(
-        self,
-        network: MattingNetwork,
-        run: RunShots,
-        views: Views,
-        *,
-        wanted: NetworkInput,
-        multiple: int | None,
-        eye_size: tuple[int, int],
-        margin: float,
-        recheck_frames: int,
-        warm_up_frames: int,
-        with_foreground: bool,
-        tally: Tally,
-    ) -> None:
-        shots = ShotInference(network, warm_up_frames=warm_up_frames)
-        super().__init__(run, shots, wanted=wanted, recheck_frames=recheck_frames, tally=tally)
-        self._network, self._views = network, views
-        self._multiple, self._eye_size = multiple, eye_size
-        self._margin, self._with_foreground = margin, with_foreground
-        self._enlarged = ShotInference(network, warm_up_frames=warm_up_frames)
+    def __init__(self, stream: StreamNetwork, options: InferenceOptions, *, multiple: int | None) -> None:
+        super().__init__(stream, options)
+        self._multiple = multiple
+        self._enlarged = stream.shots()
         self._plan: _Plan | None = None
         """None: nobody is there, or hardly less than the whole picture would do."""
         self._restarts = True
@@ -91,7 +66,7 @@ class Zoomed(Surroundings):
             self._plan = None
             return
         grid = self._wanted.size
-        fresh = cover(boxes, margin=self._margin, grid=grid, multiple=_ALIGNMENT)
+        fresh = cover(boxes, margin=self._options.region_margin, grid=grid, multiple=_ALIGNMENT)
         if self._plan is not None and fresh is not None:
             guard = _ALIGNMENT // 2
             enough = still_fits(self._plan.parts, boxes, guard=guard, grid=grid)
@@ -102,32 +77,31 @@ class Zoomed(Surroundings):
         self._plan = None if fresh is None else self._planned(fresh)
         self._restarts = True
 
-    def _improved(self, pictures: Pictures, whole: list[MatteEstimate]) -> list[MatteEstimate]:
-        return whole if self._plan is None else self._enlarge(pictures, self._plan, whole=whole)
+    def _improved(self, batch: Batch, whole: list[MatteEstimate]) -> list[MatteEstimate]:
+        return whole if self._plan is None else self._enlarge(batch, self._plan, whole=whole)
 
-    def _look_closely(self, pictures: Pictures) -> list[MatteEstimate]:
+    def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
         assert self._plan is not None  # its parts are watched
-        return self._enlarge(pictures, self._plan)
+        return self._enlarge(batch, self._plan)
 
     def _enlarge(
-        self, pictures: Pictures, plan: _Plan, *, whole: list[MatteEstimate] | None = None
+        self, batch: Batch, plan: _Plan, *, whole: list[MatteEstimate] | None = None
     ) -> list[MatteEstimate]:
         """Mattes of the parts; of the whole pictures where they show that somebody reaches out of theirs."""
-        images = self._views.make(pictures.frames, plan.wanted, windows=plan.windows)
-        starts = [self._restarts, *[False] * (len(pictures) - 1)]
-        self._tally.samples += int(images.size) // 3
-        answers = self._run(self._enlarged, images, starts)
+        images = self._stream.views.make(batch.frames, plan.wanted, windows=plan.windows)
+        starts = [self._restarts, *[False] * (len(batch) - 1)]
+        answers = self._enlarged.estimate(replace(batch, images=images, starts_shot=starts))
         self._restarts = False
         mattes = [
             small_alpha(answer, seen, plan.wanted) for answer, seen in zip(answers, images, strict=True)
         ]
         if reaches(mattes, rim(plan.parts, mattes[0].shape[1:], self._wanted.size)):
             self._plan = None  # so that the next look cuts anew
-            return self._look(pictures) if whole is None else whole
-        self._tally.cropped_frames += len(pictures)
+            return self._look(batch) if whole is None else whole
+        self._tally.cropped_frames += len(batch)
         estimates = []
         for answer, seen in zip(answers, images, strict=True):
-            kept = as_coefficients(answer, seen, plan.wanted, with_foreground=self._with_foreground)
+            kept = as_coefficients(answer, seen, plan.wanted, with_foreground=self._stream.with_foreground)
             estimates.append(pasted(kept, *self._canvas(plan, kept.size)))
         return estimates
 
@@ -143,17 +117,17 @@ class Zoomed(Surroundings):
     def _planned(self, parts: list[Region]) -> _Plan | None:
         grid = self._wanted.size
         part = parts[0]
-        windows = self._views.windows(parts, grid)
-        native = min(self._eye_size[0] / grid[0], self._eye_size[1] / grid[1])
+        windows = self._stream.views.windows(parts, grid)
+        native = min(self._stream.eye_size[0] / grid[0], self._stream.eye_size[1] / grid[1])
         factor = min(
             math.sqrt(grid[0] * grid[1] / (part.width * part.height)), _MOST_ENLARGED, max(native, 1.0)
         )
         if self._multiple is None:
             upright = (
-                round(part.height * self._eye_size[0] / grid[0]),
-                round(part.width * self._eye_size[1] / grid[1]),
+                round(part.height * self._stream.eye_size[0] / grid[0]),
+                round(part.width * self._stream.eye_size[1] / grid[1]),
             )
-            wanted = self._network.input_for(upright)
+            wanted = self._stream.network.input_for(upright)
         else:
             height, width = (
                 max(round(side * factor / self._multiple), 1) * self._multiple

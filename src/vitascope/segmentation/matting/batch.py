@@ -1,13 +1,17 @@
-"""Frames on their way to the network, and whatever gives mattes for them."""
+"""What a network is shown of consecutive frames, and what it answers: the carriers of a job, on the CPU and the GPU.
+
+::
+
+    Frame ──prepare──> Batch ──estimate──> Matted ──render──> Rendered
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
@@ -15,12 +19,11 @@ from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.shots import ShotInference
 
 __all__ = [
+    "Batch",
     "Estimator",
-    "Pictures",
-    "RunShots",
+    "Matted",
     "Views",
     "array_module",
     "coded_window",
@@ -31,49 +34,93 @@ __all__ = [
 TILES_LONGEST_SIDE = 48
 """Tiles along the longest side in ``tile_means``: about 16 samples of the network's picture to a tile."""
 
-RunShots = Callable[[ShotInference, Any, Sequence[bool]], list[MatteEstimate]]
-"""Shows pictures [T, E, ...] to a network, shot by shot: where a job listens for a GPU that runs out of memory."""
-
 
 @dataclass(slots=True, eq=False)
-class Pictures:
+class Batch:
     """Consecutive frames of one stream, and what the network will see of them."""
 
     frames: Sequence[Frame]
     images: Any
-    """[T, E, ...] as the network's ``input_for`` says; NumPy or CuPy."""
-    starts_shot: Sequence[bool]
-    """For each frame, True where nothing before it counts."""
-    tiles: npt.NDArray[np.float32] | None = None
-    """float32 [T, 3 E, rows, columns], RGB 0..1 in the host's memory: ``tile_means`` of each frame, where a lever asked
-    for them."""
+    """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None where all mattes are known."""
+    starts_shot: Sequence[bool] = ()
+    """For each frame, True where nothing before it counts; empty until that is known."""
+    histograms: Any = None
+    """float32 [T, 64], by which cuts are noticed; None where none is looked for. On the images' device at first, in the
+    host's memory when cuts are looked for."""
+    tiles: Any = None
+    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, where a lever asks for them; lies where
+    ``histograms`` do."""
+    prepared: Any = None
+    """CUDA event: frames and images are there; None on the CPU."""
+    seen: Any = None
+    """``Download`` of ``histograms`` and ``tiles``, as far as they are wanted; None on the CPU."""
 
     def __len__(self) -> int:
         return len(self.frames)
 
-    def take(self, indices: Sequence[int], starts_shot: Sequence[bool] | None = None) -> Pictures:
-        """Some of the frames, in order.
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, for the queues."""
+        pictures = 0 if self.images is None else int(self.images.nbytes)
+        return sum(frame.nbytes for frame in self.frames) + pictures
 
-        Args:
-            indices: Which.
-            starts_shot: For each of them; their own when omitted.
-        """
-        starts = [self.starts_shot[index] for index in indices] if starts_shot is None else starts_shot
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Consecutive batches in the host's memory as one; either all of them have images, or none has."""
+        if len(batches) == 1:
+            return batches[0]
+
+        def together(arrays: list[Any]) -> Any:
+            return None if arrays[0] is None else np.concatenate(arrays)
+
+        return cls(
+            [frame for batch in batches for frame in batch.frames],
+            together([batch.images for batch in batches]),
+            histograms=together([batch.histograms for batch in batches]),
+            tiles=together([batch.tiles for batch in batches]),
+        )
+
+    def take(self, indices: Sequence[int]) -> Batch:
+        """Some of the frames, in order."""
         if len(indices) == len(self):
-            return Pictures(self.frames, self.images, starts, self.tiles)
+            return self
         where = list(indices)
         if where and where == list(range(where[0], where[-1] + 1)):
             images = self.images[where[0] : where[-1] + 1]  # a view: nothing is copied
         else:
             images = self.images[where]
-        tiles = None if self.tiles is None else self.tiles[where]
-        return Pictures([self.frames[index] for index in where], images, starts, tiles)
+        return Batch(
+            [self.frames[index] for index in where],
+            images,
+            [self.starts_shot[index] for index in where],
+            tiles=None if self.tiles is None else self.tiles[where],
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Matted:
+    """A frame and its matte at the network's size."""
+
+    frame: Frame
+    estimate: MatteEstimate
+    starts_shot: bool
+    """True where nothing before it counts."""
+    images: Any = None
+    """[E, ...]: what the network saw of it, which a plain matte is fitted to; None where coefficients are there."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, for the queues."""
+        return self.frame.nbytes + (0 if self.images is None else int(self.images.nbytes))
 
 
 class Estimator(Protocol):
-    """Gives a matte for each frame of one stream; called in order, by one thread."""
+    """Gives a matte for each frame of one stream; called in order, by one thread.
 
-    def estimate(self, pictures: Pictures) -> list[MatteEstimate]:
+    The network is one (``ShotInference``), and so is whatever stands before it: a lever, the cache.
+    """
+
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, one each."""
         ...
 
@@ -108,7 +155,7 @@ class Views:
         """Pictures [T, E, ...] of ``wanted.size``, on the frames' device.
 
         Args:
-            frames: On the processor, or NV12 or P010 on the GPU.
+            frames: On the CPU, or NV12 or P010 on the GPU.
             wanted: Size and normalisation.
             windows: What to show of each eye, as ``windows`` gives it; all of it when omitted.
         """

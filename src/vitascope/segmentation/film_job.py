@@ -1,0 +1,162 @@
+"""One video between its decoder and its encoders: what every job is, and the stages of the CPU's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
+from vitascope.models.network import NetworkInput
+from vitascope.segmentation.capacity import Parallelism
+from vitascope.segmentation.matting.batch import Batch, Matted
+from vitascope.segmentation.matting.levers.options import LeverReport
+from vitascope.segmentation.matting.stream import StreamMatting
+from vitascope.segmentation.render.renderer import Renderer
+from vitascope.segmentation.report import GpuReport
+
+__all__ = ["CpuJob", "FilmJob"]
+
+
+class FilmJob(ABC):
+    """Mattes and draws one video.
+
+    Args:
+        matting: Of this video.
+        renderer: Draws its outputs; none of them for a run that only wants alpha.
+        limits: Limits of the queues between stages.
+        parallelism: Threads and streams before and behind the network.
+        notes: What the user should know of the run, one line each; added to.
+    """
+
+    def __init__(
+        self,
+        matting: StreamMatting,
+        renderer: Renderer,
+        *,
+        limits: QueueLimits,
+        parallelism: Parallelism | None = None,
+        notes: list[str] | None = None,
+    ) -> None:
+        self.matting = matting
+        self.renderer = renderer
+        self.notes = [] if notes is None else notes
+        self._limits = limits
+        self._parallelism = parallelism or Parallelism()
+
+    @property
+    def network_input(self) -> NetworkInput:
+        """What the network sees."""
+        return self.matting.network_input
+
+    @property
+    def cut_count(self) -> int:
+        """Scene cuts so far."""
+        return self.matting.cut_count
+
+    @property
+    def cut_pts(self) -> Sequence[int]:
+        """Pts of the frames that began a new shot, so far."""
+        return self.matting.cut_pts
+
+    @property
+    @abstractmethod
+    def frames_gathered(self) -> int:
+        """Frames that its first stage gathers before it begins with them."""
+
+    @property
+    @abstractmethod
+    def slowest_to_begin(self) -> str | None:
+        """The stage that the first frame shall have the cores to itself for, see ``Source.first_alone_until``."""
+
+    @abstractmethod
+    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+        """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
+
+        Args:
+            wants_alpha: Told a frame's index; True where alpha and the frame itself are given, too.
+        """
+
+    @abstractmethod
+    def gpu_report(self) -> GpuReport | None:
+        """Time and memory of the GPU; None on the CPU."""
+
+    def keep_mattes(self, *, is_whole: bool) -> None:
+        """Complete the cache of mattes, once all frames are through.
+
+        Args:
+            is_whole: True when the video, or its stretch, ended and was not broken off.
+        """
+        self.notes += self.matting.finish(is_whole=is_whole)
+
+    def lever_report(self) -> LeverReport:
+        """What became of the frames, once all are through."""
+        return self.matting.report()
+
+
+class CpuJob(FilmJob):
+    """Mattes and draws on the CPU. Its network may be on a GPU: only small pictures go there.
+
+    Args:
+        matting: As for ``FilmJob``.
+        renderer: As for ``FilmJob``.
+        frames_per_call: Consecutive frames for each call of the network.
+        limits: As for ``FilmJob``.
+        parallelism: As for ``FilmJob``.
+    """
+
+    def __init__(
+        self,
+        matting: StreamMatting,
+        renderer: Renderer,
+        *,
+        frames_per_call: int,
+        limits: QueueLimits,
+        parallelism: Parallelism | None = None,
+    ) -> None:
+        super().__init__(matting, renderer, limits=limits, parallelism=parallelism)
+        self._frames_per_call = frames_per_call
+
+    @property
+    def frames_gathered(self) -> int:
+        """Each frame is prepared by itself."""
+        return 1
+
+    @property
+    def slowest_to_begin(self) -> str | None:
+        """The network: its memory settles on the first frame, and all cores compute it."""
+        return "infer"
+
+    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+        """The stages between decoder and encoder; alpha and source are always given, because they are there."""
+        del wants_alpha
+        parallelism = self._parallelism
+        return [
+            Map(
+                "preprocess",
+                lambda frame: self.matting.prepare([frame]),
+                workers=parallelism.prepare_threads,
+                output=parallelism.prepared_limits(self._limits, frames=self._frames_per_call),
+            ),
+            # Nobody waits for the second picture to see the first.
+            Group(
+                "infer",
+                Batched(self._infer, size=self._frames_per_call, first_size=1),
+                output=self._limits,
+            ),
+            Map(
+                "postprocess",
+                self.renderer.render,
+                workers=1 if self.renderer.draws_in_order else parallelism.draw_threads,
+                output=self._limits,
+            ),
+        ]
+
+    def gpu_report(self) -> GpuReport | None:
+        """None: no GPU draws."""
+        return None
+
+    def _infer(self, batches: Sequence[Batch]) -> list[Matted]:
+        matted = self.matting.infer(batches)
+        self.matting.store()
+        return matted
