@@ -25,8 +25,7 @@ import torch
 from row_stamp import gpu_stamp
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels import composite_launch as composite_cuda
-from vitascope.gpu.kernels.code_values import color_codes, grey_bounds
-from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.color import color_codes, grey_bounds, rgb_from_yuv
 from vitascope.gpu.kernels.composite import render
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame
 from vitascope.gpu.kernels.cuda_module import multiprocessors

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from vitascope.animation.live.report import LiveReport
-from vitascope.gpu.pipeline.latency import LatencyHistogram
-from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.report import LatencyHistogram, PipelineReport
 
 
 def live_report(*, latency_ms: float, **changed: Any) -> LiveReport:

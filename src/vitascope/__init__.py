@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from vitascope.media.reading.reader import open_video
     from vitascope.segmentation.batch import segment
     from vitascope.segmentation.segmenter import Segmenter
+    from vitascope.segmentation.stills import StillSegmenter
 
 __version__ = "0.1.0"
 
-__all__ = ["Animator", "Segmenter", "__version__", "animate", "open_video", "segment"]
+__all__ = ["Animator", "Segmenter", "StillSegmenter", "__version__", "animate", "open_video", "segment"]
 
 _HOMES = {
     "Animator": "vitascope.animation.face",
     "Segmenter": "vitascope.segmentation.segmenter",
+    "StillSegmenter": "vitascope.segmentation.stills",
     "animate": "vitascope.animation.offline",
     "open_video": "vitascope.media.reading.reader",
     "segment": "vitascope.segmentation.batch",

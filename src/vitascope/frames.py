@@ -1,7 +1,8 @@
 """What flows through every stage: a frame in its native YUV planes, its colour, and its place in time.
 
-A frame is never converted to full-resolution RGB. Kernels read the planes as the decoder wrote them and write the
-same kind of planes for the encoder, so colour, bit depth and timing come out as they went in.
+A frame is not converted to full-resolution RGB unless somebody asks for it (``Frame.to_rgb``). Kernels read the planes
+as the decoder wrote them and write the same kind of planes for the encoder, so colour, bit depth and timing come out as
+they went in.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -203,6 +205,23 @@ class Frame:
     def nbytes(self) -> int:
         """Bytes of all planes."""
         return sum(int(plane.nbytes) for plane in self.planes)
+
+    def to_rgb(self, *, dtype: Literal["uint8", "float16", "float32"] = "uint8") -> npt.NDArray[Any]:
+        """The picture in gamma-encoded R'G'B' at full resolution, on the frame's device.
+
+        Args:
+            dtype: uint8 is 0..255, rounded; floats are 0..1.
+
+        Returns:
+            [H, W, 3], C-contiguous: NumPy, or CuPy on the current stream for a frame on a GPU.
+
+        Raises:
+            KernelCompileError: The CUDA source could not be built for this GPU.
+        """
+        # The conversion is a kernel, and kernels stand on frames: it is found when it is asked for.
+        kernel = import_module("vitascope.gpu.kernels.rgb")
+        rgb: npt.NDArray[Any] = kernel.nv12_to_rgb(self, dtype=dtype)[0]
+        return rgb
 
     def with_planes(
         self, planes: tuple[Plane, ...], *, format: YuvFormat | None = None, color: ColorSpec | None = None

@@ -13,7 +13,7 @@ import pytest
 from vitascope.animation.live import measure
 from vitascope.cli import main
 from vitascope.config import load_settings
-from vitascope.gpu.pipeline.latency import LatencyHistogram
+from vitascope.gpu.pipeline.report import LatencyHistogram
 from vitascope.tune import live_tuner
 
 PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"

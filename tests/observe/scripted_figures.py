@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vitascope.animation.live.report import LiveReport
-from vitascope.gpu.pipeline.latency import Latency
 from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Latency
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
 from vitascope.media.sinks.outlet import OutletReport

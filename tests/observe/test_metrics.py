@@ -12,8 +12,8 @@ from scripted_figures import FIGURES, LIMITS, ScriptedGpu, ScriptedLiveRun, fini
 
 from vitascope import __version__
 from vitascope.errors import DeviceError, InputError, MissingDependencyError
-from vitascope.gpu.pipeline.latency import Latency, LatencyHistogram
 from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe import job_counts
 from vitascope.observe.metric_families import FAMILIES

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.pipeline.latency import Latency
-from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.report import Latency, PipelineReport
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
 
 __all__ = [

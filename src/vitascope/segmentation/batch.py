@@ -12,10 +12,9 @@ from typing import Any, Literal
 from vitascope.config import OutputKind, Settings, load_settings
 from vitascope.errors import InputError, VitascopeError, let_go, one_line
 from vitascope.media.reading.discovery import FoundVideo, find_videos
-from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
+from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
-from vitascope.segmentation.stretch import is_finished
 
 __all__ = ["Outcome", "failure_to_dict", "plan_batch", "segment", "segment_all"]
 

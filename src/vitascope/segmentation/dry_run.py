@@ -17,9 +17,8 @@ from vitascope.media.writing.output_target import picture_folder, refuse_unwrita
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
-from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
+from vitascope.segmentation.plan import PlannedVideo, is_finished, no_picture_between, refuse_clashes
 from vitascope.segmentation.processes.devices import refuse_missing_gpus
-from vitascope.segmentation.stretch import is_finished, no_picture_between
 from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 __all__ = ["Explanation", "Refusal", "explain", "explain_all"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from vitascope.errors import UsageError
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
@@ -70,11 +71,15 @@ class FilmJob(ABC):
         """The stage that the first frame shall have the cores to itself for, see ``Source.first_alone_until``."""
 
     @abstractmethod
-    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+    def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
         """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
 
         Args:
             wants_alpha: Told a frame's index; True where alpha and the frame itself are given, too.
+            on_device: Give ``PicturesOnGpu`` instead: nothing comes down.
+
+        Raises:
+            UsageError: ``on_device``, and the job works on the CPU.
         """
 
     @abstractmethod
@@ -127,9 +132,13 @@ class CpuJob(FilmJob):
         """The network: its memory settles on the first frame, and all cores compute it."""
         return "infer"
 
-    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+    def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
         """The stages between decoder and encoder; alpha and source are always given, because they are there."""
         del wants_alpha
+        if on_device:
+            raise UsageError(
+                "device_arrays needs a GPU, and 4:2:0 video of 8 or 10 bits: the frames of this video are on the CPU"
+            )
         parallelism = self._parallelism
         return [
             Map(

@@ -41,11 +41,11 @@ from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import RunProfile
-from vitascope.segmentation.stretch import no_picture_between
 from vitascope.segmentation.writing import (
     FramesUntilDamage,
     OutputSet,
@@ -57,6 +57,7 @@ from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
+    from vitascope.segmentation.gpu_job import PicturesOnGpu
 
 __all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started", "detected_layout"]
 
@@ -209,19 +210,29 @@ class FilmRunner:
             mask_size=mask_size(reader.info, self.settings.output.mask_max_width),
         )
 
-    def stream(self, video: Path) -> Generator[FrameAndAlpha, None, None]:
+    def stream(self, video: Path, *, device_arrays: bool = False) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; see ``Segmenter.stream``."""
         with self.open_video(video) as reader, FilmRun(self, reader, [], keeps_mattes=True) as film:
             source = FramesUntilDamage(reader)
             # Somebody waits for the first frame; of a file, for the last.
-            pipeline = film.pipeline(source, wants_alpha=lambda _: True, first_frame_soon=True)
-            with closing(pipeline.stream()) as rendered:
+            pipeline = film.pipeline(
+                source, wants_alpha=lambda _: True, first_frame_soon=True, on_device=device_arrays
+            )
+            with (
+                closing(pipeline.stream()) as made,
+                closing(self._on_callers_stream(made) if device_arrays else made) as rendered,
+            ):
                 for step in rendered:
                     assert step.source is not None  # wants_alpha says yes to every frame
                     assert step.alpha is not None
                     yield FrameAndAlpha(step.source, step.alpha)
             source.raise_damage()
             film.job.keep_mattes(is_whole=True)
+
+    def _on_callers_stream(self, steps: Iterable[PicturesOnGpu]) -> Generator[Rendered, None, None]:
+        from vitascope.segmentation.gpu_job import on_callers_stream  # of no use without a GPU
+
+        return on_callers_stream(steps, device=self.device.index)
 
     def write(
         self,
@@ -401,6 +412,7 @@ class FilmRun:
         wants_alpha: Callable[[int], bool],
         end: Sink[Rendered] | None = None,
         first_frame_soon: bool = False,
+        on_device: bool = False,
         observed: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> Pipeline:
         """The pipeline of this film.
@@ -410,6 +422,7 @@ class FilmRun:
             wants_alpha: Told a frame's index; True where alpha and the frame itself come out, too.
             end: Takes each picture, on a thread that the GPU's encoder can be opened in; None where the caller streams.
             first_frame_soon: The first frame has the cores to itself: somebody waits for it.
+            on_device: Pictures stay on the GPU, see ``FilmJob.stages``.
             observed: Puts something around the stages.
         """
         runner = self._runner
@@ -417,7 +430,7 @@ class FilmRun:
         alone = self.job.slowest_to_begin if first_frame_soon else None
         stages: list[Stage] = [
             Source("decode", frames, output=limits, first_alone_until=alone),
-            *self.job.stages(wants_alpha=wants_alpha),
+            *self.job.stages(wants_alpha=wants_alpha, on_device=on_device),
         ]
         if end is not None:
             streams = runner.streams

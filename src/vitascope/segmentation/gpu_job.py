@@ -16,7 +16,8 @@ brought down by fours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -38,10 +39,12 @@ from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import GpuReport
 
-__all__ = ["GpuJob", "PendingPictures"]
+__all__ = ["GpuJob", "PendingPictures", "PicturesOnGpu", "on_callers_stream"]
 
 # As many pictures wait in the GPU's and in page-locked memory before the first of them comes down: 8K's are 50 MB each.
 _FRAMES_DRAWN_TOGETHER = 4
+# Pictures that a caller may have work pending on before it is waited for.
+_MOST_HANDED_OVER = 16
 # The driver is asked for the memory that is in use, with the interpreter in hand, and answers in some 10 to 100 µs.
 _SECONDS_BETWEEN_MEMORY_CHECKS = 0.02
 
@@ -87,9 +90,19 @@ class GpuJob(FilmJob):
         """None: no stage computes on the CPU, and the first gathers frames."""
         return None
 
-    def stages(self, *, wants_alpha: Callable[[int], bool]) -> list[Stage]:
+    def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
         """As ``FilmJob.stages``."""
         streams = self.streams
+        last = (
+            Map("hand over", self._handed_over, output=self._limits)
+            if on_device
+            else Map(
+                "download",
+                self._arrived,
+                output=self._limits,
+                open=lambda: streams.bind(streams.copying),
+            )
+        )
         return [
             Group(
                 "preprocess",
@@ -99,16 +112,11 @@ class GpuJob(FilmJob):
             ),
             Group(
                 "matte",
-                _Matting(self, wants_alpha),
+                _Matting(self, wants_alpha, on_device=on_device),
                 output=self._limits,
                 open=lambda: streams.bind(streams.computing),
             ),
-            Map(
-                "download",
-                self._arrived,
-                output=self._limits,
-                open=lambda: streams.bind(streams.copying),
-            ),
+            last,
         ]
 
     def gpu_report(self) -> GpuReport:
@@ -126,6 +134,10 @@ class GpuJob(FilmJob):
         rendered = pending.wait()
         self.matting.store(rendered.index)
         return rendered
+
+    def _handed_over(self, pictures: PicturesOnGpu) -> PicturesOnGpu:
+        self.matting.store(pictures.drawn.index)
+        return pictures
 
 
 class _Preparing:
@@ -182,11 +194,12 @@ class _Preparing:
 class _Matting:
     """Batches in, pictures on their way down out."""
 
-    def __init__(self, job: GpuJob, wants_alpha: Callable[[int], bool]) -> None:
+    def __init__(self, job: GpuJob, wants_alpha: Callable[[int], bool], *, on_device: bool) -> None:
         self._job = job
         self._wants_alpha = wants_alpha
+        self._on_device = on_device
 
-    def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures]]:
+    def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
         """Run the network over a batch, and draw every frame."""
         job = self._job
         if batch.seen is not None:
@@ -201,12 +214,14 @@ class _Matting:
         for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
             yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batch))
 
-    def flush(self) -> Iterable[Together[PendingPictures]]:
+    def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
         """Nothing is held back."""
         return ()
 
-    def _draw(self, matted: Sequence[Matted], batch: Batch) -> list[PendingPictures]:
-        """Draw some frames of a batch, and send their pictures down together."""
+    def _draw(
+        self, matted: Sequence[Matted], batch: Batch
+    ) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
+        """Draw some frames of a batch, and send their pictures down together, unless they stay."""
         job = self._job
         with memory_errors():
             for one in matted:
@@ -215,7 +230,55 @@ class _Matting:
                 drawn = [
                     job.renderer.render(one, with_source=self._wants_alpha(one.frame.index)) for one in matted
                 ]
+            if self._on_device:
+                drawn_event = job.streams.event()
+                return [PicturesOnGpu(one, drawn_event, (batch, matted)) for one in drawn]
             return _sent_down(drawn, stays=job.renderer.stays, streams=job.streams, keep=(batch, matted))
+
+
+@dataclass(slots=True, eq=False)
+class PicturesOnGpu:
+    """The pictures of one frame that stay on the GPU."""
+
+    drawn: Rendered
+    ready: Any
+    """CUDA event: they are drawn."""
+    keep: object
+    """What must live until whoever takes them has waited for ``ready``."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the GPU, for the queues."""
+        return self.drawn.nbytes
+
+
+def on_callers_stream(steps: Iterable[PicturesOnGpu], *, device: int) -> Generator[Rendered, None, None]:
+    """Give pictures on the GPU to whoever works on the current CuPy stream, without making the host wait.
+
+    What the caller does with them on that stream comes behind the drawing, and their memory is given to nobody else
+    before the GPU is done with what the caller launched until it asked for the next.
+
+    Args:
+        steps: In order.
+        device: The CUDA device that they are on.
+    """
+    import cupy
+
+    held: deque[tuple[PicturesOnGpu, Any]] = deque()
+    try:
+        for step in steps:
+            with cupy.cuda.Device(device):
+                cupy.cuda.get_current_stream().wait_event(step.ready)
+            yield step.drawn
+            with cupy.cuda.Device(device):
+                used = cupy.cuda.Event(disable_timing=True)
+                used.record()
+            held.append((step, used))
+            while held and (held[0][1].done or len(held) > _MOST_HANDED_OVER):
+                held.popleft()[1].synchronize()
+    finally:
+        for _, used in held:
+            used.synchronize()
 
 
 @dataclass(slots=True, eq=False)

@@ -76,16 +76,25 @@ class Segmenter:
             steps.close()
         self._runner.close()
 
-    def stream(self, video: str | PathLike[str]) -> Generator[FrameAndAlpha, None, None]:
+    def stream(
+        self, video: str | PathLike[str], *, device_arrays: bool = False
+    ) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
 
         Leaving the loop early stops them, and so does closing the segmenter. Nothing is written.
 
+        Args:
+            video: The input.
+            device_arrays: Leave frame and alpha on the GPU, as CuPy arrays, which other libraries take through DLPack.
+                Use them on the CuPy stream that is current in the loop, and synchronize it before you drop what you
+                kept longer than one turn of the loop.
+
         Raises:
+            UsageError: ``device_arrays``, and the video is matted on the CPU.
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
-        steps = self._runner.stream(Path(video))
+        steps = self._runner.stream(Path(video), device_arrays=device_arrays)
         self._steps.add(steps)
         return steps
 

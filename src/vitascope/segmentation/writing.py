@@ -13,7 +13,7 @@ from typing import Self
 from vitascope.config import OutputKind, VideoSettings
 from vitascope.errors import CorruptInputError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.gpu.kernels.code_values import matte_color
+from vitascope.gpu.kernels.color import matte_color
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.writer import VideoWriter, WriteReport

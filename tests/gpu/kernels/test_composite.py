@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from pictures import FORMATS, ODD_SIZES, random_frame, solid_frame, strided
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.code_values import alpha_dtype
-from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.color import alpha_dtype, yuv_from_rgb
 from vitascope.gpu.kernels.composite import (
     blur_background,
     clear_transparent,
@@ -17,8 +16,7 @@ from vitascope.gpu.kernels.composite import (
     over_frame,
     tint,
 )
-from vitascope.gpu.kernels.eyes import each_eye
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, each_eye
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
 KEY = (120, 255, 155)

@@ -12,7 +12,7 @@ from cuda_twins import plane_on_gpu as copied
 
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.code_values import alpha_dtype
+from vitascope.gpu.kernels.color import alpha_dtype
 from vitascope.gpu.kernels.composite import (
     blur_background,
     clear_transparent,

@@ -5,8 +5,7 @@ import pytest
 
 from pictures import FORMATS, random_frame, solid_frame
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.gpu.kernels.code_values import alpha_dtype
-from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.color import alpha_dtype, yuv_from_rgb
 from vitascope.gpu.kernels.foreground import decontaminate
 from vitascope.gpu.kernels.region import Region
 

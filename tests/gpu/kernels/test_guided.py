@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from pictures import FORMATS, ODD_SIZES, random_frame, semi_planar_twin, solid_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.code_values import alpha_dtype, alpha_peak
-from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.color import alpha_dtype, alpha_peak, rgb_from_yuv
 from vitascope.gpu.kernels.guided import grey_plane, guided_coefficients, refine_alpha
 from vitascope.gpu.kernels.region import Region
 

@@ -9,7 +9,7 @@ from cuda_twins import frame_on_gpu, plane_on_gpu
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.gpu.kernels.code_values import alpha_dtype
+from vitascope.gpu.kernels.color import alpha_dtype
 from vitascope.gpu.kernels.steady import AlphaSmoother
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.gpu.pipeline.latency import LatencyHistogram
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits, Turnstile, nbytes_of
+from vitascope.gpu.pipeline.report import LatencyHistogram
 
 PATIENCE_SECONDS = 20.0
 

@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vitascope.gpu.pipeline.latency import Latency
 from vitascope.gpu.pipeline.queues import QueueReport
-from vitascope.gpu.pipeline.report import PipelineReport, StageReport
+from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 
 
 @dataclass(frozen=True)

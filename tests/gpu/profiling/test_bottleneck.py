@@ -8,7 +8,7 @@ import pytest
 from simulated_pipeline import SimulatedStage, simulate
 
 from vitascope.gpu import BottleneckDetector
-from vitascope.gpu.pipeline.latency import Latency
+from vitascope.gpu.pipeline.report import Latency
 from vitascope.gpu.profiling.nvml import GpuLimits
 from vitascope.gpu.profiling.utilisation import Utilisation
 

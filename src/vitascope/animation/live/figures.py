@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from vitascope.gpu.pipeline.latency import Latency, LatencyHistogram
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 
 __all__ = ["LiveFigures"]
 

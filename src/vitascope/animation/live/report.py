@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vitascope.gpu.pipeline.latency import Latency
-from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.report import Latency, PipelineReport
 from vitascope.gpu.profiling.utilisation import Utilisation
 from vitascope.media.sinks.outlet import OutletReport
 

@@ -23,14 +23,13 @@ import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane, Rotation
 from vitascope.gpu.kernels.blur import blur_without
-from vitascope.gpu.kernels.code_values import Codes, alpha_peak, color_codes, matte_color, matte_levels
+from vitascope.gpu.kernels.color import Codes, alpha_peak, color_codes, matte_color, matte_levels
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Rgb, Tint
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.eyes import cut, each_eye, is_whole_blocks
 from vitascope.gpu.kernels.foreground import decontaminate as take_foreground
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.morphology import dilate_box
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, cut, each_eye, is_whole_blocks
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
 __all__ = [

@@ -17,8 +17,15 @@ from typing import Any, Literal
 import numpy as np
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, Rotation, YuvFormat
-from vitascope.gpu.kernels.code_values import alpha_dtype, color_codes, grey_bounds, matte_color, matte_levels
-from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
+from vitascope.gpu.kernels.color import (
+    alpha_dtype,
+    color_codes,
+    grey_bounds,
+    matte_color,
+    matte_levels,
+    rgb_from_yuv,
+    yuv_from_rgb,
+)
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
@@ -29,9 +36,7 @@ from vitascope.gpu.kernels.cuda_module import (
     row_pitch,
     wait_until_ready,
 )
-from vitascope.gpu.kernels.dense_planes import empty_planes
-from vitascope.gpu.kernels.eyes import chroma_region, is_whole_blocks
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, chroma_region, is_whole_blocks
 
 __all__ = [
     "JOB",
@@ -45,6 +50,7 @@ __all__ = [
     "color_parameters",
     "describe_cells",
     "describe_eyes",
+    "empty_planes",
     "foreground_on_gpu",
     "paint_on_gpu",
     "refine_on_gpu",
@@ -652,3 +658,23 @@ def _strip_rows(
 
 def _whole(frame: Frame) -> Region:
     return Region(0, 0, frame.width, frame.height)
+
+
+def empty_planes(fmt: YuvFormat, width: int, height: int) -> tuple[Any, ...]:
+    """Dense CuPy planes one behind the other in one allocation, as encoders and single copies want them."""
+    import cupy
+
+    dtype = fmt.dtype
+    chroma_width, chroma_height = fmt.chroma_size(width, height)
+    luma, chroma = width * height, chroma_width * chroma_height
+    memory = cupy.empty(luma + 2 * chroma, dtype).data
+    # Not sliced and reshaped, which takes CuPy three times as long.
+    luma_plane = cupy.ndarray((height, width), dtype, memory)
+    if fmt.semi_planar:
+        return luma_plane, cupy.ndarray(
+            (chroma_height, chroma_width, 2), dtype, memory + luma * dtype.itemsize
+        )
+    return luma_plane, *(
+        cupy.ndarray((chroma_height, chroma_width), dtype, memory + (luma + start) * dtype.itemsize)
+        for start in (0, chroma)
+    )

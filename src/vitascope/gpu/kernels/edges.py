@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Plane
-from vitascope.gpu.kernels.code_values import alpha_peak
+from vitascope.gpu.kernels.color import alpha_peak
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.morphology import (
     MAX_RADIUS_PX,

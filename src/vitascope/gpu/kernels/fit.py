@@ -12,9 +12,8 @@ import numpy as np
 from vitascope.frames import ColorSpec, Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
-from vitascope.gpu.kernels.eyes import chroma_region, cut, is_whole_blocks
 from vitascope.gpu.kernels.preprocess import preprocess
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, chroma_region, cut, is_whole_blocks
 from vitascope.gpu.kernels.resample import resample_window
 from vitascope.gpu.kernels.rgb import planes_from_rgb, rgb_to_nv12
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload

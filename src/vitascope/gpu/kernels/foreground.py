@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
-from vitascope.gpu.kernels.code_values import alpha_peak
-from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
+from vitascope.gpu.kernels.color import alpha_peak, rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region

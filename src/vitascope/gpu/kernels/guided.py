@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
-from vitascope.gpu.kernels.code_values import alpha_dtype, alpha_peak, grey_bounds
-from vitascope.gpu.kernels.color import rgb_from_yuv
+from vitascope.gpu.kernels.color import alpha_dtype, alpha_peak, grey_bounds, rgb_from_yuv
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.eyes import cut, is_whole_blocks
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
 __all__ = ["grey_plane", "guided_coefficients", "refine_alpha", "upright_to_coded"]

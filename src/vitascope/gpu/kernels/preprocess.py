@@ -26,8 +26,7 @@ from vitascope.gpu.kernels.cuda_module import (
     row_pitch,
     wait_until_ready,
 )
-from vitascope.gpu.kernels.eyes import chroma_region
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, chroma_region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span, resample_window
 
 __all__ = ["preprocess"]

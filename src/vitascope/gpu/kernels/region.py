@@ -1,10 +1,18 @@
-"""A rectangle of luma samples: one eye of a stereo frame, or the whole picture."""
+"""Parts of a frame: a rectangle of luma samples, one eye, and a frame cut or made eye by eye.
+
+Each eye is a picture of its own, so that nothing is read, weighted or blurred across the seam.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Region"]
+import numpy as np
+
+from vitascope.frames import Frame, Plane, YuvFormat
+
+__all__ = ["Region", "chroma_region", "cut", "each_eye", "is_whole_blocks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +38,54 @@ class Region:
     def size(self) -> tuple[int, int]:
         """(height, width)."""
         return self.height, self.width
+
+
+def chroma_region(region: Region, fmt: YuvFormat) -> Region:
+    """The chroma samples of a region: those whose blocks begin in it, or in the block that its first sample cuts."""
+    left, top = region.x >> fmt.chroma_shift_x, region.y >> fmt.chroma_shift_y
+    width, height = fmt.chroma_size(region.x + region.width, region.y + region.height)
+    return Region(left, top, width - left, height - top)
+
+
+def is_whole_blocks(region: Region, frame: Frame) -> bool:
+    """True when a region begins and ends on chroma blocks, or at the frame's border."""
+    step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
+    ends_x = (region.x + region.width) % step_x == 0 or region.x + region.width == frame.width
+    ends_y = (region.y + region.height) % step_y == 0 or region.y + region.height == frame.height
+    return region.x % step_x == 0 and region.y % step_y == 0 and ends_x and ends_y
+
+
+def cut(frame: Frame, window: Region) -> Frame:
+    """Views of a frame's planes inside a window of whole chroma blocks."""
+    chroma = chroma_region(window, frame.format)
+    return frame.with_planes(
+        (
+            frame.planes[0][window.rows, window.columns],
+            *(plane[chroma.rows, chroma.columns] for plane in frame.planes[1:]),
+        )
+    )
+
+
+def each_eye(
+    frame: Frame, alpha: Plane, regions: Sequence[Region], make: Callable[[Frame, Plane, Region], Frame]
+) -> Frame:
+    """Make a frame eye by eye.
+
+    A seam inside a chroma block (frames whose half has an odd width) cannot be told apart in chroma: such a frame is
+    made as a whole.
+
+    Args:
+        frame: The picture.
+        alpha: uint8 or uint16 [H, W].
+        regions: Where each eye lies; together they cover the frame.
+        make: Given an eye, its alpha and its region, makes a picture of the same size and format.
+    """
+    if len(regions) == 1 or not all(is_whole_blocks(region, frame) for region in regions):
+        return make(frame, alpha, Region(0, 0, frame.width, frame.height))
+    planes = tuple(np.empty_like(plane) for plane in frame.planes)
+    whole = frame.with_planes(planes)
+    for region in regions:
+        made = make(cut(frame, region), alpha[region.rows, region.columns].copy(), region)
+        for target, source in zip(cut(whole, region).planes, made.planes, strict=True):
+            target[...] = source
+    return whole

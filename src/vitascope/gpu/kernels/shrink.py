@@ -27,8 +27,7 @@ from vitascope.gpu.kernels.cuda_module import (
     row_pitch,
     wait_until_ready,
 )
-from vitascope.gpu.kernels.eyes import chroma_region
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, chroma_region
 
 __all__ = ["PlaneWindow", "plane_windows", "shrink_frame", "shrunk_regions"]
 

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from vitascope.frames import Frame, Plane
-from vitascope.gpu.kernels.code_values import alpha_dtype
+from vitascope.gpu.kernels.color import alpha_dtype
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range, row_pitch, wait_until_ready
 from vitascope.gpu.kernels.morphology import SAMPLE_NAMES, has_aligned_rows
 

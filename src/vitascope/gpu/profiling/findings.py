@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vitascope.gpu.pipeline.latency import Latency
-from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.report import Latency, PipelineReport
 from vitascope.gpu.profiling.utilisation import Utilisation
 
 __all__ = ["Confidence", "Finding", "Kind", "Role", "risk_findings", "role_of"]

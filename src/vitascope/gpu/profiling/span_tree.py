@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import random
 from typing import TYPE_CHECKING
 
-from vitascope.gpu.pipeline.latency import Latency, LatencyHistogram
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Span

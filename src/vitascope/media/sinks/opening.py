@@ -8,8 +8,8 @@ from time import monotonic, perf_counter
 from typing import Literal
 
 from vitascope.errors import OutputError, VitascopeError
-from vitascope.gpu.pipeline.latency import LatencyHistogram
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.gpu.pipeline.report import LatencyHistogram
 from vitascope.media.sinks.sink import Attentive, LivePicture, Sink, SinkFormat
 
 __all__ = ["Opening", "State"]

@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
-from vitascope.gpu.pipeline.latency import Latency, LatencyHistogram
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.media.sinks.opening import Opening, State
 from vitascope.media.sinks.sink import LivePicture, Sink, SinkFormat
 

@@ -21,6 +21,7 @@ from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started, 
 from vitascope.segmentation.jobs import mask_size
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.processes.joining import JoinedOutputSet, join_gpu_reports
 from vitascope.segmentation.processes.messages import Encoded, FilmClosed, FilmJob, OutputJob, Ready
 from vitascope.segmentation.processes.plan import plan_crew, settings_for_one, warm_up_frames, worth_sharing
@@ -30,7 +31,6 @@ from vitascope.segmentation.processes.shared_film import SharedFilm
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
-from vitascope.segmentation.stretch import no_picture_between
 from vitascope.segmentation.writing import finish_files, keeping_what_was_written, planar_info, written_info
 
 __all__ = ["NetworkElsewhere", "ProcessCrew"]
@@ -81,10 +81,10 @@ class ProcessCrew:
         """End the processes. Idempotent."""
         self._pool.close()
 
-    def stream(self, video: Path) -> Generator[FrameAndAlpha, None, None]:
+    def stream(self, video: Path, *, device_arrays: bool = False) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video here, as ``Segmenter.stream`` says: frames do not cross processes."""
         with FilmRunner(self._alone, store=self._store) as alone:
-            yield from alone.stream(video)
+            yield from alone.stream(video, device_arrays=device_arrays)
 
     def write(
         self,

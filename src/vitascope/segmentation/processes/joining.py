@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from vitascope.config import OutputKind, VideoSettings
-from vitascope.gpu.pipeline.latency import Latency
 from vitascope.gpu.pipeline.queues import QueueReport
-from vitascope.gpu.pipeline.report import PipelineReport, StageReport
+from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import find_bottleneck
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding

@@ -20,8 +20,7 @@ from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.composite import blur_background, clear_transparent, render, render_alpha
 from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.eyes import each_eye
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import Region, each_eye
 from vitascope.gpu.kernels.semi_planar import to_planar
 from vitascope.gpu.kernels.shrink import shrink_frame, shrunk_regions
 from vitascope.media.writing.encoding import Encoding

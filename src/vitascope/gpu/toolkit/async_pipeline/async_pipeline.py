@@ -17,7 +17,6 @@ from typing import Any, Literal, Self
 
 from vitascope.errors import ConfigError
 from vitascope.frames import Frame
-from vitascope.gpu.pipeline.latency import LatencyHistogram
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import (
     BoundedQueue,
@@ -25,7 +24,7 @@ from vitascope.gpu.pipeline.queues import (
     QueueLimits,
     nbytes_of,
 )
-from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.report import LatencyHistogram, PipelineReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
 from vitascope.gpu.pipeline.switch_interval import quick_turns
 from vitascope.gpu.toolkit.async_pipeline.model import open_model

@@ -9,9 +9,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from vitascope.errors import ConfigError
-from vitascope.gpu.pipeline.latency import Latency
 from vitascope.gpu.pipeline.queues import QueueReport
-from vitascope.gpu.pipeline.report import StageReport
+from vitascope.gpu.pipeline.report import Latency, StageReport
 
 __all__ = ["AsyncConfig", "AsyncResult", "AsyncStats"]
 

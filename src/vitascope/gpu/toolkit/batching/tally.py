@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vitascope.gpu.pipeline.latency import Latency, LatencyHistogram
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 
 __all__ = ["BatchTally", "BatcherStats"]
 
