@@ -12,7 +12,7 @@ from weakref import WeakSet
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.matting.networks import FetchProgress
+from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
 from vitascope.segmentation.processes.devices import checked_devices, works_in_processes
@@ -60,7 +60,8 @@ class Segmenter:
         self.settings = self.loaded.settings
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
         self._runner = _open_runner(self.loaded, store or ModelStore(vitascope_home()), fetch_progress)
-        self.device, self.chosen = self._runner.device, self._runner.chosen
+        self.device = self._runner.device
+        self.chosen: ChosenNetwork[Any] = self._runner.chosen
 
     def __enter__(self) -> Self:
         """Use as a context manager that frees the network."""

@@ -28,7 +28,7 @@ from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.gpu.toolkit.batching.tally import BatcherStats
 from vitascope.media.reading.planes import RGB_COLOR, PlaneReader
-from vitascope.models.network import MatteEstimate, SpatialState, StatelessState
+from vitascope.models.network import MatteEstimate, MattingNetwork, SpatialState, StatelessState
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.estimates import fit_plain_matte
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
@@ -73,7 +73,7 @@ class StillSegmenter:
         self.loaded = loaded or load_settings(profile=profile, flags=settings)
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
-        self.chosen: ChosenNetwork = open_network(
+        self.chosen: ChosenNetwork[MattingNetwork] = open_network(
             self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
         )
         network = self.chosen.network

@@ -102,11 +102,13 @@ class DeferredNetwork:
         recurrent: What it is expected to be, until it was opened.
     """
 
-    def __init__(self, open_network: Callable[[], ChosenNetwork], *, name: str, recurrent: bool) -> None:
+    def __init__(
+        self, open_network: Callable[[], ChosenNetwork[MattingNetwork]], *, name: str, recurrent: bool
+    ) -> None:
         self._open_network = open_network
         self.name = name
         self._expected_recurrent = recurrent
-        self.chosen: ChosenNetwork | None = None
+        self.chosen: ChosenNetwork[MattingNetwork] | None = None
         """The network, once it was opened."""
 
     @property
@@ -153,7 +155,7 @@ class DeferredNetwork:
             self.chosen.network.close()
 
 
-def opening(chosen: ChosenNetwork) -> ChosenNetwork:
+def opening(chosen: ChosenNetwork[MattingNetwork]) -> ChosenNetwork[MattingNetwork]:
     """What is known of a network by now: of one that was deferred and opened, all."""
     network = chosen.network
     if isinstance(network, DeferredNetwork) and network.chosen is not None:
@@ -203,8 +205,8 @@ def clear_cache() -> CacheContents:
 
 
 def open_or_defer(
-    settings: Settings, store: ModelStore | None, open_network: Callable[[], ChosenNetwork]
-) -> ChosenNetwork:
+    settings: Settings, store: ModelStore | None, open_network: Callable[[], ChosenNetwork[MattingNetwork]]
+) -> ChosenNetwork[MattingNetwork]:
     """The run's network; with the cache switched on it is opened when the first matte is missing.
 
     A network that would have to be fetched is fetched now: without its file nobody knows whether mattes are its.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from vitascope.config import Settings
 from vitascope.device import Device
@@ -16,18 +17,48 @@ from vitascope.models.store.catalogue import load_catalogue
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.opened_network import OpenedNetwork, refuse_gpu_engine, rvm_size
 
-__all__ = ["ChosenNetwork", "FetchProgress", "foresee_network", "open_first_network", "open_network"]
+__all__ = [
+    "ChosenNetwork",
+    "FetchProgress",
+    "NetworkFacts",
+    "foresee_network",
+    "open_first_network",
+    "open_network",
+]
 
 
 FetchProgress = Callable[[str, int, int], None]
 """Told (model name, bytes so far, bytes in all) while a model is fetched."""
 
 
+class NetworkFacts(Protocol):
+    """What reports say of a network, wherever it is open."""
+
+    @property
+    def name(self) -> str:
+        """The network's name, for example ``rvm``."""
+        ...
+
+    @property
+    def engine_name(self) -> str:
+        """The engine that runs it."""
+        ...
+
+    @property
+    def recurrent(self) -> bool:
+        """True when it remembers frames."""
+        ...
+
+
+Network = TypeVar("Network", bound=NetworkFacts, covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class ChosenNetwork:
+class ChosenNetwork(Generic[Network]):
     """A network, and why it is this one."""
 
-    network: MattingNetwork
+    network: Network
+    """Open in this process; of a run that is shared by several, what is known of it."""
     requested: str
     """What ``model.name`` asked for."""
     note: str | None
@@ -42,7 +73,7 @@ def open_network(
     *,
     device: Device,
     progress: FetchProgress | None = None,
-) -> ChosenNetwork:
+) -> ChosenNetwork[MattingNetwork]:
     """Open the network that the settings name, fetching it when needed.
 
     ``auto`` is ``rvm``, or ``selfie`` when that can't be had; every other name is that network or an error.
@@ -72,7 +103,7 @@ def open_network(
         return _chosen(_open_named("selfie", settings, store, device, progress), "auto", note)
 
 
-def _chosen(opened: OpenedNetwork, requested: str, note: str | None = None) -> ChosenNetwork:
+def _chosen(opened: OpenedNetwork, requested: str, note: str | None = None) -> ChosenNetwork[MattingNetwork]:
     return ChosenNetwork(opened.network, requested, note, opened.reasons)
 
 

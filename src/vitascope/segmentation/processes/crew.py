@@ -15,7 +15,6 @@ from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started, detected_layout
 from vitascope.segmentation.jobs import mask_size
@@ -33,7 +32,7 @@ from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
 from vitascope.segmentation.writing import finish_files, keeping_what_was_written, planar_info, written_info
 
-__all__ = ["NetworkElsewhere", "ProcessCrew"]
+__all__ = ["ProcessCrew"]
 
 _STILLS = 12
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
@@ -71,7 +70,7 @@ class ProcessCrew:
             note=first.device_note,
         )
         self.chosen = ChosenNetwork(
-            NetworkElsewhere(first.model, first.engine, first.recurrent),
+            first,
             first.requested if note is None else "auto",
             note or first.note,
             first.engine_reasons,
@@ -173,7 +172,7 @@ class ProcessCrew:
             frame_count=sum(stretch.frame_count for stretch in done),
             corrupt_count=sum(stretch.corrupt_count for stretch in done),
             scene_cut_count=sum(stretch.cut_count for stretch in done),
-            model=first.model,
+            model=first.name,
             model_requested=self.chosen.requested,
             model_note=self.chosen.note,
             notes=tuple(
@@ -186,7 +185,7 @@ class ProcessCrew:
                     ]
                 )
             ),
-            engine=first.engine,
+            engine=first.engine_name,
             engine_reasons=first.engine_reasons,
             decoder=closed[0].decoder,
             device=f"{self.device.label}, {film.worker_count} of {len(self._pool)} processes at work",
@@ -312,32 +311,6 @@ class _Plan:
         """The same, with a note that one process does it all."""
         note = f"one process did all of it: {reason}"
         return _Plan(self.begin_pts, self.segments, self.warm_up_frames, (*self.notes, note))
-
-
-class NetworkElsewhere:
-    """A network that is open in worker processes: what reports say of it."""
-
-    def __init__(self, name: str, engine_name: str, recurrent: bool) -> None:
-        self.name = name
-        self.engine_name = engine_name
-        self.recurrent = recurrent
-
-    def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """Not here."""
-        raise RuntimeError(f"{self.name} runs in worker processes: nothing of {region_size} is prepared here")
-
-    def new_state(self) -> NetworkState:
-        """Not here."""
-        raise RuntimeError(f"{self.name} runs in worker processes")
-
-    def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
-        """Not here."""
-        raise RuntimeError(
-            f"{self.name} runs in worker processes: {images.shape} with {state} came to the wrong one"
-        )
-
-    def close(self) -> None:
-        """Do nothing: the processes close it."""
 
 
 def _with_fetched_network(

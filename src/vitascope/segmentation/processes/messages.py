@@ -115,12 +115,12 @@ class CloseFilm:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker has its network."""
+    """The worker has its network: what is known of it (``NetworkFacts``), and why it is this one."""
 
-    model: str
+    name: str
     requested: str
     note: str | None
-    engine: str
+    engine_name: str
     engine_reasons: tuple[str, ...]
     recurrent: bool
     device_label: str

@@ -214,10 +214,10 @@ class SegmentWorker:
         """What the run's report says of this worker."""
         chosen, device = self._runner.chosen, self._runner.device
         return Ready(
-            model=chosen.network.name,
+            name=chosen.network.name,
             requested=chosen.requested,
             note=chosen.note,
-            engine=chosen.network.engine_name,
+            engine_name=chosen.network.engine_name,
             engine_reasons=chosen.engine_reasons,
             recurrent=chosen.network.recurrent,
             device_label=device.label,
