@@ -369,8 +369,8 @@ def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: 
 def is_finished(planned: PlannedVideo, wanted: VideoSettings) -> bool:
     """True when every output exists and covers the stretch that is wanted, and so need not be made again.
 
-    A try with ``--end 5`` must not make a later ``--resume`` believe that the whole film is done. Pictures, and videos
-    that do not say how long they are, count as long enough.
+    A try with ``--end 5`` must not make a later ``--resume`` believe that the whole video is done. Videos that do not
+    say how long they are count as long enough.
     """
     if not planned.is_done:
         return False
@@ -381,10 +381,32 @@ def is_finished(planned: PlannedVideo, wanted: VideoSettings) -> bool:
 
 
 def _is_long_enough(video: Path, output: Path, wanted: VideoSettings) -> bool:
-    if not output.is_file():  # a folder or pattern of pictures
-        return True
     source, made = probe(video), probe(output)
-    if source.duration_seconds is None or made.duration_seconds is None or made.container == "images":
+    if source.duration_seconds is None or made.container == "images":
+        return _has_enough_pictures(source, made, wanted)
+    if made.duration_seconds is None:
         return True
-    end = min(source.duration_seconds, wanted.end_seconds or source.duration_seconds)
-    return abs(made.duration_seconds - (end - wanted.start_seconds)) <= _TOLERANCE_SECONDS + 0.01 * end
+    return abs(made.duration_seconds - _wanted_seconds(source.duration_seconds, wanted)) <= _tolerance(
+        source.duration_seconds, wanted
+    )
+
+
+def _has_enough_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettings) -> bool:
+    """A folder of pictures, and pictures of pictures, are counted: they have no time of their own."""
+    count, duration = source.frame_count_estimate, source.duration_seconds
+    if count is None or made.frame_count_estimate is None:
+        return True
+    if not duration:
+        return made.frame_count_estimate >= count or wanted != VideoSettings()
+    share = _wanted_seconds(duration, wanted) / duration
+    slack = _tolerance(duration, wanted) / duration
+    return made.frame_count_estimate >= count * (share - slack)
+
+
+def _wanted_seconds(duration_seconds: float, wanted: VideoSettings) -> float:
+    end = min(duration_seconds, wanted.end_seconds or duration_seconds)
+    return end - wanted.start_seconds
+
+
+def _tolerance(duration_seconds: float, wanted: VideoSettings) -> float:
+    return _TOLERANCE_SECONDS + 0.01 * min(duration_seconds, wanted.end_seconds or duration_seconds)
