@@ -163,7 +163,7 @@ def test_a_try_with_an_early_end_is_not_done_later(tmp_path):
     (tmp_path / "shots").mkdir()
     for made, finished, of_the_first_second in ((10, False, False), (24, False, True), (48, True, True)):
         for number in range(made):
-            cv2.imwrite(str(tmp_path / "shots" / f"{number:03}.png"), np.zeros((8, 8, 3), np.uint8))
+            cv2.imwrite(str(tmp_path / "shots" / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
         assert is_finished(plan, VideoSettings()) == finished
         assert is_finished(plan, VideoSettings(end_seconds=1.0)) == of_the_first_second
 
