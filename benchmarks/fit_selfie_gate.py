@@ -44,18 +44,18 @@ import torch
 from selfie_gate import NETWORKS, commit
 from selfie_gate_photos import Source, fraction, sources
 from selfie_gate_samples import ASPECTS, Darkroom, Network, Sample
-from vitascope.models.selfie.person_features import FEATURE_COUNT, PersonFeatures
 from vitascope.models.selfie.presence import MIN_AREA
 from vitascope.models.selfie.presence_classifier import (
     CLAIMANTS,
     EVIDENCE_SIZE,
+    FEATURE_COUNT,
     GATE_PATH,
     INPUT_LIMIT,
+    PersonFeatures,
     evidence,
     views,
 )
-from vitascope.models.selfie.selfie import SelfieNetwork
-from vitascope.models.selfie.wide_frames import WideFrameChoice
+from vitascope.models.selfie.selfie import SelfieNetwork, WideFrameChoice
 
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]

@@ -25,13 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from vitascope.gpu.engines.cuda_graph import CapturedCall
-from vitascope.models.liveportrait.appearance import AppearanceExtractor
-from vitascope.models.liveportrait.fast_generator import FastGenerator
-from vitascope.models.liveportrait.fast_warping import FastWarping, TorchWarpOps
-from vitascope.models.liveportrait.generator import SpadeGenerator
+from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, TorchWarpOps
 from vitascope.models.liveportrait.motion import MotionExtractor
+from vitascope.models.liveportrait.published import AppearanceExtractor, SpadeGenerator, WarpingNetwork
 from vitascope.models.liveportrait.warp_triton import TritonWarpOps
-from vitascope.models.liveportrait.warping import WarpingNetwork
 
 ROUNDS = 100
 

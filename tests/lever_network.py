@@ -11,8 +11,7 @@ from pictures import solid_frame
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.models.state_windows import each_part
+from vitascope.models.network import MatteEstimate, NetworkInput, each_part
 
 FMT = PIXEL_FORMATS["yuv420p"]
 EYE = (128, 192)

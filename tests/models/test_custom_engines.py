@@ -18,8 +18,7 @@ from vitascope.gpu.engines import onnx_providers, onnx_runtime
 from vitascope.gpu.engines import onnx_providers as onnx_binding
 from vitascope.gpu.engines.selection import GpuOptions
 from vitascope.gpu.engines.self_check import Machine
-from vitascope.models.custom.custom import CustomNetwork
-from vitascope.models.custom.engines import choose_custom_network
+from vitascope.models.custom.custom import CustomNetwork, choose_custom_network
 from vitascope.models.host_network import HostNetwork
 
 

@@ -10,10 +10,10 @@ import pytest
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray
 from vitascope.models.selfie import presence
-from vitascope.models.selfie.person_features import FEATURE_COUNT
 from vitascope.models.selfie.presence import PresenceGate
 from vitascope.models.selfie.presence_classifier import (
     EVIDENCE_SIZE,
+    FEATURE_COUNT,
     LOOK_SIZE,
     Claimant,
     Look,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie.person_features import FEATURE_COUNT
 from vitascope.models.selfie.presence_classifier import (
     CLAIM,
     EVIDENCE_SIZE,
+    FEATURE_COUNT,
     SURE_SCORE,
     PresenceClassifier,
     QuickJudge,

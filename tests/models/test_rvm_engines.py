@@ -17,8 +17,7 @@ from vitascope.gpu.engines.self_check import TOLERANCES, Machine, compare
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import engine_notes
 from vitascope.models.network_check import network_runner, random_pictures
-from vitascope.models.rvm.engines import rvm_candidates
-from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.rvm import RvmNetwork, rvm_candidates
 
 pytestmark = pytest.mark.fetched_model
 

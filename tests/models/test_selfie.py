@@ -15,8 +15,7 @@ from skimage import data
 import vitascope.models
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray, MattingNetwork, StatelessState
-from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
-from vitascope.models.selfie.wide_frames import WideFrameChoice
+from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState, WideFrameChoice
 
 Picture = npt.NDArray[np.uint8]
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from skimage import data
 
 from vitascope.gpu.kernels.region import Region
-from vitascope.models.network import SpatialState, StatelessState
+from vitascope.models.network import SpatialState, StatelessState, at_level
 from vitascope.models.rvm.rvm import RvmNetwork, RvmState
-from vitascope.models.state_windows import at_level
 
 SIZE = (80, 112)
 

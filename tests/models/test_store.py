@@ -14,8 +14,7 @@ from store_homes import CONTENT, from_url, leave, make_store, names_in
 
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
 from vitascope.models.store.catalogue import load_catalogue
-from vitascope.models.store.fingerprint import Fingerprint
-from vitascope.models.store.store import ModelState, ModelStore, Verdict
+from vitascope.models.store.store import Fingerprint, ModelState, ModelStore, Verdict
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie import wide_frames as choice
-from vitascope.models.selfie.wide_frames import WideFrameChoice, overlap
+from vitascope.models.selfie.presence_classifier import overlap
+from vitascope.models.selfie.selfie import INTERVAL, WideFrameChoice
 
 NOBODY = np.zeros((1, 36, 64), np.float32)
 
@@ -59,8 +59,8 @@ def test_comparisons_are_due_at_first_then_seldom_and_after_a_jump() -> None:
     assert not stream.is_due(NOBODY)
     assert stream.is_due(claim(1))
     stream.compare(claim(1), claim(0))
-    due = [stream.is_due(claim(1)) for _ in range(choice.INTERVAL)]
-    assert due == [False] * (choice.INTERVAL - 1) + [True]
+    due = [stream.is_due(claim(1)) for _ in range(INTERVAL)]
+    assert due == [False] * (INTERVAL - 1) + [True]
     stream.compare(claim(1), claim(0))
     assert [stream.is_due(claim(1, x=x)) for x in (0, 40, 0)] == [False, False, True]
 

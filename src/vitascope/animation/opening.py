@@ -225,7 +225,7 @@ def _open_liveportrait(
         )
     try:
         from vitascope.animation.liveportrait.animator import LivePortraitAnimator
-        from vitascope.models.liveportrait.keypoints import MotionGains
+        from vitascope.models.liveportrait.motion import MotionGains
         from vitascope.models.liveportrait.networks import LivePortraitNetworks
     except ImportError as error:
         raise MissingDependencyError("LivePortrait needs PyTorch: pip install 'vitascope[torch]'") from error

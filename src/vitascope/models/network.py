@@ -17,9 +17,9 @@ gate's memory) lies in the ``NetworkState`` that the caller keeps, so that many 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,13 @@ __all__ = [
     "NetworkState",
     "SpatialState",
     "StatelessState",
+    "at_level",
+    "each_part",
     "engine_notes",
     "join_pictures",
     "side_multiple",
 ]
+
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -277,3 +280,29 @@ def join_pictures(
     raise ModelError(
         f"{name}: got pictures {images.dtype} {list(images.shape)}, expected float32 [frames, eyes, {axes}]"
     )
+
+
+Level = TypeVar("Level")
+
+
+def at_level(part: Region, level: int) -> Region:
+    """A part of the picture in the samples of a level, each level half the size of the one before, rounded up.
+
+    Args:
+        part: In samples of the picture; begins at a multiple of ``2 ** level``, and ends at one or at the picture's
+            edge.
+        level: How often the picture was halved.
+
+    Raises:
+        ValueError: It begins inside a sample of the level.
+    """
+    step = 1 << level
+    if part.x % step or part.y % step:
+        raise ValueError(f"{part} does not begin at a multiple of {step}")
+    return Region(part.x >> level, part.y >> level, -(-part.width // step), -(-part.height // step))
+
+
+def each_part(levels: Sequence[Level], parts: Sequence[Region]) -> Iterator[tuple[Level, list[Region]]]:
+    """For each level of features, from half size down, where every eye's part lies in it."""
+    for level, features in enumerate(levels, start=1):
+        yield features, [at_level(part, level) for part in parts]

@@ -7,11 +7,8 @@ import torch
 from portrait_networks import keypoints, randomised, relative_error
 from torch import nn
 
-from vitascope.models.liveportrait.fast_generator import FastGenerator
-from vitascope.models.liveportrait.fast_warping import FastWarping, TorchWarpOps
-from vitascope.models.liveportrait.folding import fold, with_channels
-from vitascope.models.liveportrait.generator import SpadeGenerator
-from vitascope.models.liveportrait.warping import WarpingNetwork
+from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, TorchWarpOps, fold, with_channels
+from vitascope.models.liveportrait.published import SpadeGenerator, WarpingNetwork
 
 
 @pytest.mark.parametrize("convolution", [nn.Conv2d(3, 5, 3, padding=1), nn.Conv2d(3, 5, 1, bias=False)])

@@ -19,13 +19,16 @@ from vitascope.errors import OutputError
 from vitascope.gpu import OnnxEngine
 from vitascope.gpu.engines import OnnxRuntimeEngine
 from vitascope.models.liveportrait import onnx_files
-from vitascope.models.liveportrait.appearance import AppearanceExtractor
-from vitascope.models.liveportrait.generator import SpadeGenerator
 from vitascope.models.liveportrait.motion import MotionExtractor
 from vitascope.models.liveportrait.onnx_files import ONNX_FILES, export_onnx_files, onnx_network
-from vitascope.models.liveportrait.published import PublishedNetworks
-from vitascope.models.liveportrait.retargeting import lip_perceptron, stitching_perceptron
-from vitascope.models.liveportrait.warping import WarpingNetwork
+from vitascope.models.liveportrait.published import (
+    AppearanceExtractor,
+    PublishedNetworks,
+    SpadeGenerator,
+    WarpingNetwork,
+    lip_perceptron,
+    stitching_perceptron,
+)
 
 pytestmark = pytest.mark.usefixtures("narrow")
 

@@ -10,14 +10,17 @@ from portrait_networks import keypoints, randomised
 
 from vitascope.device import select_device
 from vitascope.errors import ModelError
-from vitascope.models.liveportrait.appearance import AppearanceExtractor
 from vitascope.models.liveportrait.folder import CHECKPOINTS
-from vitascope.models.liveportrait.generator import SpadeGenerator
 from vitascope.models.liveportrait.motion import MotionExtractor, RawMotion
 from vitascope.models.liveportrait.networks import LivePortraitNetworks
-from vitascope.models.liveportrait.published import PublishedNetworks
-from vitascope.models.liveportrait.retargeting import lip_perceptron, stitching_perceptron
-from vitascope.models.liveportrait.warping import WarpingNetwork
+from vitascope.models.liveportrait.published import (
+    AppearanceExtractor,
+    PublishedNetworks,
+    SpadeGenerator,
+    WarpingNetwork,
+    lip_perceptron,
+    stitching_perceptron,
+)
 
 
 def random_networks() -> PublishedNetworks:

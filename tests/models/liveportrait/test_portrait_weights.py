@@ -10,8 +10,12 @@ from torch import nn
 from torch.nn.utils.spectral_norm import spectral_norm
 
 from vitascope.errors import ModelError
-from vitascope.models.liveportrait.retargeting import stitching_perceptron
-from vitascope.models.liveportrait.weights import fold_spectral_norm, load_strictly, read_checkpoint
+from vitascope.models.liveportrait.published import (
+    fold_spectral_norm,
+    load_strictly,
+    read_checkpoint,
+    stitching_perceptron,
+)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.spectral_norm`:FutureWarning")

@@ -9,12 +9,18 @@ import torch
 from portrait_networks import keypoints, randomised, relative_error
 from torch import Tensor, nn
 
-from vitascope.models.liveportrait.appearance import AppearanceExtractor
-from vitascope.models.liveportrait.blocks import coordinate_grid
-from vitascope.models.liveportrait.generator import SpadeGenerator
 from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor
-from vitascope.models.liveportrait.retargeting import eye_perceptron, lip_perceptron, stitching_perceptron
-from vitascope.models.liveportrait.warping import MOTIONS, WarpingNetwork, candidate_features, warp_volume
+from vitascope.models.liveportrait.published import (
+    MOTIONS,
+    AppearanceExtractor,
+    SpadeGenerator,
+    WarpingNetwork,
+    candidate_features,
+    coordinate_grid,
+    lip_perceptron,
+    stitching_perceptron,
+    warp_volume,
+)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +139,3 @@ def test_perceptrons_join_what_they_are_given() -> None:
         == 0
     )
     assert randomised(lip_perceptron())(source, torch.rand(3, 2)).shape == (3, 63)
-    assert randomised(eye_perceptron())(source, torch.rand(3, 3)).shape == (3, 63)

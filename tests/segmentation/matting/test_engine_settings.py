@@ -17,7 +17,7 @@ from vitascope.device import Device
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
-from vitascope.models.custom import engines as custom_engines
+from vitascope.models.custom import custom
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting import gpu_networks
 from vitascope.segmentation.matting.networks import ChosenNetwork
@@ -148,7 +148,7 @@ def test_what_became_of_kept_engines_is_told_with_the_reasons(trt, monkeypatch, 
     line = "the kept engine was built by TensorRT 10.9.0; built anew by 11.4.0"
     scripted = BrightnessNetwork()
     scripted.notes = (line, line)
-    for module, name in ((gpu_networks, "choose_engine"), (custom_engines, "choose_custom_network")):
+    for module, name in ((gpu_networks, "choose_engine"), (custom, "choose_custom_network")):
         monkeypatch.setattr(module, name, lambda *_, **__: Chosen(scripted, "tensorrt", ("it is used",)))
     file = tmp_path / "network.onnx"
     file.write_bytes(b"read for its sha256 alone")

@@ -16,8 +16,7 @@ from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.liveportrait.crop import crop_picture, driver_crop, lip_openness, portrait_crop
 from vitascope.animation.liveportrait.paste import Paste
 from vitascope.errors import InputError, UsageError
-from vitascope.models.liveportrait.keypoints import MotionGains, driven_motion, placed_keypoints
-from vitascope.models.liveportrait.motion import RawMotion
+from vitascope.models.liveportrait.motion import MotionGains, RawMotion, driven_motion, placed_keypoints
 from vitascope.models.liveportrait.networks import CROP_SIDE, PAINTED_SIDE, LivePortraitNetworks
 
 __all__ = ["LivePortraitAnimator"]

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from vitascope.device import Device
 from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.liveportrait.fast_generator import FastGenerator
-from vitascope.models.liveportrait.fast_warping import FastWarping, TorchWarpOps, WarpOps
+from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, TorchWarpOps
 from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor, RawMotion
 from vitascope.models.liveportrait.published import PublishedNetworks
 
@@ -168,7 +167,7 @@ class LivePortraitNetworks:
         return picture
 
     def release_idle_memory(self) -> None:
-        """Give back what PyTorch keeps for later; nothing on a processor."""
+        """Give back what PyTorch keeps for later; nothing on a CPU."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -200,7 +199,7 @@ class _Painter(nn.Module):
         return picture
 
 
-def _warp_ops(*, on_gpu: bool) -> WarpOps:
+def _warp_ops(*, on_gpu: bool) -> TorchWarpOps:
     if not on_gpu:
         return TorchWarpOps()
     from vitascope.models.liveportrait.warp_triton import TritonWarpOps

@@ -21,10 +21,9 @@ from vitascope.gpu.engines.atomic_file import write_atomically
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.onnx_network import with_kept_shapes
 from vitascope.gpu.engines.torch_export import trace_module
-from vitascope.models.liveportrait.appearance import VOLUME_CHANNELS, VOLUME_DEPTH
 from vitascope.models.liveportrait.motion import KEYPOINTS
 from vitascope.models.liveportrait.networks import CROP_SIDE
-from vitascope.models.liveportrait.published import PublishedNetworks
+from vitascope.models.liveportrait.published import VOLUME_CHANNELS, VOLUME_DEPTH, PublishedNetworks
 
 __all__ = ["MOST_PICTURES", "ONNX_FILES", "NetworkForm", "OnnxFile", "export_onnx_files", "onnx_network"]
 
@@ -95,7 +94,7 @@ def export_onnx_files(
     """Write all networks; takes minutes.
 
     Args:
-        networks: With their weights, float32, on the processor. Not changed.
+        networks: With their weights, float32, on the CPU. Not changed.
         folder: Where to; created. Files of the same names are replaced, each once it is whole.
         half_precision: FP16 inside of the networks that paint; the motion extractor and the perceptrons stay float32,
             because FP16 makes keypoints tremble.
@@ -124,7 +123,7 @@ def onnx_network(network: nn.Module, form: NetworkForm, *, half_precision: bool 
     """One network as a serialised ONNX model, with the sizes it is meant for among its metadata.
 
     Args:
-        network: Float32, on the processor. Not changed.
+        network: Float32, on the CPU. Not changed.
         form: What it takes and gives.
         half_precision: Compute in FP16 where the form says that it serves.
 

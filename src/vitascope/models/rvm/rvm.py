@@ -1,6 +1,6 @@
 """RobustVideoMatting (Lin et al., WACV 2022) from the authors' ONNX file, on any engine that runs ONNX networks.
 
-``rvm_graph`` cuts the file, on the user's machine and in memory, into an encoder and a recurrent decoder that never
+``graph`` cuts the file, on the user's machine and in memory, into an encoder and a recurrent decoder that never
 see the full picture. Their last multiply-add belongs to ``guided.py``, and is the authors' arithmetic. The shrinking
 belongs to ``preprocess`` and is not: the authors read single samples (bilinear, no antialiasing), which flickers on
 fine texture at the ratios of 4K and 8K; the kernel averages. Given the same small picture, gain and offset are the
@@ -12,25 +12,31 @@ The weights are GPL-3.0 and are fetched, never shipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitascope.errors import ModelError
-from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
+from vitascope.gpu.engines import Engine, OnnxRuntimeEngine, ShapeRange
 from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_openers
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import (
     FloatArray,
     MatteEstimate,
+    MattingNetwork,
     NetworkInput,
     NetworkState,
     SpatialState,
+    each_part,
     engine_notes,
 )
+from vitascope.models.network_check import CHECK_STEPS, network_runner
 from vitascope.models.rvm.graph import (
     GAIN,
     OFFSET,
@@ -40,12 +46,20 @@ from vitascope.models.rvm.graph import (
     RvmInput,
     body_downsample_ratio,
     cut_official_graph,
+    engine_profiles,
     state_channels,
     state_sizes,
 )
-from vitascope.models.state_windows import each_part
 
-__all__ = ["RvmEngines", "RvmNetwork", "RvmState", "body_downsample_ratio", "cut_official_graph"]
+__all__ = [
+    "RvmEngines",
+    "RvmNetwork",
+    "RvmState",
+    "body_downsample_ratio",
+    "cut_official_graph",
+    "rvm_candidates",
+]
+
 
 RvmEngines = Callable[[bytes, bytes], tuple[Engine, Engine]]
 """Opens the serialised encoder and decoder, both on the same device."""
@@ -226,3 +240,64 @@ def _on_cpu(threads: int) -> RvmEngines:
         return OnnxRuntimeEngine(encoder, threads=threads), OnnxRuntimeEngine(decoder, threads=threads)
 
     return open_engines
+
+
+# Sizes that TensorRT builds for; it refuses others. The usual one is a 16:9 picture, the largest a square eye of VR.
+_SMALLEST_SIDE, _USUAL_SIZE, _LARGEST_SIDE = 16, (288, 512), 1024
+
+
+def rvm_candidates(
+    open_network: Callable[[RvmEngines | None], RvmNetwork],
+    options: GpuOptions,
+    *,
+    most_frames: int,
+    most_eyes: int = 2,
+) -> list[Candidate[MattingNetwork]]:
+    """Ways to run the network, called ``tensorrt``, ``onnxruntime`` and, last and always there, ``processor``.
+
+    Args:
+        open_network: Opens the network on the engines it is given, or on the CPU for None.
+        options: How it shall run on the GPU.
+        most_frames: Most frames of one call.
+        most_eyes: Most pictures of one frame.
+    """
+    height, width = _USUAL_SIZE
+    usual = most_frames * most_eyes
+    pictures = ShapeRange(
+        (1, 3, _SMALLEST_SIDE, _SMALLEST_SIDE),
+        (usual, 3, height, width),
+        (max(usual, CHECK_STEPS), 3, _LARGEST_SIDE, _LARGEST_SIDE),
+    )
+
+    def both_parts(open_one: Opener, encoder: bytes, decoder: bytes) -> tuple[Engine, Engine]:
+        of_encoder, of_decoder = engine_profiles(encoder, decoder, pictures, most_eyes=most_eyes)
+        first = open_one(encoder, of_encoder)
+        try:
+            return first, open_one(decoder, of_decoder)
+        except BaseException:
+            first.close()
+            raise
+
+    def on_gpu(open_one: Opener) -> RvmNetwork:
+        return open_network(partial(both_parts, open_one))
+
+    return [
+        *(
+            Candidate[MattingNetwork](
+                name=name,
+                precision=precision,
+                open=partial(on_gpu, open_one),
+                describe=lambda network: network.engine_name,
+                runner=partial(network_runner, on_gpu=True),
+            )
+            for name, precision, open_one in gpu_openers(options)
+        ),
+        Candidate[MattingNetwork](
+            name="processor",
+            precision="fp32",
+            open=lambda: HostNetwork(open_network(None)),
+            describe=lambda network: network.engine_name,
+            runner=partial(network_runner, on_gpu=True),
+            is_reference=True,
+        ),
+    ]

@@ -1,7 +1,7 @@
-"""RobustVideoMatting on PyTorch: our own network, time-batched, on a GPU or the processor.
+"""RobustVideoMatting on PyTorch: our own network, time-batched, on a GPU or the CPU.
 
 It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size, and is faster on a GPU:
-convolutions of all frames of a call are batched, the parts are fused (``rvm_torch_kernels``), and one CUDA graph holds
+convolutions of all frames of a call are batched, the parts are fused (``triton_kernels``), and one CUDA graph holds
 a whole call. On one H200 a frame of 512x288 takes 0.62 ms alone and 0.18 ms among sixteen (``benchmarks/rvm_cuda.py``).
 """
 
@@ -26,14 +26,18 @@ from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.engines.torch_engine import CompileEffort, TorchEngine, TorchMode
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState, SpatialState
-from vitascope.models.rvm import coarse_network as rvm_torch_network
-from vitascope.models.rvm import torch_ops as rvm_torch_ops
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.network import (
+    FloatArray,
+    MatteEstimate,
+    NetworkInput,
+    NetworkState,
+    SpatialState,
+    each_part,
+)
+from vitascope.models.rvm import coarse_network
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, TorchOps, state_shapes
 from vitascope.models.rvm.graph import RvmInput, state_sizes
-from vitascope.models.rvm.torch_ops import TorchOps
 from vitascope.models.rvm.weights import RvmWeights, load_rvm_weights
-from vitascope.models.state_windows import each_part
 
 __all__ = ["RvmKernels", "RvmTorchNetwork", "RvmTorchState", "TorchPrecision", "frame_chunks"]
 
@@ -381,7 +385,7 @@ def _choose_kernels(
 def _fingerprint(path: Path) -> str:
     """The checkpoint and the code that a package is made of."""
     digest = hashlib.sha256()
-    for file in (path, Path(rvm_torch_network.__file__), Path(rvm_torch_ops.__file__)):
+    for file in (path, Path(coarse_network.__file__)):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 

@@ -14,9 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from vitascope.device import available_cores
-from vitascope.models.rvm import triton_decoder_kernels as decoder_kernels
 from vitascope.models.rvm import triton_kernels as kernels
-from vitascope.models.rvm.torch_ops import Activation, FoldedConvolution, GruWeights, HeadWeights, TorchOps
+from vitascope.models.rvm.coarse_network import (
+    Activation,
+    FoldedConvolution,
+    GruWeights,
+    HeadWeights,
+    TorchOps,
+)
 
 __all__ = ["TritonOps"]
 
@@ -156,7 +161,7 @@ class TritonOps(TorchOps):
         groups = x_groups + skip_groups + 1
         y = _empty((count, 8 * groups, height, width), source, source.dtype)
         block = 128
-        self._launch(decoder_kernels.upsample_concat_kernel, (_ceil_div(height * width * groups, block), 1, count),
+        self._launch(kernels.upsample_concat_kernel, (_ceil_div(height * width * groups, block), 1, count),
             x, source if skip is None else skip, source, y, height, width, x.shape[2], x.shape[3],
             X_GROUPS=x_groups, SKIP_GROUPS=skip_groups, BLOCK=block,
         )  # fmt: skip
@@ -180,12 +185,12 @@ class TritonOps(TorchOps):
             joined = start if step == 0 else frames[step - 1]
             first = step * eyes * pixels
             self._launch(
-                decoder_kernels.gru_gates_kernel, (_ceil_div(pixels, gate_block), 1, eyes),
+                kernels.gru_gates_kernel, (_ceil_div(pixels, gate_block), 1, eyes),
                 joined, before, weights.packed_gates, shares, reset_hidden, update, height, width, first,
                 BLOCK_M=gate_block, **blocks,
             )  # fmt: skip
             self._launch(
-                decoder_kernels.gru_candidate_kernel, (_ceil_div(pixels, candidate_block), 1, eyes),
+                kernels.gru_candidate_kernel, (_ceil_div(pixels, candidate_block), 1, eyes),
                 reset_hidden, weights.packed_candidate, shares, update, before, after, x, height, width, first,
                 BLOCK_M=candidate_block, **blocks,
             )  # fmt: skip
@@ -205,7 +210,7 @@ class TritonOps(TorchOps):
         gain = torch.empty((count, 4, height, width), dtype=result_dtype, device=source.device)
         offset = torch.empty_like(gain)
         block = 128
-        self._launch(decoder_kernels.guided_head_kernel, (_ceil_div(height * width, block), 1, count),
+        self._launch(kernels.guided_head_kernel, (_ceil_div(height * width, block), 1, count),
             source, hidden, matte, head.box_filter.packed_weight,
             head.first.exact_weight, head.first.packed_bias,
             head.second.exact_weight, head.second.packed_bias,

@@ -3,8 +3,8 @@
 A selfie network was trained on pictures that hold a person, so it finds one in a flower, a retina scan or a wall.
 How sure it looks is a poor witness. The gate therefore takes a *second look*, as a person would: it cuts out what
 the matte claims, enlarges and brightens it, and shows that to both selfie networks, twice: once with some
-surroundings, once from closer and mirrored (``presence_evidence``). Before anybody is confirmed, and whenever that
-leaves a doubt, a person detector gives a *second opinion* of the same two views (``person_features``). Both are weighed
+surroundings, once from closer and mirrored (``views``). Before anybody is confirmed, and whenever that
+leaves a doubt, a person detector gives a *second opinion* of the same two views (``PersonFeatures``). Both are weighed
 in ``presence_classifier``; ``docs/networks.md`` says how well, ``benchmarks/fit_selfie_gate.py`` how it was fitted.
 
 A second look costs two runs of each selfie network, so a stream takes few: on its first frame, when the matte jumps,
@@ -34,10 +34,10 @@ from vitascope.models.selfie.presence_classifier import (
     LookAgain,
     PresenceClassifier,
     evidence,
+    overlap,
     shipped_classifier,
     views,
 )
-from vitascope.models.selfie.wide_frames import overlap
 
 __all__ = ["AskOpinion", "PresenceGate"]
 

@@ -33,8 +33,7 @@ from vitascope.models.network import (
     side_multiple,
 )
 from vitascope.models.store.catalogue import load_catalogue
-from vitascope.models.store.fingerprint import Fingerprint
-from vitascope.models.store.store import ModelStore
+from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.shots import SETTLING_SIDE

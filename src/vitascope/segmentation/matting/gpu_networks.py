@@ -15,7 +15,7 @@ from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, engine_notes
 from vitascope.models.network_check import network_runner, random_pictures
-from vitascope.models.store.fingerprint import Fingerprint
+from vitascope.models.store.store import Fingerprint
 from vitascope.segmentation.matting.opened_network import OpenedNetwork, rvm_size
 
 __all__ = ["MOST_FRAMES", "engine_cache", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu"]
@@ -42,8 +42,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
     """
     import cupy
 
-    from vitascope.models.rvm.engines import rvm_candidates
-    from vitascope.models.rvm.rvm import RvmEngines, RvmNetwork
+    from vitascope.models.rvm.rvm import RvmEngines, RvmNetwork, rvm_candidates
 
     def open_onnx(engines: RvmEngines | None) -> RvmNetwork:
         threads = settings.processing.num_threads
@@ -92,7 +91,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
     """
     import cupy
 
-    from vitascope.models.custom.engines import choose_custom_network
+    from vitascope.models.custom.custom import choose_custom_network
 
     model = settings.model
     if model.backend == "inductor":

@@ -8,8 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitascope.models.liveportrait.keypoints import MotionGains, driven_motion, placed_keypoints, rotation_of
-from vitascope.models.liveportrait.motion import RawMotion
+from vitascope.models.liveportrait.motion import (
+    MotionGains,
+    RawMotion,
+    driven_motion,
+    placed_keypoints,
+    rotation_of,
+)
 
 
 def random_motion() -> RawMotion:
