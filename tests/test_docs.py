@@ -17,7 +17,7 @@ from clips import write_clip
 from vitascope.cli.app import app
 from vitascope.config import load_settings
 from vitascope.frames import StereoLayout
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.vr.stereo import detect_layout
 
 ROOT = Path(__file__).parents[1]

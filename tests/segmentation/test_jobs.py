@@ -11,7 +11,7 @@ from clips import write_clip
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.shrink import shrunk_regions
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.segmentation.jobs import can_stay_on_gpu, mask_size
 
 

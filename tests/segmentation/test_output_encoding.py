@@ -7,7 +7,7 @@ import pytest
 from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.errors import OutputError, UsageError
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.segmenter import Segmenter
 

@@ -40,7 +40,7 @@ from vitascope.animation.face import (
     rotation_vector,
 )
 from vitascope.errors import CorruptInputError, InputError, OutputError
-from vitascope.media.writing.partial_file import PartialFile
+from vitascope.media.writing.output_target import PartialFile
 
 __all__ = ["MOTION_SUFFIX", "MotionHeader", "MotionReader", "MotionWriter", "write_motion"]
 

@@ -24,7 +24,7 @@ from vitascope.bench.measuring.limited_run import LimitedRun, run_for
 from vitascope.errors import DeviceError, MissingDependencyError, UsageError, VitascopeError
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.gpu.profiling.tables import milliseconds, text_table
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 
 __all__ = ["Profiled", "Tool", "profile_video", "profile_with_ncu", "profile_with_nsys"]
 

@@ -29,7 +29,7 @@ from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, CellKey, R
 from vitascope.config import FlagValue, LoadedSettings, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 
 __all__ = [

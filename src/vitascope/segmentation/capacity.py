@@ -10,7 +10,7 @@ from vitascope.config import LoadedSettings, Settings
 from vitascope.device import Device, available_cores
 from vitascope.frames import VideoInfo
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams

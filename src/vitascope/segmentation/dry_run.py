@@ -10,8 +10,7 @@ from vitascope.config import Settings, vitascope_home
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import StereoLayout, VideoInfo
-from vitascope.media.metadata.probe import probe
-from vitascope.media.reading.reader import open_video
+from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore

@@ -27,7 +27,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.gpu.toolkit.batching.tally import BatcherStats
-from vitascope.media.reading.planes import RGB_COLOR, PlaneReader
+from vitascope.media.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, MattingNetwork, SpatialState, StatelessState
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.estimates import fit_plain_matte

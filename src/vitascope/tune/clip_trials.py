@@ -21,7 +21,7 @@ from vitascope.device import Device
 from vitascope.errors import InputError, OutputError, VitascopeError, one_line
 from vitascope.gpu.pipeline.report import Bottleneck
 from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory, release_idle_memory
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.tune.grid import Measured

@@ -15,8 +15,7 @@ from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.profiling.stage_spans import profiled_stages
-from vitascope.media.sinks.null import NullSink
-from vitascope.media.sinks.sink import LivePicture
+from vitascope.media.sinks.sink import LivePicture, NullSink
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,7 @@ from vitascope.animation.live.report import summarise_live, verdict
 from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSample, UtilisationSampler
-from vitascope.media.sinks.null import NullSink
-from vitascope.media.sinks.sink import LivePicture
+from vitascope.media.sinks.sink import LivePicture, NullSink
 
 
 @pytest.fixture(autouse=True)

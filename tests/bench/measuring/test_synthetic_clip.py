@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from vitascope.bench.measuring.synthetic_clip import make_clip
-from vitascope.media.metadata.probe import probe
-from vitascope.media.reading.reader import open_video
+from vitascope.media.reading.reader import open_video, probe
 
 
 def luma(path):

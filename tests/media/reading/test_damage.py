@@ -11,8 +11,7 @@ import pytest
 
 from clips import moving_disc, write_clip
 from vitascope.errors import CorruptInputError, InputError
-from vitascope.media.metadata.probe import probe
-from vitascope.media.reading.reader import open_video
+from vitascope.media.reading.reader import open_video, probe
 
 
 def intact_clip(path: Path, *, audio: bool = False, flags: str = "faststart", shift: int = 0) -> Path:

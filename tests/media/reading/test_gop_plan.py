@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitascope.media.reading.gop_plan import plan_segments
+from vitascope.media.reading.film_index import FilmIndex, plan_segments
 
 ordered_stamps = st.lists(st.integers(-1000, 10**9), min_size=2, max_size=60, unique=True).map(sorted)
 
 
 @given(stamps=ordered_stamps, min_ticks=st.integers(1, 10**6))
 def test_segments_join_without_gaps_and_begin_at_keyframes(stamps: list[int], min_ticks: int) -> None:
-    plan = plan_segments(stamps, min_ticks=min_ticks)
+    plan = plan_segments(FilmIndex.of(stamps), min_ticks=min_ticks)
     if not plan.segments:
         assert plan.why_whole == "it has a single group of pictures"
         assert stamps[-1] - stamps[0] < min_ticks
@@ -32,7 +32,7 @@ def test_segments_join_without_gaps_and_begin_at_keyframes(stamps: list[int], mi
 
 @given(stamps=ordered_stamps, when=st.integers(-2000, 10**9 + 10))
 def test_segment_at_is_the_last_that_begins_no_later(stamps: list[int], when: int) -> None:
-    plan = plan_segments(stamps)
+    plan = plan_segments(FilmIndex.of(stamps))
     chosen = plan.segments[plan.segment_at(when)]
     assert chosen.start <= when or chosen.number == 0
     assert chosen.end is None or when < chosen.end
@@ -48,6 +48,6 @@ def test_segment_at_is_the_last_that_begins_no_later(stamps: list[int], when: in
     ],
 )
 def test_what_cannot_be_cut_says_why(stamps: list[int], why: str) -> None:
-    plan = plan_segments(stamps)
+    plan = plan_segments(FilmIndex.of(stamps))
     assert plan.segments == ()
     assert plan.why_whole == why

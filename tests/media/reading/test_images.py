@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from clips import moving_disc, write_clip
 from vitascope.errors import CorruptInputError, InputError, UsageError
-from vitascope.media.metadata.probe import probe
 from vitascope.media.reading.images import find_images, natural_key
-from vitascope.media.reading.reader import open_video
+from vitascope.media.reading.reader import open_video, probe
 
 
 def write_image(path: Path, rgb: npt.NDArray[np.generic]) -> Path:

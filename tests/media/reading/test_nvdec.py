@@ -16,7 +16,7 @@ from read_films import STRUCTURES, read_all, write_structure
 from clips import write_clip
 from vitascope.errors import CorruptInputError, MissingDependencyError, UsageError
 from vitascope.frames import Frame
-from vitascope.media.reading import opened_video as _opened_video
+from vitascope.media.reading.container import Decoding, OpenedVideo
 from vitascope.media.reading.reader import VideoReader, open_video
 
 
@@ -342,7 +342,7 @@ def test_without_reordering_every_packet_gives_its_picture_at_once(
     tmp_path: Path, codec: str, options: dict[str, str]
 ) -> None:
     path = write_clip(tmp_path / "a.mp4", codec=codec, width=176, height=144, codec_options=options)
-    video = _opened_video.OpenedVideo(path, _opened_video.Decoding(cuda_device=0))
+    video = OpenedVideo(path, Decoding(cuda_device=0))
     try:
         packets = [packet for packet in video.container.demux(video.stream) if packet.size]
         found = [[picture.pts for picture in video.decode(packet)] for packet in packets]
@@ -352,7 +352,7 @@ def test_without_reordering_every_packet_gives_its_picture_at_once(
     assert len(found) == 12
 
 
-class DroppingVideo(_opened_video.OpenedVideo):
+class DroppingVideo(OpenedVideo):
     """A decoder that loses every tenth picture and says nothing."""
 
     def decode(self, packet: Any) -> list[av.VideoFrame]:

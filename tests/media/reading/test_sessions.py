@@ -19,7 +19,7 @@ from clips import write_clip
 from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.gpu.pipeline.queues import BoundedQueue, QueueLimits
 from vitascope.media.reading import sessions as _parallel_source
-from vitascope.media.reading.opened_video import OpenedVideo
+from vitascope.media.reading.container import OpenedVideo
 from vitascope.media.reading.reader import open_video
 from vitascope.media.reading.sessions import SegmentDecoder
 

@@ -16,10 +16,8 @@ import pytest
 from live_pictures import MADE, make_picture
 
 from vitascope.errors import MissingDependencyError, OutputError
-from vitascope.media.sinks.ndi import NdiSink
+from vitascope.media.sinks.devices import NdiSink, SpoutSink, VirtualCameraSink
 from vitascope.media.sinks.sink import Sink
-from vitascope.media.sinks.spout import SpoutSink
-from vitascope.media.sinks.virtualcam import VirtualCameraSink
 from vitascope.media.sinks.window import WindowSink
 
 

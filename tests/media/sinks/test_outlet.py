@@ -10,8 +10,8 @@ from live_pictures import MADE, make_picture
 from scripted_sink import ScriptedSink, wait_until
 
 from vitascope.errors import OutputError
-from vitascope.media.sinks.null import NullSink
 from vitascope.media.sinks.outlet import SinkOutlet
+from vitascope.media.sinks.sink import NullSink
 
 
 @pytest.fixture(autouse=True)

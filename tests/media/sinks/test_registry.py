@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vitascope.errors import UsageError
-from vitascope.media.sinks.registry import SINKS, make_sink
+from vitascope.media.sinks.sink import SINKS, make_sink
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from live_pictures import MADE, make_picture
 from scripted_sink import ScriptedSink, wait_until
 
 from vitascope.errors import OutputError
-from vitascope.media.sinks import opening
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
 from vitascope.media.sinks.sink import LivePicture
@@ -69,7 +68,7 @@ def test_a_restart_that_fails_again_is_told_and_can_be_repeated() -> None:
 
 
 def test_a_sink_that_still_hangs_is_not_opened_a_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr("vitascope.media.sinks.outlet._LET_GO_SECONDS", 0.05)
     sink = ScriptedSink(fails_in="send")
     sink.hangs_in = "close"
     outlet = SinkOutlet(sink, MADE)

@@ -15,8 +15,8 @@ from written_films import decode, make_frame, make_info
 from vitascope.errors import OutputError
 from vitascope.frames import PIXEL_FORMATS, Frame
 from vitascope.media.writing import nvenc
-from vitascope.media.writing.encoder_frames import NvencFramePacker
 from vitascope.media.writing.encoding import Encoding, choose_encoding
+from vitascope.media.writing.nvenc import NvencFramePacker
 from vitascope.media.writing.writer import VideoWriter
 
 NV12, P010 = PIXEL_FORMATS["nv12"], PIXEL_FORMATS["p010le"]

@@ -16,7 +16,7 @@ from vitascope.bench.suite import OF_ONE_PROCESS, explicit_settings
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 
 __all__ = ["PipelineOptions", "bench_pipeline"]

@@ -25,7 +25,7 @@ from av.sidedata.sidedata import Type as SideDataType
 
 from vitascope.errors import InputError
 from vitascope.frames import ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
-from vitascope.media.reading.planes import RGB_COLOR, layout_of, pixel_format_name
+from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
 __all__ = [
     "HdrMetadata",

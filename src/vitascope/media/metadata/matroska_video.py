@@ -17,14 +17,22 @@ from vitascope.errors import CorruptInputError
 from vitascope.frames import Projection, StereoLayout
 from vitascope.media.av_errors import wrap_input_error, wrap_output_error
 
-__all__ = ["MATROSKA_PROJECTIONS", "MUXER_OPTIONS", "name_with_room", "patch_video_entry", "read_video_entry"]
+__all__ = [
+    "MATROSKA_PROJECTIONS",
+    "MUXER_OPTIONS",
+    "SEGMENT",
+    "name_with_room",
+    "patch_video_entry",
+    "read_element_header",
+    "read_video_entry",
+]
 
 MUXER_OPTIONS = {"write_crc32": "0"}
 """Options of FFmpeg's muxer without which a file cannot be patched: checksums would have to follow."""
 MATROSKA_PROJECTIONS = frozenset({Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR})
 """What the format has words for."""
 
-_SEGMENT, _TRACKS, _CLUSTER = 0x18538067, 0x1654AE6B, 0x1F43B675
+SEGMENT, _TRACKS, _CLUSTER = 0x18538067, 0x1654AE6B, 0x1F43B675
 _TRACK_ENTRY, _TRACK_TYPE, _NAME, _VIDEO, _VOID = 0xAE, 0x83, 0x536E, 0xE0, 0xEC
 _PIXEL_WIDTH, _PIXEL_HEIGHT, _STEREO_MODE = 0xB0, 0xBA, 0x53B8
 _DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT = 0x54B0, 0x54BA, 0x54B2
@@ -180,12 +188,12 @@ def _find_video_entry(file: BinaryIO) -> _Entry | None:
     position = 0
     for _ in range(_MAX_ELEMENTS):
         file.seek(position)
-        header = _read_header(file.read(12))
+        header = read_element_header(file.read(12))
         if header is None:
             return None
         identifier, size, length = header
         start = position + length
-        if identifier == _SEGMENT:
+        if identifier == SEGMENT:
             position = start  # go in
             continue
         if identifier == _CLUSTER or size is None or size > end - start:
@@ -199,7 +207,7 @@ def _find_video_entry(file: BinaryIO) -> _Entry | None:
 
 def _video_entry_in(tracks: bytes, offset: int) -> _Entry | None:
     position = 0
-    while (header := _read_header(tracks[position : position + 12])) is not None:
+    while (header := read_element_header(tracks[position : position + 12])) is not None:
         identifier, size, length = header
         start = position + length
         if size is None or size > len(tracks) - start:
@@ -218,7 +226,7 @@ def _parse(data: bytes) -> list[_Element] | None:
     elements: list[_Element] = []
     position = 0
     while position < len(data):
-        header = _read_header(data[position : position + 12])
+        header = read_element_header(data[position : position + 12])
         if header is None:
             return None
         identifier, size, length = header
@@ -232,7 +240,7 @@ def _parse(data: bytes) -> list[_Element] | None:
     return elements
 
 
-def _read_header(data: bytes) -> tuple[int, int | None, int] | None:
+def read_element_header(data: bytes) -> tuple[int, int | None, int] | None:
     """Identifier, payload size (None when unknown) and header length of an element, or None when it is none."""
     if not data or not data[0] > 0:
         return None

@@ -27,6 +27,7 @@ from vitascope.media.av_errors import wrap_input_error, wrap_output_error
 __all__ = [
     "Box",
     "FileBox",
+    "declared_boxes",
     "full_box",
     "parse_boxes",
     "read_moov",
@@ -157,7 +158,15 @@ def _open_box(kind: bytes, payload: bytes, wide: bool, depth: int, in_sample_des
 
 
 def scan_file(file: BinaryIO) -> list[FileBox]:
-    """List the top-level boxes of an open file, as far as their sizes make sense."""
+    """List the top-level boxes of an open file, as far as they are whole and their sizes make sense."""
+    boxes = declared_boxes(file)
+    if boxes and boxes[-1].end > file.seek(0, os.SEEK_END):
+        boxes.pop()
+    return boxes
+
+
+def declared_boxes(file: BinaryIO) -> list[FileBox]:
+    """As ``scan_file``; the last box may end behind the end of the file."""
     end = file.seek(0, os.SEEK_END)
     boxes: list[FileBox] = []
     offset = 0
@@ -171,7 +180,7 @@ def scan_file(file: BinaryIO) -> list[FileBox]:
             smallest = 16
         elif size == 0:
             size = end - offset
-        if size < smallest or size > end - offset:
+        if size < smallest:
             break
         boxes.append(FileBox(kind, offset, size))
         offset += size

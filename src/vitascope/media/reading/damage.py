@@ -1,11 +1,15 @@
-"""Whether a film came whole: what was read against what its header and its index promise."""
+"""Whether a file is whole: why it does not open, and what was read against what its header and its index promise.
+
+FFmpeg only says "invalid data", or nothing.
+"""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
 from heapq import heappop, heappush
-from typing import Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import av
 from av.packet import Packet
@@ -13,18 +17,133 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import CorruptInputError
 from vitascope.media.av_errors import describe_av_error
-from vitascope.media.reading.opened_video import OpenedVideo
-from vitascope.media.reading.unreadable import cut_off
+from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
+from vitascope.media.metadata.mp4_boxes import declared_boxes, scan_file
+
+if TYPE_CHECKING:
+    from vitascope.media.reading.container import OpenedVideo
 
 __all__ = [
     "ONE_PICTURE_A_PACKET",
+    "DamageCounter",
     "DataGaps",
     "MissingPictures",
     "ReadingProgress",
     "check_end",
+    "cut_off",
+    "explain_unreadable",
     "frame_rate_of",
     "promised_end_seconds",
 ]
+
+
+_HEAD_BYTES, _TAIL_BYTES = 4096, 64
+_MP4_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
+_SIGNATURES = {
+    b"\x1a\x45\xdf\xa3": "Matroska or WebM",
+    b"RIFF": "AVI",
+    b"\x89PNG": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"GIF8": "GIF",
+}
+
+
+def explain_unreadable(path: Path) -> str | None:
+    """One line on why a file does not open, without its name; None when there is nothing better than FFmpeg's own."""
+    if path.is_dir():
+        return "it is a folder; name a video, or a folder of images"
+    if not path.exists():
+        return "no such file or folder"
+    try:
+        with path.open("rb") as file:
+            head = file.read(512)
+            if not head:
+                return "the file is empty"
+            if head[4:8] in _MP4_FIRST_BOXES:
+                if any(box.kind == b"moov" for box in scan_file(file)):
+                    return None
+                return (
+                    "truncated or not finished: the index of the video (its moov box) is missing; "
+                    "copy the file again, or let the recorder finish it"
+                )
+    except PermissionError:
+        return "no permission to read it"
+    except OSError:
+        return None
+    for signature, name in _SIGNATURES.items():
+        if head.startswith(signature):
+            return f"it begins like {name}, but is damaged"
+    if _is_text(head):
+        return "it is text, not a video"
+    return "not a media file that FFmpeg knows, or damaged from its first bytes on"
+
+
+def cut_off(path: Path, container: str) -> str | None:
+    """What shows that a file ends too early, in words; None where nothing does.
+
+    Args:
+        path: The file.
+        container: FFmpeg's name of its format.
+    """
+    size = path.stat().st_size
+    if "mp4" in container:
+        with path.open("rb") as file:
+            lacking = max((box.end - size for box in declared_boxes(file)), default=0)
+        return f"its last fragment lacks {lacking} bytes" if lacking > 0 else None
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(size - _TAIL_BYTES, 0))
+        tail = file.read()
+        if container == "flv":
+            return None if _ends_with_tag(file, size, tail) else "its last tag is cut"
+    if "matroska" in container:
+        lacking = _segment_end(head) - size
+        return f"its segment lacks {lacking} bytes" if lacking > 0 else None
+    if container == "gif":  # GIF89a, 27: the trailer; some writers pad behind it
+        return None if tail.rstrip(b"\0").endswith(b";") else "its trailer is missing"
+    if container == "mpegts":
+        packet = next((length for length in (188, 192, 204) if _repeats_sync(head, length)), None)
+        return "its last packet is cut" if packet and size % packet else None
+    return None
+
+
+def _segment_end(head: bytes) -> int:
+    """Where the segment of a Matroska file says that it ends; 0 where it does not say."""
+    offset = 0
+    for _ in range(4):  # the EBML header, perhaps something void, then the segment
+        header = read_element_header(head[offset : offset + 12])
+        if header is None:
+            return 0
+        identifier, size, length = header
+        if identifier == SEGMENT:
+            return 0 if size is None else offset + length + size
+        offset += length + (size or 0)
+    return 0
+
+
+def _repeats_sync(head: bytes, packet: int) -> bool:
+    begin = packet - 188 if packet == 192 else 0  # M2TS: four bytes of time stand before
+    return len(head) >= 4 * packet and all(head[begin + n * packet] == 0x47 for n in range(4))
+
+
+def _ends_with_tag(file: IO[bytes], size: int, tail: bytes) -> bool:
+    """FLV (Adobe, "Video File Format Specification" 10.1, annex E): each tag is followed by its length."""
+    length = int.from_bytes(tail[-4:], "big")
+    if not 11 <= length <= size - 4:
+        return False
+    file.seek(size - 4 - length)
+    tag = file.read(11)
+    return tag[0] & 31 in (8, 9, 18) and int.from_bytes(tag[1:4], "big") == length - 11
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = head.decode("utf-8", errors="strict")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:  # not merely a character cut at the end
+            return False
+        text = head[: error.start].decode("utf-8")
+    return all(character.isprintable() or character in "\r\n\t\f" for character in text)
 
 
 ONE_PICTURE_A_PACKET = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
@@ -36,6 +155,36 @@ _GAP_FRAMES, _GAP_SHARE = 4, 0.5
 """A jump in time counts from so many frames on, where this share of the bytes that such a time takes is jumped, too."""
 _DEFAULT_FRAME_RATE = Fraction(25)
 _MAX_SANE_FRAME_RATE = 1000  # some demuxers report their clock (90000) when they know no rate
+
+
+class DamageCounter:
+    """Counts what could not be decoded and ends the reading when it is too much.
+
+    Args:
+        path: Named in the error.
+        limit: Damaged packets or pictures that are tolerated.
+    """
+
+    def __init__(self, path: Path, *, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+        self.count = 0
+        """Packets and pictures that were left out."""
+        self.decoded = 0
+        """Pictures that came out whole."""
+
+    def add(self, cause: BaseException | None = None, *, count: int = 1) -> None:
+        """Count what was left out.
+
+        Raises:
+            CorruptInputError: The limit is passed.
+        """
+        self.count += count
+        if self.count > self._limit:
+            raise CorruptInputError(
+                f"{self._path}: too much damage: {self.count} frames could not be decoded "
+                f"(video.max_corrupt_frames allows {self._limit}), {self.decoded} could"
+            ) from cause
 
 
 class ReadingProgress:

@@ -1,23 +1,26 @@
-"""Which decoder a film gets, found out by trying: the GPU's or the CPU's, one session or several."""
+"""What reads a path: images or a container; and which decoder a film gets, found out by trying.
+
+The decoder is the GPU's or the CPU's, in one session or several.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from vitascope.errors import CorruptInputError, InputError
-from vitascope.media.reading.container import ContainerSource
-from vitascope.media.reading.cuda_pictures import is_cuda_picture
+from vitascope.errors import CorruptInputError, InputError, UsageError
+from vitascope.media.planes import is_cuda_picture
+from vitascope.media.reading.container import ContainerSource, Decoding, OpenedVideo, on_cuda_device
 from vitascope.media.reading.damage import ONE_PICTURE_A_PACKET
-from vitascope.media.reading.film_index import index_of
-from vitascope.media.reading.gop_plan import GopPlan, plan_segments
-from vitascope.media.reading.opened_video import Decoding, OpenedVideo, on_cuda_device
-from vitascope.media.reading.sessions import ParallelSource, Stamp
+from vitascope.media.reading.film_index import GopPlan, index_of, plan_segments
+from vitascope.media.reading.images import ImageSource, find_images, is_still_image
+from vitascope.media.reading.sessions import ParallelSource
 from vitascope.media.reading.source import PictureSource
 
-__all__ = ["open_film"]
+__all__ = ["open_film", "open_source"]
 
 _GPU_FORMATS = frozenset({"nv12", "p010le"})
 """What the kernels read of what NVDEC writes; 12 bits and 4:4:4 come as other formats."""
@@ -26,6 +29,44 @@ _SEGMENT_SECONDS = 0.5
 _HOST_BUFFER_BYTES = 2 << 30
 _DEVICE_BUFFER_BYTES = 16 << 30
 """Enough for four sessions to run a whole segment of 60 pictures of 7680x4320 ahead."""
+
+
+def open_source(
+    path: Path,
+    *,
+    image_frame_rate: Fraction,
+    decoding: Decoding,
+    max_corrupt_frames: int,
+    sessions: int = 1,
+    session_buffer_bytes: int | None = None,
+) -> PictureSource:
+    """Open whatever ``path`` names; the last three arguments are those of ``open_film``, and not for images.
+
+    Raises:
+        UsageError: The image frame rate is not above 0.
+        InputError: It cannot be opened or holds no video.
+    """
+    if image_frame_rate <= 0:
+        raise UsageError(
+            f"{path}: an image frame rate of {image_frame_rate} is not possible; give one above 0"
+        )
+    images = find_images(path)
+    if images is None and path.is_file() and is_still_image(path):
+        images = [path]
+    if images is not None:
+        source = ImageSource(
+            path, files=images, frame_rate=image_frame_rate, max_corrupt_frames=max_corrupt_frames
+        )
+        if decoding.cuda_device is not None:
+            source.decoder += ": images are decoded on the CPU"
+        return source
+    return open_film(
+        path,
+        decoding=decoding,
+        max_corrupt_frames=max_corrupt_frames,
+        sessions=sessions,
+        session_buffer_bytes=session_buffer_bytes,
+    )
 
 
 def open_film(
@@ -64,7 +105,7 @@ def open_film(
         return source
     try:
         headers = ContainerSource(path, decoding=Decoding(threads=1), max_corrupt_frames=max_corrupt_frames)
-        plan, stamp = _cut(headers)
+        plan = _cut(headers)
     except BaseException:
         source.close()
         raise
@@ -81,7 +122,6 @@ def open_film(
         OpenedVideo(path, decoding) if decoding.cuda_device is None else source.hand_over(),
         open_video=partial(OpenedVideo, path, decoding),
         plan=plan,
-        stamp=stamp,
         sessions=count,
         buffer_bytes=session_buffer_bytes or _default_buffer_bytes(decoding.cuda_device),
         decoder=f"{source.decoder}; {count} sessions",
@@ -131,18 +171,14 @@ def _why_not(source: ContainerSource) -> str | None:
     return None
 
 
-def _cut(headers: ContainerSource) -> tuple[GopPlan, Stamp]:
-    """Segments of a film, from its container's index, and which time of a packet that lists."""
+def _cut(headers: ContainerSource) -> GopPlan:
+    """Segments of a film, from its container's index."""
     facts = headers.facts
     if facts.codec not in ONE_PICTURE_A_PACKET:
-        return GopPlan((), f"{facts.codec} may have packets that show no picture"), "dts"
+        return GopPlan(why_whole=f"{facts.codec} may have packets that show no picture")
     if facts.interlaced:
-        return GopPlan((), "it is interlaced"), "dts"
-    index = index_of(headers)
-    if index.why_none is not None:
-        return GopPlan((), index.why_none), index.stamp
-    min_ticks = max(round(_SEGMENT_SECONDS / facts.time_base), 1)
-    return plan_segments(index.keyframes, min_ticks=min_ticks), index.stamp
+        return GopPlan(why_whole="it is interlaced")
+    return plan_segments(index_of(headers), min_ticks=max(round(_SEGMENT_SECONDS / facts.time_base), 1))
 
 
 def _default_buffer_bytes(cuda_device: int | None) -> int:

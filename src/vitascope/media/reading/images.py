@@ -12,8 +12,9 @@ import av
 
 from vitascope.errors import InputError
 from vitascope.media.av_errors import silence_libav, wrap_input_error
-from vitascope.media.reading.opened_video import open_container
-from vitascope.media.reading.source import DamageCounter, SourceFacts
+from vitascope.media.reading.container import open_container
+from vitascope.media.reading.damage import DamageCounter
+from vitascope.media.reading.source import SourceFacts
 
 __all__ = ["IMAGE_SUFFIXES", "ImageSource", "find_images", "is_still_image", "natural_key", "picture_size"]
 

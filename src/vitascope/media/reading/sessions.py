@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Literal
 
 import av
 from av.packet import Packet
@@ -15,17 +14,13 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import CorruptInputError, VitascopeError
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
-from vitascope.media.reading.container import ContainerSource
-from vitascope.media.reading.damage import ReadingProgress, check_end
-from vitascope.media.reading.gop_plan import GopPlan, Segment
-from vitascope.media.reading.opened_video import OpenedVideo
-from vitascope.media.reading.source import DamageCounter, SourceFacts
+from vitascope.media.reading.container import ContainerSource, OpenedVideo
+from vitascope.media.reading.damage import DamageCounter, ReadingProgress, check_end
+from vitascope.media.reading.film_index import GopPlan, Segment, Stamp
+from vitascope.media.reading.source import SourceFacts
 
-__all__ = ["LostPicture", "ParallelSource", "SegmentDecoder", "SegmentEnd", "Stamp"]
+__all__ = ["LostPicture", "ParallelSource", "SegmentDecoder", "SegmentEnd"]
 
-
-Stamp = Literal["dts", "pts"]
-"""Which time of a packet the container's index lists."""
 
 _SEEK_MARGINS_SECONDS = (0, 2, 10, None)
 """How far before a keyframe to seek, in turn, until it is not overshot; None is the beginning of the file."""
@@ -64,14 +59,13 @@ class SegmentDecoder:
 
     Args:
         video: The film, open for this decoder alone; its owner closes it.
-        segments: All of the film's.
-        stamp: Which time of a packet their stamps are.
+        plan: The film's segments.
     """
 
-    def __init__(self, video: OpenedVideo, segments: Sequence[Segment], stamp: Stamp) -> None:
+    def __init__(self, video: OpenedVideo, plan: GopPlan) -> None:
         self._video = video
-        self._segments = segments
-        self._stamp: Stamp = stamp
+        self._segments = plan.segments
+        self._stamp = plan.stamp
         self._last_pts: int | None = None
 
     def decode(self, number: int) -> Iterator[av.VideoFrame | LostPicture | SegmentEnd]:
@@ -155,7 +149,7 @@ class _SegmentReading:
     def __init__(self, segment: Segment, owned: _OwnedPictures, stamp: Stamp) -> None:
         self._segment = segment
         self._owned = owned
-        self._stamp: Stamp = stamp
+        self._stamp = stamp
         self.packet_count = 0
         """Packets from the segment's keyframe up to the next one's."""
         self.failure: Exception | None = None
@@ -328,7 +322,6 @@ class ParallelSource:
         video: The film, open for the first session; closed with this source.
         open_video: Opens the film for another session, in the session's own thread.
         plan: At least two segments.
-        stamp: Which time of a packet the plan's stamps are.
         sessions: How many decoders; 1 or more.
         buffer_bytes: Pictures that wait, of all sessions together.
         decoder: For reports.
@@ -341,7 +334,6 @@ class ParallelSource:
         *,
         open_video: Callable[[], OpenedVideo],
         plan: GopPlan,
-        stamp: Stamp,
         sessions: int,
         buffer_bytes: int,
         decoder: str,
@@ -350,7 +342,6 @@ class ParallelSource:
         self._open_video = open_video
         self._idle = [video]
         self._plan = plan
-        self._stamp: Stamp = stamp
         self._sessions = min(sessions, len(plan.segments))
         # In bytes alone: how many pictures that is depends on the film.
         lane_bytes = max(buffer_bytes // self._sessions, 1)
@@ -442,7 +433,7 @@ class ParallelSource:
         try:
             video = self._take_idle() or self._open_video()
             try:
-                decoder = SegmentDecoder(video, self._plan.segments, self._stamp)
+                decoder = SegmentDecoder(video, self._plan)
                 for number in numbers:
                     for item in decoder.decode(number):
                         if not lane.put(item, nbytes=_bytes_of(item)):

@@ -1,4 +1,4 @@
-"""Where decoded pictures come from: the port that containers and image sequences fill, and the damage they count."""
+"""Where decoded pictures come from: the port that containers and image sequences fill."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Protocol
 
 import av
 
-from vitascope.errors import CorruptInputError
 from vitascope.frames import ChromaLocation
+from vitascope.media.reading.damage import DamageCounter
 
-__all__ = ["DamageCounter", "PictureSource", "SourceFacts"]
+__all__ = ["PictureSource", "SourceFacts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +71,3 @@ class PictureSource(Protocol):
 
     def close(self) -> None:
         """Free decoder, threads and file. Idempotent."""
-
-
-class DamageCounter:
-    """Counts what could not be decoded and ends the reading when it is too much.
-
-    Args:
-        path: Named in the error.
-        limit: Damaged packets or pictures that are tolerated.
-    """
-
-    def __init__(self, path: Path, *, limit: int) -> None:
-        self._path = path
-        self._limit = limit
-        self.count = 0
-        """Packets and pictures that were left out."""
-        self.decoded = 0
-        """Pictures that came out whole."""
-
-    def add(self, cause: BaseException | None = None, *, count: int = 1) -> None:
-        """Count what was left out.
-
-        Raises:
-            CorruptInputError: The limit is passed.
-        """
-        self.count += count
-        if self.count > self._limit:
-            raise CorruptInputError(
-                f"{self._path}: too much damage: {self.count} frames could not be decoded "
-                f"(video.max_corrupt_frames allows {self._limit}), {self.decoded} could"
-            ) from cause

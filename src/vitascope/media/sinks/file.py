@@ -34,6 +34,9 @@ class FileSink:
         preset: The encoder's preset; None is a quick one.
     """
 
+    pixel_format: PixelFormat = "yuv420p"
+    """4:2:0."""
+
     def __init__(
         self,
         target: str,
@@ -62,11 +65,6 @@ class FileSink:
     def path(self) -> Path:
         """The file that is written now."""
         return self._path
-
-    @property
-    def pixel_format(self) -> PixelFormat:
-        """4:2:0."""
-        return "yuv420p"
 
     def open(self, made: SinkFormat) -> None:
         """See ``Sink.open``; encoders take even sizes only."""

@@ -36,6 +36,9 @@ class MjpegSink:
         target: ``PORT`` or ``HOST:PORT``; empty is port 8890. Without a host only this machine is served.
     """
 
+    pixel_format: PixelFormat = "rgb24"
+    """What the JPEG encoder is given."""
+
     def __init__(self, target: str = "") -> None:
         self._host, self._port = host_and_port(
             target or _DEFAULT_PORT, default_host="127.0.0.1", word="mjpeg"
@@ -52,11 +55,6 @@ class MjpegSink:
     def url(self) -> str:
         """Where a browser finds the page."""
         return f"http://{self._host}:{self._port}/"
-
-    @property
-    def pixel_format(self) -> PixelFormat:
-        """What the JPEG encoder is given."""
-        return "rgb24"
 
     def open(self, made: SinkFormat) -> None:
         """See ``Sink.open``."""

@@ -1,9 +1,10 @@
-"""The port of a live output, and the picture that is handed to all of them."""
+"""Live outputs: their port, the picture that is handed to all of them, and the words that users ask for them with."""
 
 from __future__ import annotations
 
+import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -14,7 +15,20 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
-__all__ = ["Attentive", "LivePicture", "PixelFormat", "Sink", "SinkFormat"]
+from vitascope.errors import UsageError
+
+__all__ = [
+    "SINKS",
+    "Attentive",
+    "LivePicture",
+    "NullSink",
+    "PixelFormat",
+    "Sink",
+    "SinkFormat",
+    "SinkKind",
+    "make_sink",
+]
+
 
 PixelFormat = Literal["rgb24", "rgba", "bgra", "yuv420p"]
 """``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, alpha 255. ``yuv420p``: an ``av.VideoFrame``,
@@ -129,3 +143,86 @@ _CONVERSIONS: dict[PixelFormat, Callable[[npt.NDArray[np.uint8]], Any]] = {
     "bgra": lambda rgb: cv2.cvtColor(rgb, cv2.COLOR_RGB2BGRA),
     "yuv420p": _yuv420p,
 }
+
+
+class NullSink:
+    """Takes pictures and forgets them: what is measured ends at the animator.
+
+    Args:
+        target: Empty.
+    """
+
+    name = "null"
+    pixel_format: PixelFormat = "rgb24"
+    """What the animator makes."""
+
+    def __init__(self, target: str = "") -> None:
+        del target
+
+    def open(self, made: SinkFormat) -> None:
+        """Nothing to do."""
+
+    def send(self, picture: LivePicture) -> None:
+        """Forget it."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkKind:
+    """One kind of live output."""
+
+    word: str
+    """How it is asked for."""
+    target: str
+    """What may follow the colon; empty for nothing."""
+    shows: str
+    """What it does, in a few words."""
+    home: str
+    """Module and class below ``vitascope.media.sinks``."""
+    needs_target: bool = False
+
+
+SINKS: dict[str, SinkKind] = {
+    kind.word: kind
+    for kind in (
+        SinkKind("window", "", "a window on this screen", "window:WindowSink"),
+        SinkKind("file", "PATH", "a video file", "file:FileSink", needs_target=True),
+        SinkKind("virtualcam", "DEVICE", "a camera that other programs see", "devices:VirtualCameraSink"),
+        SinkKind("ndi", "NAME", "an NDI source in the local network", "devices:NdiSink"),
+        SinkKind("spout", "NAME", "a Spout sender (Windows)", "devices:SpoutSink"),
+        SinkKind("mjpeg", "[HOST:]PORT", "a page for browsers", "mjpeg:MjpegSink"),
+        SinkKind("udp", "HOST:PORT", "an MPEG transport stream over UDP", "udp:UdpSink", needs_target=True),
+        SinkKind("null", "", "nowhere, for measuring", "sink:NullSink"),
+    )
+}
+
+
+def make_sink(spec: str, **options: Mapping[str, Any]) -> Sink:
+    """A sink that is not open yet; what it needs is imported when it is opened.
+
+    Args:
+        spec: A word of ``SINKS``, and what follows its colon: ``window``, ``file:out.mp4``, ``mjpeg:8080``.
+        options: Further arguments of a kind, by its word: ``file={"crf": 20}``.
+
+    Raises:
+        UsageError: The word is unknown, or its target is missing, superfluous or malformed.
+    """
+    word, _, target = spec.partition(":")
+    kind = SINKS.get(word)
+    if kind is None:
+        raise UsageError(
+            f"unknown sink {spec!r}; known are {', '.join(_usage(kind) for kind in SINKS.values())}"
+        )
+    if (kind.needs_target and not target) or (target and not kind.target):
+        raise UsageError(f"sink {spec!r}: write {_usage(kind)}")
+    module, _, name = kind.home.partition(":")
+    make: Callable[..., Sink] = getattr(importlib.import_module(f"vitascope.media.sinks.{module}"), name)
+    return make(target, **options.get(word, {}))
+
+
+def _usage(kind: SinkKind) -> str:
+    if not kind.target:
+        return kind.word
+    return f"{kind.word}:{kind.target}" if kind.needs_target else f"{kind.word}[:{kind.target}]"

@@ -40,6 +40,9 @@ class UdpSink:
         target: ``HOST:PORT``.
     """
 
+    pixel_format: PixelFormat = "yuv420p"
+    """4:2:0."""
+
     def __init__(self, target: str) -> None:
         self._host, self._port = host_and_port(target, word="udp")
         self._container: av.container.OutputContainer | None = None
@@ -51,11 +54,6 @@ class UdpSink:
     def name(self) -> str:
         """``udp:HOST:PORT``."""
         return f"udp:{self._host}:{self._port}"
-
-    @property
-    def pixel_format(self) -> PixelFormat:
-        """4:2:0."""
-        return "yuv420p"
 
     def open(self, made: SinkFormat) -> None:
         """See ``Sink.open``."""

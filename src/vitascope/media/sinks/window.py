@@ -33,6 +33,10 @@ class WindowSink:
         on_key: Told the character of each key, in the sink's thread; upper and lower case are one.
     """
 
+    name = "window"
+    pixel_format: PixelFormat = "rgb24"
+    """SDL's own order on little-endian machines."""
+
     def __init__(self, target: str = "", *, on_key: Callable[[str], object] | None = None) -> None:
         del target
         self.on_key = on_key
@@ -40,16 +44,6 @@ class WindowSink:
         self._pygame: Any = None
         self._screen: Any = None
         self._shown: LivePicture | None = None
-
-    @property
-    def name(self) -> str:
-        """``window``."""
-        return "window"
-
-    @property
-    def pixel_format(self) -> PixelFormat:
-        """SDL's own order on little-endian machines."""
-        return "rgb24"
 
     def open(self, made: SinkFormat) -> None:
         """See ``Sink.open``."""

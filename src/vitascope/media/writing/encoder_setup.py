@@ -18,8 +18,9 @@ from vitascope.frames import ColorSpec, VideoInfo
 from vitascope.media.metadata import matroska_video
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.metadata.hdr import hdr_encoder_parameters
-from vitascope.media.writing.encoder_frames import FramePacker, NvencFramePacker, NvencStreamEncoder
+from vitascope.media.planes import FramePacker
 from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.nvenc import NvencFramePacker, NvencStreamEncoder
 from vitascope.media.writing.parallel_encoder import ParallelEncoder, PictureEncoder, StreamEncoder
 from vitascope.media.writing.stream_copy import film_tags
 

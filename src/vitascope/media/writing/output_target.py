@@ -1,18 +1,359 @@
-"""Where an output goes: one file, one picture, or a folder of numbered pictures."""
+"""Where an output goes: one file, one picture, or a folder of pictures, which appears under its name only when whole.
+
+`PartialFile` and `PartialFolder` own a temporary path beside the target. Exactly one of three ends follows:
+
+- ``commit()``: synced to disk and renamed to the target, in one step that nobody can observe half done;
+- ``discard()``: removed, together with parent folders that were made for it;
+- ``keep()``: renamed to ``<target>.part``, for what an interrupted run already did.
+
+While it is open, a lock beside the target (`WriterLock`) keeps other writers away. What a run that was killed left
+behind is removed by the next one that writes the same target.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import secrets
+import shutil
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitascope.errors import UsageError
+from vitascope.errors import OutputError, UsageError
 from vitascope.media.av_errors import wrap_output_error
-from vitascope.media.writing.partial_file import FILE_BROWSER_LITTER, PartialFile, PartialFolder
 
-__all__ = ["OutputTarget", "PictureFolder", "is_written", "picture_folder", "refuse_unwritable"]
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+__all__ = [
+    "FILE_BROWSER_LITTER",
+    "OutputTarget",
+    "PartialFile",
+    "PartialFolder",
+    "PictureFolder",
+    "WriterLock",
+    "is_written",
+    "picture_folder",
+    "refuse_unwritable",
+]
+
+_NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+"""What file systems say that know no locks, such as some network mounts."""
+
+
+class WriterLock:
+    """The right to write one output, among processes and among threads: a lock file beside it.
+
+    The operating system holds the lock, and drops it when the writer dies, however that ends. A process id would say
+    nothing: containers count theirs from 1, so that the run after a crash often has the id of the crashed one. The
+    file itself may stay; the next writer takes it over.
+
+    Args:
+        target: The output. Its folder exists.
+
+    Raises:
+        OutputError: Somebody is writing it.
+        OSError: The lock file cannot be made.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._path = target.absolute().with_name(f".{target.absolute().name}.lock")
+        self.is_exclusive = True
+        """False where the file system knows no locks: others may be writing, too."""
+        self._descriptor: int | None = None
+        while self._descriptor is None:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                self._lock(descriptor, target)
+                # Whoever held it before may have removed the file between our opening and our locking it.
+                if _is_still_named(descriptor, self._path):
+                    self._descriptor = descriptor
+            finally:
+                if self._descriptor is None:
+                    os.close(descriptor)
+
+    def release(self) -> None:
+        """Let others write; does nothing the second time."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        if (
+            sys.platform == "win32"
+        ):  # removes no file that is open, and no file that the next writer has opened
+            os.close(descriptor)
+            with suppress(OSError):
+                self._path.unlink()
+        else:  # removed while it is locked: nobody can have locked the same file meanwhile
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(descriptor)
+
+    def _lock(self, descriptor: int, target: Path) -> None:
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise OutputError(
+                f"{target}: cannot create it: it is being written already; wait for the other run or end it"
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            self.is_exclusive = False
+
+
+def _is_still_named(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+FILE_BROWSER_LITTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Files that looking at a folder puts there; they do not make it a folder with other things."""
+
+_TOKEN_BYTES = 4
+
+
+class PartialFile:
+    """A file that is being written beside its target.
+
+    The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
+    is anybody else's, not even where the file system knows no locks.
+
+    Args:
+        target: Where the finished file shall be. Missing parent folders are made.
+
+    Raises:
+        OutputError: The folder cannot be made or written to, the target is a folder or write-protected, or it is
+            being written already.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.check(target)
+        self._made_folders = _make_parents(target)
+        self._lock = _lock(target, made_folders=self._made_folders)
+        if self._lock.is_exclusive:
+            for stale in _siblings(target, f".{target.stem}.", f".part{target.suffix}"):
+                with suppress(OSError):  # it disturbs nobody; writing goes on beside it
+                    stale.unlink()
+        self.path = target.absolute().with_name(f".{target.stem}.{_token()}.part{target.suffix}")
+        try:
+            with wrap_output_error(target, "create it"):
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except OutputError:
+            self._lock.release()
+            _remove_folders(self._made_folders)
+            raise
+
+    @staticmethod
+    def check(target: Path) -> None:
+        """Refuse a target that a finished file cannot replace; creates nothing.
+
+        Raises:
+            OutputError: It is a folder or write-protected.
+        """
+        if target.is_dir():
+            raise OutputError(f"{target}: cannot create it: it is a folder; name a file in it")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise OutputError(f"{target}: cannot replace it: the file is write-protected")
+
+    def commit(self) -> None:
+        """Flush to disk and give the file its name.
+
+        Raises:
+            OutputError: The disk or the rename failed; the temporary file is still there.
+        """
+        with wrap_output_error(self.target, "finish it"):
+            _sync(self.path)
+            self.path.replace(self.target)
+            _sync_folder(self.target.parent)
+        self._lock.release()
+
+    def discard(self) -> None:
+        """Remove what was written; a file that is already gone is fine."""
+        with suppress(OSError):
+            self.path.unlink()
+        self._lock.release()
+        _remove_folders(self._made_folders)
+
+    def keep(self) -> Path:
+        """Rename to ``<target>.part`` and return that path.
+
+        Raises:
+            OutputError: The rename failed.
+        """
+        kept = self.path.with_name(f"{self.target.absolute().name}.part")
+        with wrap_output_error(kept, "keep the partial result"):
+            _sync(self.path)
+            self.path.replace(kept)
+        self._lock.release()
+        return kept
+
+
+class PartialFolder:
+    """A folder of numbered files that is being filled beside its target.
+
+    Args:
+        target: Where the finished folder shall be. When it exists it may hold nothing but files of an earlier run;
+            these are replaced as a whole.
+        file_pattern: What such a file is called.
+
+    Raises:
+        OutputError: The folder cannot be made, or the target holds other things, which are left alone.
+    """
+
+    def __init__(self, target: Path, *, file_pattern: re.Pattern[str]) -> None:
+        self.target = target
+        self._file_pattern = file_pattern
+        self.check(target, file_pattern=file_pattern)
+        self._made_folders = _make_parents(target)
+        self._lock = _lock(target, made_folders=self._made_folders)
+        if self._lock.is_exclusive:
+            self._clean_up()
+        self._token = _token()
+        self.path = target.absolute().with_name(f".{target.absolute().name}.{self._token}.part")
+        try:
+            with wrap_output_error(target, "create it"):
+                self.path.mkdir()
+        except OutputError:
+            self._lock.release()
+            _remove_folders(self._made_folders)
+            raise
+
+    @staticmethod
+    def check(target: Path, *, file_pattern: re.Pattern[str]) -> None:
+        """Refuse a target that a finished folder cannot replace; creates nothing.
+
+        Raises:
+            OutputError: It is a file or the current folder, or holds other things.
+        """
+        if not target.exists():
+            return
+        if not target.is_dir():
+            raise OutputError(f"{target}: cannot create a folder: a file of that name exists")
+        # The finished folder takes this one's place; a shell that stands in it would stand in a removed folder.
+        if Path.cwd().is_relative_to(target.resolve()):
+            raise OutputError(
+                f"{target}: cannot replace the current folder by pictures; name a folder in it, such as frames"
+            )
+        foreign = _other_name(target, file_pattern)
+        if foreign is not None:
+            raise OutputError(
+                f"{target}: the folder holds other files ({foreign}); name a new or an empty folder"
+            )
+
+    def commit(self) -> None:
+        """Give the folder its name, in place of an earlier run's.
+
+        Raises:
+            OutputError: The rename failed, or the target has got other content meanwhile.
+        """
+        self.check(self.target, file_pattern=self._file_pattern)
+        old = self.path.with_name(f".{self.target.absolute().name}.{self._token}.old")
+        with wrap_output_error(self.target, "finish it"):
+            for file in self.path.iterdir():
+                _sync(file)
+            if self.target.exists():
+                self.target.rename(old)
+            self.path.rename(self.target)
+            _sync_folder(self.target.parent)
+        shutil.rmtree(old, ignore_errors=True)
+        self._lock.release()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
+        _remove_folders(self._made_folders)
+
+    def keep(self) -> Path:
+        """Rename to ``<target>.part``, in place of an earlier one, and return that path.
+
+        Raises:
+            OutputError: The rename failed.
+        """
+        kept = self.path.with_name(f"{self.target.absolute().name}.part")
+        with wrap_output_error(kept, "keep the partial result"):
+            if kept.is_dir():
+                shutil.rmtree(kept)
+            self.path.rename(kept)
+        self._lock.release()
+        return kept
+
+    def _clean_up(self) -> None:
+        """Remove what killed runs left; one killed in the middle of ``commit`` gets its earlier folder back."""
+        head = f".{self.target.absolute().name}."
+        with wrap_output_error(self.target, "clean up after an earlier run"):
+            for old in _siblings(self.target, head, ".old"):
+                if self.target.exists():
+                    shutil.rmtree(old, ignore_errors=True)
+                else:
+                    old.rename(self.target)
+        for stale in _siblings(self.target, head, ".part"):
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+def _lock(target: Path, *, made_folders: list[Path]) -> WriterLock:
+    """Lock a target whose parents were just made; they go again when that fails."""
+    try:
+        with wrap_output_error(target, "create it"):
+            return WriterLock(target)
+    except OutputError:
+        _remove_folders(made_folders)
+        raise
+
+
+def _token() -> str:
+    return secrets.token_hex(_TOKEN_BYTES)
+
+
+def _siblings(target: Path, head: str, tail: str) -> list[Path]:
+    """What lies beside a target under a temporary name."""
+    pattern = re.compile(rf"{re.escape(head)}[0-9a-f]{{{2 * _TOKEN_BYTES}}}{re.escape(tail)}")
+    with wrap_output_error(target, "look into its folder"):
+        return [path for path in target.absolute().parent.iterdir() if pattern.fullmatch(path.name)]
+
+
+def _make_parents(target: Path) -> list[Path]:
+    """Make the missing parents of a path; returns them, innermost first."""
+    missing = [parent for parent in target.absolute().parents if not parent.exists()]
+    with wrap_output_error(target, "create its folder"):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent)) from error
+    return missing
+
+
+def _remove_folders(folders: list[Path]) -> None:
+    """Remove folders that were made for a discarded output, as long as nobody put anything there."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    # A rename is durable once its folder is synced; systems that cannot open a folder need no such thing.
+    with suppress(OSError):
+        _sync(path)
+
 
 _FOLDER_PATTERN = "%06d.png"
 
@@ -45,7 +386,7 @@ class PictureFolder:
             OutputError: The folder cannot be looked into.
             UsageError: The pattern has not exactly one number.
         """
-        return self.folder.is_dir() and any(self.file_names.fullmatch(path.name) for path in self._entries())
+        return self.folder.is_dir() and any(map(self.file_names.fullmatch, _entries(self.folder)))
 
     def foreign_name(self) -> str | None:
         """The name of something in it that no run of ours wrote, or None.
@@ -54,14 +395,17 @@ class PictureFolder:
             OutputError: The folder cannot be looked into.
             UsageError: The pattern has not exactly one number.
         """
-        if not self.folder.is_dir():
-            return None
-        names = self.file_names
-        return next((path.name for path in self._entries() if not names.fullmatch(path.name)), None)
+        return _other_name(self.folder, self.file_names) if self.folder.is_dir() else None
 
-    def _entries(self) -> list[Path]:
-        with wrap_output_error(self.folder, "look into it"):
-            return [path for path in self.folder.iterdir() if path.name not in FILE_BROWSER_LITTER]
+
+def _entries(folder: Path) -> list[str]:
+    with wrap_output_error(folder, "look into it"):
+        return [path.name for path in folder.iterdir() if path.name not in FILE_BROWSER_LITTER]
+
+
+def _other_name(folder: Path, names: re.Pattern[str]) -> str | None:
+    """The first name in a folder that a pattern cannot print, but for what file browsers put there."""
+    return next((name for name in _entries(folder) if not names.fullmatch(name)), None)
 
 
 def picture_folder(path: Path) -> PictureFolder | None:

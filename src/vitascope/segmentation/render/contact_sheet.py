@@ -15,7 +15,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.av_errors import wrap_output_error
-from vitascope.media.writing.partial_file import PartialFile
+from vitascope.media.writing.output_target import PartialFile
 from vitascope.segmentation.render.renderer import Rendered
 
 __all__ = ["ContactSheet", "Rgb8"]

@@ -19,7 +19,7 @@ from vitascope.config.catalogue import value_of
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.frames import StereoLayout
-from vitascope.media.metadata.probe import probe
+from vitascope.media.reading.reader import probe
 from vitascope.tune.checklist.items import Measurements
 from vitascope.tune.checklist.system_checks import check_system, processor_throttle_count
 from vitascope.tune.history import read_history

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from fake_cupy import fake_cupy
-from vitascope.media.reading import cuda_pictures as _cuda_pictures
-from vitascope.media.reading.cuda_pictures import ReadyEvents
+from vitascope.media import planes
+from vitascope.media.planes import ReadyEvents
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def cupy(monkeypatch):
     module.cuda.Stream.null = module.cuda.Stream.current[0]
     module.cuda.Stream.record = lambda stream, event: event.record(stream)
     monkeypatch.setitem(sys.modules, "cupy", module)
-    monkeypatch.setattr(_cuda_pictures, "_READY_EVENTS", 4)
+    monkeypatch.setattr(planes, "_READY_EVENTS", 4)
     return module
 
 

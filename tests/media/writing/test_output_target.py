@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from vitascope.errors import OutputError
-from vitascope.media.writing import partial_file
-from vitascope.media.writing import partial_file as _writer_lock
-from vitascope.media.writing.partial_file import PartialFile, PartialFolder
+from vitascope.media.writing import output_target
+from vitascope.media.writing.output_target import PartialFile, PartialFolder
 
 NUMBERED = re.compile(r"\d{6}\.png")
 
@@ -96,7 +95,7 @@ def test_two_writers_of_one_folder_do_not_mix(tmp_path: Path) -> None:
 KILLED = """
 import os, re, signal, sys
 from pathlib import Path
-from vitascope.media.writing.partial_file import PartialFile, PartialFolder
+from vitascope.media.writing.output_target import PartialFile, PartialFolder
 file, folder = PartialFile(Path("a.mp4")), PartialFolder(Path("cut"), file_pattern=re.compile("x"))
 file.path.write_text("half")
 (folder.path / "x").write_text("half")
@@ -165,7 +164,7 @@ def test_without_locks_writers_still_do_not_mix(tmp_path: Path, monkeypatch: pyt
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(_writer_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(output_target.fcntl, "flock", refuse)
     first, second = PartialFile(tmp_path / "a.mp4"), PartialFile(tmp_path / "a.mp4")
     first.path.write_text("first")
     second.path.write_text("second")
@@ -219,7 +218,7 @@ def test_a_write_protected_target_is_refused(tmp_path: Path, monkeypatch: pytest
     target.write_text("precious")
     target.chmod(0o444)
     if os.access(target, os.W_OK):  # the superuser may write anything
-        monkeypatch.setattr(partial_file.os, "access", lambda path, mode: False)
+        monkeypatch.setattr(output_target.os, "access", lambda path, mode: False)
     with pytest.raises(OutputError, match="write-protected"):
         PartialFile(target)
     assert names(tmp_path) == ["a.mp4"]
@@ -229,7 +228,7 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pyt
     def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(partial_file.os, "open", refuse)
+    monkeypatch.setattr(output_target.os, "open", refuse)
     with pytest.raises(OutputError, match="no permission to write there"):
         PartialFile(tmp_path / "new" / "a.mp4")
     assert names(tmp_path) == []

@@ -11,8 +11,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.frames import PIXEL_FORMATS, Projection, StereoLayout
-from vitascope.media.metadata.probe import probe
-from vitascope.media.reading.reader import open_video
+from vitascope.media.reading.reader import open_video, probe
 
 
 def patch_display_matrix(path: Path, matrix: tuple[int, ...]) -> None:

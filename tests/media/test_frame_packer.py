@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from written_films import make_frame, make_info
 
-from vitascope.media.writing.encoder_frames import FramePacker
+from vitascope.media.planes import FramePacker
 from vitascope.media.writing.encoding import choose_encoding
 
 
@@ -34,7 +34,7 @@ class NoReformatter:
 def test_the_encoders_own_layout_is_copied_as_it_is(
     monkeypatch: pytest.MonkeyPatch, format_name: str, path: str, width: int, height: int
 ) -> None:
-    monkeypatch.setattr("vitascope.media.writing.encoder_frames.VideoReformatter", NoReformatter)
+    monkeypatch.setattr("vitascope.media.planes.VideoReformatter", NoReformatter)
     info = make_info(width, height, format_name=format_name)
     frame = make_frame(info, 0)
     encoding = choose_encoding(Path(path), source_format=info.format).for_size(width, height)

@@ -8,7 +8,7 @@ import pytest
 from av.video.format import VideoFormat, names
 
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.media.reading.planes import PlaneReader, layout_of
+from vitascope.media.planes import PlaneReader, layout_of
 
 HARDWARE = frozenset(
     {
