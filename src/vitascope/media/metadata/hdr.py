@@ -10,12 +10,9 @@ import struct
 from fractions import Fraction
 from pathlib import Path
 
-import av
-
-from vitascope.errors import CorruptInputError
-from vitascope.media.av_errors import wrap_input_error
+from vitascope.media.libav import open_input, wrap_input_error
 from vitascope.media.metadata.color_tags import HdrMetadata, read_side_data
-from vitascope.media.metadata.mp4_boxes import Box, rewrite_moov, video_track
+from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moov
 
 __all__ = ["hdr_encoder_parameters", "read_hdr", "write_hdr_boxes"]
 
@@ -40,7 +37,7 @@ def read_hdr(path: Path) -> HdrMetadata | None:
     Raises:
         InputError: The file cannot be opened, or its first frame not be decoded.
     """
-    with wrap_input_error(path, "read its HDR metadata"), av.open(f"file:{path}", "r") as container:
+    with wrap_input_error(path, "read its HDR metadata"), open_input(path) as container:
         frame = next(container.decode(video=0), None)
         return read_side_data(frame).hdr if frame is not None else None
 
@@ -85,11 +82,7 @@ def write_hdr_boxes(path: Path, metadata: HdrMetadata) -> None:
         boxes.append(Box(b"clli", struct.pack(">2H", *light)))
 
     def edit(moov: Box) -> None:
-        track = video_track(moov)
-        description = track.child(b"mdia", b"minf", b"stbl", b"stsd") if track is not None else None
-        if description is None or not description.children:
-            raise CorruptInputError(f"{path}: no video track to describe")
-        entry = description.children[0]
+        _, entry = described_track(path, moov)
         entry.children = entry.without(*(box.kind for box in boxes)) + boxes
 
     rewrite_moov(path, edit)

@@ -15,12 +15,14 @@ from typing import BinaryIO
 
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Projection, StereoLayout
-from vitascope.media.av_errors import wrap_input_error, wrap_output_error
+from vitascope.media.libav import wrap_input_error, wrap_output_error
 
 __all__ = [
     "MATROSKA_PROJECTIONS",
     "MUXER_OPTIONS",
     "SEGMENT",
+    "equirectangular_bounds",
+    "equirectangular_projection",
     "name_with_room",
     "patch_video_entry",
     "read_element_header",
@@ -42,6 +44,7 @@ _VIDEO_TRACK = 1
 _UNIT_PIXELS, _UNIT_RATIO = 0, 3
 _EQUIRECTANGULAR = 1
 _QUARTER = 0x3FFFFFFF
+"""A quarter of the sphere's width as 0.32 fixed point: cropped left and right, half of it remains."""
 _STEREO_OF_MODE = {
     0: StereoLayout.MONO,
     1: StereoLayout.SIDE_BY_SIDE,
@@ -106,9 +109,20 @@ def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None
     bounds = surface.child(_PROJECTION_PRIVATE)
     if bounds is None or len(bounds.payload) < 20:
         return stereo, Projection.EQUIRECTANGULAR
-    _, _, left, right = struct.unpack_from(">4I", bounds.payload, 4)
+    return stereo, equirectangular_projection(bounds.payload)
+
+
+def equirectangular_projection(payload: bytes) -> Projection:
+    """Half or whole, by what is cropped left and right: the ``equi`` box of MP4, which Matroska holds, too."""
+    _, _, left, right = struct.unpack_from(">4I", payload, 4)
     half = 1.0 - (left + right) / 2**32 <= 0.51
-    return stereo, Projection.HALF_EQUIRECTANGULAR if half else Projection.EQUIRECTANGULAR
+    return Projection.HALF_EQUIRECTANGULAR if half else Projection.EQUIRECTANGULAR
+
+
+def equirectangular_bounds(projection: Projection) -> bytes:
+    """The payload of that box: version and flags, then what is cropped at the top, the bottom, left and right."""
+    crop = _QUARTER if projection is Projection.HALF_EQUIRECTANGULAR else 0
+    return struct.pack(">5I", 0, 0, 0, crop, crop)
 
 
 def name_with_room(name: str) -> str:
@@ -143,9 +157,8 @@ def patch_video_entry(
             entry.children.append(_Element(_NAME, shown.encode()))
         if sample_aspect_ratio != 1:
             _set_display_size(video, sample_aspect_ratio)
-        if projection in MATROSKA_PROJECTIONS:
-            crop = _QUARTER if projection is Projection.HALF_EQUIRECTANGULAR else 0
-            bounds = _Element(_PROJECTION_PRIVATE, struct.pack(">5I", 0, 0, 0, crop, crop))
+        if projection is not None and projection in MATROSKA_PROJECTIONS:
+            bounds = _Element(_PROJECTION_PRIVATE, equirectangular_bounds(projection))
             kind = _Element(_PROJECTION_TYPE, bytes([_EQUIRECTANGULAR]))
             video.children.append(_Element(_PROJECTION, children=[kind, bounds]))
         data = b"".join(child.to_bytes() for child in entry.children)

@@ -22,16 +22,18 @@ from typing import BinaryIO
 import numpy as np
 
 from vitascope.errors import CorruptInputError, OutputError
-from vitascope.media.av_errors import wrap_input_error, wrap_output_error
+from vitascope.media.libav import wrap_input_error, wrap_output_error
 
 __all__ = [
     "Box",
     "FileBox",
     "declared_boxes",
+    "described_track",
     "full_box",
     "parse_boxes",
     "read_moov",
     "rewrite_moov",
+    "sample_entry",
     "scan_file",
     "video_track",
 ]
@@ -208,6 +210,25 @@ def video_track(moov: Box) -> Box | None:
         if handler is not None and handler.head[8:12] == b"vide":
             return track
     return None
+
+
+def described_track(path: Path, moov: Box) -> tuple[Box, Box]:
+    """The first video track, and its visual sample entry.
+
+    Raises:
+        CorruptInputError: There is none.
+    """
+    track = video_track(moov)
+    entry = sample_entry(track) if track is not None else None
+    if track is None or entry is None:
+        raise CorruptInputError(f"{path}: no video track to describe")
+    return track, entry
+
+
+def sample_entry(track: Box) -> Box | None:
+    """The first entry of a track's ``stsd``."""
+    description = track.child(b"mdia", b"minf", b"stbl", b"stsd")
+    return description.children[0] if description is not None and description.children else None
 
 
 def rewrite_moov(path: Path, edit: Callable[[Box], None]) -> None:

@@ -18,14 +18,20 @@ from pathlib import Path
 
 from vitascope.errors import CorruptInputError, UsageError
 from vitascope.frames import Projection, StereoLayout
-from vitascope.media.av_errors import wrap_input_error
-from vitascope.media.metadata.matroska_video import read_video_entry
+from vitascope.media.libav import wrap_input_error
+from vitascope.media.metadata.matroska_video import (
+    equirectangular_bounds,
+    equirectangular_projection,
+    read_video_entry,
+)
 from vitascope.media.metadata.mp4_boxes import (
     Box,
+    described_track,
     full_box,
     parse_boxes,
     read_moov,
     rewrite_moov,
+    sample_entry,
     video_track,
 )
 
@@ -52,8 +58,6 @@ _STEREO_OF_ST3D = {
     4: StereoLayout.SIDE_BY_SIDE,
 }
 _ST3D_OF_STEREO = {StereoLayout.MONO: 0, StereoLayout.TOP_BOTTOM: 1, StereoLayout.SIDE_BY_SIDE: 2}
-_QUARTER = 0x3FFFFFFF
-"""A quarter of the sphere's width as 0.32 fixed point: cropped left and right, half of it remains."""
 _PROJECTION_OF_VEXU = {
     b"rect": Projection.FLAT,
     b"equi": Projection.EQUIRECTANGULAR,
@@ -109,7 +113,7 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
     track = video_track(moov) if moov is not None else None
     if track is None:
         return None
-    entry = _sample_entry(track)
+    entry = sample_entry(track)
     entry_boxes = [box for box in entry.children if box.kind in _ENTRY_KINDS] if entry else []
     v1_boxes = [box for box in track.children if _is_v1(box)]
     if not entry_boxes and not v1_boxes:
@@ -147,7 +151,7 @@ def write_spherical(path: Path, metadata: SphericalMetadata) -> None:
         entry_boxes = _build_entry_boxes(metadata)
 
     def edit(moov: Box) -> None:
-        track, entry = _described_track(path, moov)
+        track, entry = described_track(path, moov)
         entry.children = entry.without(*_ENTRY_KINDS) + entry_boxes
         track.children = [box for box in track.children if not _is_v1(box)] + track_boxes
 
@@ -201,19 +205,6 @@ def set_rotation(path: Path, degrees: int) -> None:
     rewrite_moov(path, edit)
 
 
-def _sample_entry(track: Box) -> Box | None:
-    description = track.child(b"mdia", b"minf", b"stbl", b"stsd")
-    return description.children[0] if description is not None and description.children else None
-
-
-def _described_track(path: Path, moov: Box) -> tuple[Box, Box]:
-    track = video_track(moov)
-    entry = _sample_entry(track) if track is not None else None
-    if track is None or entry is None:
-        raise CorruptInputError(f"{path}: no video track to describe")
-    return track, entry
-
-
 def _track_header(moov: Box) -> Box | None:
     track = video_track(moov)
     header = track.child(b"tkhd") if track is not None else None
@@ -233,9 +224,7 @@ def _read_sv3d(box: Box) -> Projection | None:
     surface = box.child(b"proj", b"equi")
     if surface is None or len(surface.head) < 20:
         return None
-    _, _, left, right = struct.unpack_from(">4I", surface.head, 4)
-    remaining = 1.0 - (left + right) / 2**32
-    return Projection.HALF_EQUIRECTANGULAR if remaining <= 0.51 else Projection.EQUIRECTANGULAR
+    return equirectangular_projection(surface.head)
 
 
 def _read_vexu(box: Box) -> Projection | None:
@@ -273,9 +262,8 @@ def _build_entry_boxes(metadata: SphericalMetadata) -> list[Box]:
     if metadata.projection is Projection.FISHEYE:
         boxes.append(Box(b"vexu", children=[Box(b"proj", children=[full_box(b"prji", b"fish")])]))
     elif metadata.projection in (Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR):
-        crop = _QUARTER if metadata.projection is Projection.HALF_EQUIRECTANGULAR else 0
         pose = full_box(b"prhd", struct.pack(">3i", 0, 0, 0))  # yaw, pitch, roll
-        surface = full_box(b"equi", struct.pack(">4I", 0, 0, crop, crop))  # top, bottom, left, right
+        surface = Box(b"equi", equirectangular_bounds(metadata.projection))
         boxes.append(
             Box(b"sv3d", children=[full_box(b"svhd", b"Vitascope\0"), Box(b"proj", children=[pose, surface])])
         )

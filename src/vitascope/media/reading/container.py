@@ -18,7 +18,7 @@ from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
 from vitascope.errors import InputError, MissingDependencyError, UsageError
-from vitascope.media.av_errors import describe_av_error, silence_libav
+from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, silence_libav
 from vitascope.media.metadata.color_tags import read_chroma_location
 from vitascope.media.reading.damage import (
     ONE_PICTURE_A_PACKET,
@@ -61,15 +61,7 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
     """
     silence_libav()
     try:
-        # The prefix keeps names such as "talk: part 1.mp4" from being read as a protocol; pattern_type keeps a
-        # "%03d" in a name literal; a tag in a foreign encoding must not make a video unreadable.
-        return av.open(
-            f"file:{path}",
-            "r",
-            options={"pattern_type": "none"},
-            metadata_errors="replace",
-            hwaccel=hwaccel,
-        )
+        return open_input(path, hwaccel=hwaccel)
     except (av.FFmpegError, OSError) as error:
         reason = explain_unreadable(path) or describe_av_error(error)
         raise InputError(f"{path}: cannot open it: {reason}") from error
@@ -172,7 +164,7 @@ class OpenedVideo:
                 "fewer decoder sessions or a smaller buffer for them"
             ) from error
         for picture in pictures:
-            if picture.time_base is None:  # flushed without a packet
+            if not picture.time_base:  # flushed without a packet
                 picture.time_base = self.stream.time_base
         return pictures
 
@@ -401,11 +393,11 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         path=video.path,
         container=container.format.name,
         codec=stream.codec_context.name,
-        time_base=stream.time_base or Fraction(1, av.time_base),
+        time_base=fraction_or_none(stream.time_base) or Fraction(1, av.time_base),
         average_frame_rate=rate,
         frame_count_estimate=count,
         duration_seconds=duration,
-        sample_aspect_ratio=stream.sample_aspect_ratio or Fraction(1),
+        sample_aspect_ratio=fraction_or_none(stream.sample_aspect_ratio) or Fraction(1),
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,
         chroma_location=read_chroma_location(stream.codec_context.name, stream.codec_context.extradata),
         audio_stream_count=len(container.streams.audio),

@@ -16,7 +16,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from vitascope.errors import CorruptInputError
-from vitascope.media.av_errors import describe_av_error
+from vitascope.media.libav import describe_av_error, fraction_or_none
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
 from vitascope.media.metadata.mp4_boxes import declared_boxes, scan_file
 
@@ -358,14 +358,15 @@ def check_end(
 
 def promised_end_seconds(stream: VideoStream) -> float | None:
     """How long the header says the video is: the stream's duration, or Matroska's DURATION tag."""
-    if stream.duration and stream.time_base:
-        return float(stream.duration * stream.time_base)
+    time_base = fraction_or_none(stream.time_base)
+    if stream.duration and time_base:
+        return float(stream.duration * time_base)
     return _parse_duration(stream.metadata.get("DURATION", ""))
 
 
 def frame_rate_of(stream: VideoStream) -> Fraction:
     """Frames a second, as far as anybody knows."""
-    for rate in (stream.average_rate, stream.guessed_rate):
+    for rate in map(fraction_or_none, (stream.average_rate, stream.guessed_rate)):
         if rate and 0 < rate <= _MAX_SANE_FRAME_RATE:
             return rate
     return _DEFAULT_FRAME_RATE
@@ -395,11 +396,12 @@ def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> s
 def _early_end(stream: VideoStream, progress: ReadingProgress, decoded: int) -> str | None:
     """What a duration that was promised says of the end of the last picture."""
     promised_end = promised_end_seconds(stream)
-    if promised_end is None or progress.end_pts is None or stream.time_base is None:
+    time_base = fraction_or_none(stream.time_base)
+    if promised_end is None or progress.end_pts is None or time_base is None:
         return None
     # The tag of Matroska is a length or an end, as the writer has it: they differ in films that do not begin at 0.
     begin = min(stream.start_time or 0, 0) if stream.duration is None else stream.start_time or 0
-    end = float((progress.end_pts - begin) * stream.time_base)
+    end = float((progress.end_pts - begin) * time_base)
     if promised_end - end <= max(0.5, promised_end / 100, 3 / float(frame_rate_of(stream))):
         return None
     return (

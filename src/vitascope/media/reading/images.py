@@ -11,7 +11,7 @@ from pathlib import Path
 import av
 
 from vitascope.errors import InputError
-from vitascope.media.av_errors import silence_libav, wrap_input_error
+from vitascope.media.libav import silence_libav, wrap_input_error
 from vitascope.media.reading.container import open_container
 from vitascope.media.reading.damage import DamageCounter
 from vitascope.media.reading.source import SourceFacts

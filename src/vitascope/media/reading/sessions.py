@@ -14,6 +14,7 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import CorruptInputError, VitascopeError
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.media.libav import fraction_or_none
 from vitascope.media.reading.container import ContainerSource, OpenedVideo
 from vitascope.media.reading.damage import DamageCounter, ReadingProgress, check_end
 from vitascope.media.reading.film_index import GopPlan, Segment, Stamp
@@ -121,7 +122,7 @@ class SegmentDecoder:
             if margin is None:
                 self._video.reopen()
             else:
-                aim = start - round(margin / (self._video.stream.time_base or 1))
+                aim = start - round(margin / (fraction_or_none(self._video.stream.time_base) or 1))
                 try:
                     self._video.container.seek(aim, stream=self._video.stream, backward=True)
                 except (av.FFmpegError, OSError):

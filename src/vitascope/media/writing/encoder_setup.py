@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import cast
 
 import av
+from av.container import OutputContainer
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vitascope.device import available_cores
 from vitascope.frames import ColorSpec, VideoInfo
+from vitascope.media.libav import wrap_output_error
 from vitascope.media.metadata import matroska_video
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.metadata.hdr import hdr_encoder_parameters
@@ -109,8 +112,7 @@ class PictureSetup:
         """True when bitstream or container can hold HDR metadata."""
         return self.encoding.muxer in BOX_MUXERS or self.encoding.encoder in _PARAMETER_OPTIONS
 
-    def encoder_options(self, hdr: HdrMetadata | None) -> dict[str, str]:
-        """Options for FFmpeg's encoder."""
+    def _encoder_options(self, hdr: HdrMetadata | None) -> dict[str, str]:
         encoding = self.encoding
         options = dict(encoding.options)
         parameters = dict(encoding.parameters)
@@ -137,16 +139,28 @@ class PictureSetup:
             return packer
         return NvencFramePacker(packer, self.encoding.pixel_format, rotation_degrees=self.turned_degrees)
 
-    def open_encoder(self, stream: VideoStream, options: dict[str, str]) -> PictureEncoder:
-        """Set a new stream and its encoder, or encoders, up.
+    def add_stream(
+        self, container: OutputContainer, *, path: Path, hdr: HdrMetadata | None
+    ) -> tuple[VideoStream, PictureEncoder]:
+        """Add the video stream to an output container, nothing muxed yet, and set its encoder, or encoders, up.
 
         Args:
-            stream: Of an output container, nothing muxed yet.
-            options: From ``encoder_options``.
+            container: The output, or one that is never begun.
+            path: The output's name, for messages.
+            hdr: HDR metadata that the bitstream shall carry.
 
         Raises:
-            FFmpegError: The encoder refuses the picture or an option.
+            OutputError: The encoder refuses the picture or an option.
         """
+        encoding = self.encoding
+        what = f"encode {self.width}x{self.height} {encoding.pixel_format} with {encoding.encoder}"
+        with wrap_output_error(path, what):
+            options = self._encoder_options(hdr)
+            added = container.add_stream(encoding.encoder, rate=self.frame_rate, options=options)
+            stream = cast("VideoStream", added)
+            return stream, self._open_encoder(stream, options)
+
+    def _open_encoder(self, stream: VideoStream, options: dict[str, str]) -> PictureEncoder:
         count = self.encoding.parallel_encoders
         stream.time_base = self._info.time_base
         # Of several encoders the stream's own writes nothing but the headers.

@@ -23,7 +23,7 @@ from av.video.stream import VideoStream
 from vitascope.errors import OutputError
 from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
-from vitascope.media.av_errors import describe_av_error, silence_libav
+from vitascope.media.libav import describe_av_error, silence_libav
 from vitascope.media.writing.parallel_encoder import StreamEncoder
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitascope.errors import OutputError, UsageError
-from vitascope.media.av_errors import wrap_output_error
+from vitascope.media.libav import wrap_output_error
 
 if sys.platform == "win32":
     import msvcrt

@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import OutputError
 from vitascope.frames import Frame, Plane, VideoInfo
-from vitascope.media.av_errors import silence_libav, wrap_output_error
+from vitascope.media.libav import silence_libav, wrap_output_error
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.writing.encoder_setup import PictureSetup
 from vitascope.media.writing.encoding import Encoding
@@ -73,19 +73,7 @@ class SegmentEncoder:
         is_pictures = encoding.muxer == "image2"
         self._container = av.open("never-%d.png" if is_pictures else BytesIO(), "w", format=encoding.muxer)
         try:
-            what = (
-                f"encode {self._setup.width}x{self._setup.height} {encoding.pixel_format} "
-                f"with {encoding.encoder}"
-            )
-            with wrap_output_error(path, what):
-                options = self._setup.encoder_options(hdr)
-                self._stream = cast(
-                    "VideoStream",
-                    self._container.add_stream(
-                        encoding.encoder, rate=self._setup.frame_rate, options=options
-                    ),
-                )
-                self._encoder = self._setup.open_encoder(self._stream, options)
+            self._stream, self._encoder = self._setup.add_stream(self._container, path=path, hdr=hdr)
         except BaseException:
             self._close_container()
             raise

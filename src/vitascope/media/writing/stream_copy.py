@@ -23,7 +23,13 @@ from av.stream import AttachmentStream, Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 
 from vitascope.errors import CorruptInputError
-from vitascope.media.av_errors import describe_av_error, wrap_input_error, wrap_output_error
+from vitascope.media.libav import (
+    describe_av_error,
+    fraction_or_none,
+    open_input,
+    wrap_input_error,
+    wrap_output_error,
+)
 
 __all__ = [
     "CarriedStream",
@@ -51,7 +57,7 @@ class CopiedStream:
     @property
     def time_base(self) -> Fraction:
         """The source's time base."""
-        return self.source.time_base or Fraction(1, 1_000_000)
+        return fraction_or_none(self.source.time_base) or Fraction(1, 1_000_000)
 
     def write(self, packet: Packet[Stream]) -> None:
         """Write one packet of the source."""
@@ -90,8 +96,8 @@ class ReencodedAudio(CopiedStream):
 
     def _encode(self, frames: list[av.AudioFrame]) -> None:
         for frame in frames:
-            if frame.pts is not None and frame.time_base is not None:
-                frame.pts -= round(self.shift * self.time_base / frame.time_base)
+            if frame.pts is not None and (time_base := fraction_or_none(frame.time_base)) is not None:
+                frame.pts -= round(self.shift * self.time_base / time_base)
             self._container.mux(self._encoder.encode(frame))
 
 
@@ -180,7 +186,7 @@ class StreamCopier:
         self._muxer = muxer
         self._tolerant = tolerant
         with wrap_input_error(source, "open it for its sound"):
-            self._input: InputContainer = av.open(f"file:{source}", "r", metadata_errors="replace")
+            self._input: InputContainer = open_input(source)
         self.streams: list[CarriedStream] = []
         """One entry for each stream that is not the picture."""
         self.notes: list[str] = []
@@ -221,9 +227,7 @@ class StreamCopier:
     def advance_to(self, moment: Fraction) -> None:
         """Write all packets that belong before a source time, in seconds."""
         while self._pending is not None and _moment(self._pending) <= moment:
-            packet, self._pending = self._pending, None
-            self._write(packet)
-            self._pending = next(self._packets, None) if self._packets is not None else None
+            self._write_pending(self._pending)
 
     def finish(self, until: Fraction | None = None) -> None:
         """Write what is left.
@@ -234,9 +238,7 @@ class StreamCopier:
         if until is not None and (self._end is None or until < self._end):
             self._end = until
         while self._pending is not None:
-            packet, self._pending = self._pending, None
-            self._write(packet)
-            self._pending = next(self._packets, None) if self._packets is not None else None
+            self._write_pending(self._pending)
         with wrap_output_error(self._target, "finish its sound"):
             for route in self._routes.values():
                 route.flush()
@@ -342,6 +344,11 @@ class StreamCopier:
                 raise CorruptInputError(reason) from error
             self.notes.append(reason)
 
+    def _write_pending(self, packet: Packet[Stream]) -> None:
+        self._pending = None
+        self._write(packet)
+        self._pending = next(self._packets, None) if self._packets is not None else None
+
     def _write(self, packet: Packet[Stream]) -> None:
         route = self._routes[packet.stream_index]
         base = route.time_base
@@ -378,7 +385,7 @@ def carry_chapters(
     """
     kept = []
     for chapter in source.chapters():
-        base = chapter["time_base"] or Fraction(1, 1_000_000)
+        base = fraction_or_none(chapter["time_base"]) or Fraction(1, 1_000_000)
         first, last = chapter["start"] * base, chapter["end"] * base
         first = max(first, start) if start is not None else first
         last = min(last, end) if end is not None else last
@@ -427,4 +434,4 @@ def carry_stream_tags(source: Stream, target: Stream) -> None:
 
 def _moment(packet: Packet[Stream]) -> Fraction:
     ticks = packet.dts if packet.dts is not None else packet.pts
-    return (ticks or 0) * packet.time_base
+    return (ticks or 0) * (fraction_or_none(packet.time_base) or Fraction(0))

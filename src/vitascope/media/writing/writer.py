@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Literal, Self
 
 import av
 from av.packet import Packet
@@ -15,7 +15,7 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import CorruptInputError, OutputError, UsageError
 from vitascope.frames import Frame, Plane, VideoInfo
-from vitascope.media.av_errors import silence_libav, wrap_output_error
+from vitascope.media.libav import fraction_or_none, silence_libav, wrap_output_error
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.metadata.container_metadata import ContainerMetadata
 from vitascope.media.metadata.spherical import SphericalMetadata
@@ -299,7 +299,7 @@ class VideoWriter:
         if self._end_seconds is None:
             return None
         video = copier.input_container.streams.video
-        begin = (video[0].start_time or 0) * (video[0].time_base or 0) if video else 0
+        begin = (video[0].start_time or 0) * (fraction_or_none(video[0].time_base) or 0) if video else 0
         return Fraction(self._end_seconds) + begin
 
     def _mux(self, packet: Packet[VideoStream]) -> None:
@@ -367,16 +367,7 @@ class VideoWriter:
                 self._target.muxer_name, "w", format=encoding.muxer, container_options=options
             )
         self._container = container
-        with wrap_output_error(
-            self._path,
-            f"encode {self._setup.width}x{self._setup.height} {encoding.pixel_format} with {encoding.encoder}",
-        ):
-            options = self._setup.encoder_options(self._metadata.hdr)
-            stream = cast(
-                "VideoStream",
-                container.add_stream(encoding.encoder, rate=self._setup.frame_rate, options=options),
-            )
-            self._encoder = self._setup.open_encoder(stream, options)
+        stream, self._encoder = self._setup.add_stream(container, path=self._path, hdr=self._metadata.hdr)
         if self._copy_from is not None and encoding.muxer != "image2":
             self._copier = StreamCopier(
                 self._copy_from,

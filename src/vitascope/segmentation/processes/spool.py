@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from vitascope.media.av_errors import wrap_output_error
+from vitascope.media.libav import wrap_output_error
 
 __all__ = ["Spool"]
 

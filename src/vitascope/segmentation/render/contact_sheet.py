@@ -14,7 +14,7 @@ from vitascope.frames import Frame, Plane, Rotation, VideoInfo
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.media.av_errors import wrap_output_error
+from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
 from vitascope.segmentation.render.renderer import Rendered
 

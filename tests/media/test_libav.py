@@ -12,7 +12,7 @@ import av.logging
 import pytest
 
 from vitascope.errors import InputError, OutputError, UsageError
-from vitascope.media.av_errors import describe_av_error, silence_libav, wrap_input_error, wrap_output_error
+from vitascope.media.libav import describe_av_error, silence_libav, wrap_input_error, wrap_output_error
 
 
 @pytest.mark.parametrize("code", sorted(av.error.classes))

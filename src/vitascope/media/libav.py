@@ -1,9 +1,9 @@
-"""Where PyAV's and the operating system's exceptions become ours, for everything that reads or writes media.
+"""PyAV at our border: files are opened the same way, its exceptions become ours, its rationals Fractions.
 
 ::
 
     with wrap_input_error(path, "open it"):
-        container = av.open(str(path))
+        container = open_input(path)
 
 turns whatever FFmpeg says into ``InputError("clip.mp4: cannot open it: no such file")`` with the original as
 ``__cause__``. Our own errors pass through untouched, and so does everything that is neither FFmpeg's nor the
@@ -15,16 +15,26 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
 from os import PathLike
 
 import av
 import av.error
 import av.logging
+from av.codec.hwaccel import HWAccel
+from av.container import InputContainer
 
 from vitascope.errors import InputError, OutputError, VitascopeError
 
-__all__ = ["describe_av_error", "silence_libav", "wrap_input_error", "wrap_output_error"]
+__all__ = [
+    "describe_av_error",
+    "fraction_or_none",
+    "open_input",
+    "silence_libav",
+    "wrap_input_error",
+    "wrap_output_error",
+]
 
 _INPUT_REASONS = {
     errno.ENOENT: "no such file",
@@ -90,8 +100,26 @@ def describe_av_error(error: Exception, reasons: dict[int, str] | None = None) -
     return " ".join(words.split())
 
 
-@contextmanager
-def wrap_input_error(path: str | PathLike[str], doing: str) -> Iterator[None]:
+def open_input(path: str | PathLike[str], *, hwaccel: HWAccel | None = None) -> InputContainer:
+    """Open a media file for reading; what FFmpeg and the system raise passes through.
+
+    Args:
+        path: The file.
+        hwaccel: Where to decode; None for the CPU.
+    """
+    # The prefix keeps names such as "talk: part 1.mp4" from being read as a protocol; pattern_type keeps a "%03d" in
+    # a name literal; a tag in a foreign encoding must not make a video unreadable.
+    return av.open(
+        f"file:{path}", "r", options={"pattern_type": "none"}, metadata_errors="replace", hwaccel=hwaccel
+    )
+
+
+def fraction_or_none(rational: Fraction | None) -> Fraction | None:
+    """A time base, a rate or an aspect as PyAV gives it; None where FFmpeg does not know it (0/1)."""
+    return Fraction(rational.numerator, rational.denominator) if rational else None
+
+
+def wrap_input_error(path: str | PathLike[str], doing: str) -> AbstractContextManager[None]:
     """Turn FFmpeg's and the system's errors into ``InputError("{path}: cannot {doing}: {reason}")``.
 
     Args:
@@ -101,16 +129,10 @@ def wrap_input_error(path: str | PathLike[str], doing: str) -> Iterator[None]:
     Raises:
         InputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself.
     """
-    try:
-        yield
-    except VitascopeError:
-        raise
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot {doing}: {describe_av_error(error, _INPUT_REASONS)}") from error
+    return _wrapped(InputError, _INPUT_REASONS, f"{path}: cannot {doing}")
 
 
-@contextmanager
-def wrap_output_error(path: str | PathLike[str], doing: str) -> Iterator[None]:
+def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextManager[None]:
     """Turn FFmpeg's and the system's errors into ``OutputError("{path}: cannot {doing}: {reason}")``.
 
     Args:
@@ -121,9 +143,14 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> Iterator[None]:
         OutputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself
             (unknown codec, no muxer for the suffix).
     """
+    return _wrapped(OutputError, _OUTPUT_REASONS, f"{path}: cannot {doing}")
+
+
+@contextmanager
+def _wrapped(kind: type[VitascopeError], reasons: dict[int, str], what: str) -> Iterator[None]:
     try:
         yield
     except VitascopeError:
         raise
     except (av.FFmpegError, OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot {doing}: {describe_av_error(error, _OUTPUT_REASONS)}") from error
+        raise kind(f"{what}: {describe_av_error(error, reasons)}") from error
