@@ -58,7 +58,7 @@ RGB_COLOR = ColorSpec(
     transfer=13,
     matrix_code=1,
 )
-"""How RGB sources come out: BT.709 primaries and matrix, sRGB transfer (H.273 code 13), full range."""
+"""The colour that RGB sources come out in: BT.709 primaries and matrix, sRGB transfer (H.273 code 13), full range."""
 
 _SWSCALE_FLAGS = (
     Interpolation.BICUBIC
@@ -68,15 +68,15 @@ _SWSCALE_FLAGS = (
 )
 _SWSCALE_MATRICES = {"bt601": 5, "bt709": 1, "bt2020": 9}
 _SUBSAMPLING = {(0, 0): "444", (1, 0): "422", (1, 1): "420", (2, 0): "422", (0, 1): "444", (2, 2): "420"}
-_READY_EVENTS = 64  # more than frames of one film are under way at a time, mostly
+_READY_EVENTS = 64  # more than frames of one video are under way at a time, mostly
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one source pixel format is read."""
+    """The way in which one source pixel format is read."""
 
     format: YuvFormat
-    """What comes out."""
+    """The layout that comes out."""
     way: Literal["view", "grey", "yuv", "rgb"]
     intermediate: str | None = None
     """swscale's target before the planes are taken; None when the decoder's memory is taken as it is."""

@@ -72,7 +72,8 @@ class HostNetwork:
             state: This stream's; changed in place.
 
         Returns:
-            Of CuPy pictures gain and offset as CuPy arrays, and alpha as NumPy arrays; of NumPy pictures NumPy arrays.
+            For CuPy pictures gain and offset as CuPy arrays, and alpha as NumPy arrays; for NumPy pictures NumPy
+            arrays.
 
         Raises:
             ModelError: Pictures that the network does not take.

@@ -51,7 +51,7 @@ InputLayout = Literal["NCHW", "NHWC"]
 
 @dataclass(frozen=True, slots=True)
 class NetworkInput:
-    """How the app must prepare a picture for a network.
+    """The form in which a network takes pictures.
 
     Raises:
         ValueError: A size below 1, or a standard deviation that is not positive.
@@ -132,7 +132,7 @@ class MatteEstimate:
 
 
 class NetworkState(Protocol):
-    """What one stream carries from frame to frame; only the network that made it may use it."""
+    """The memory that one stream carries from frame to frame; only the network that made it may use it."""
 
     def reset(self) -> None:
         """Forget the past: the next frame is treated as the first (scene cut, seek)."""
@@ -176,7 +176,7 @@ class SpatialState(NetworkState, Protocol):
         ...
 
     def arrays(self) -> list[FloatArray]:
-        """What is remembered, in the host's memory; empty before the first frame."""
+        """The features in the host's memory; empty before the first frame."""
         ...
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
@@ -206,7 +206,7 @@ class MattingNetwork(Protocol):
         ...
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """How to prepare pictures of a region of (height, width) pixels; constant for one region size."""
+        """The form of pictures of a region of (height, width) pixels; constant for one region size."""
         ...
 
     def new_state(self) -> NetworkState:
@@ -242,7 +242,7 @@ def side_multiple(network: MattingNetwork) -> int | None:
 
 
 def engine_notes(opened: object) -> tuple[str, ...]:
-    """What became of engines that were kept from an earlier run: which were built anew, and why, one line each.
+    """Say which engines that were kept from an earlier run were built anew, and why, one line each.
 
     Args:
         opened: A network or an engine; those that keep nothing say nothing.
@@ -291,7 +291,7 @@ def at_level(part: Region, level: int) -> Region:
     Args:
         part: In samples of the picture; begins at a multiple of ``2 ** level``, and ends at one or at the picture's
             edge.
-        level: How often the picture was halved.
+        level: The number of times that the picture was halved.
 
     Raises:
         ValueError: It begins inside a sample of the level.

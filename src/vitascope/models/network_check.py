@@ -1,4 +1,4 @@
-"""How a matting network is run by the self-check of its engine, whatever device it computes on."""
+"""Runs a matting network for the self-check of its engine, whatever device it computes on."""
 
 from __future__ import annotations
 

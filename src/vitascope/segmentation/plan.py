@@ -16,9 +16,9 @@ from typing import Literal
 from vitascope.config import Codec, OutputKind, Settings, VideoSettings
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import VideoInfo
-from vitascope.media.reading.reader import probe
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
+from vitascope.media.reading.reader import probe
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 
 __all__ = ["PlannedVideo", "file_key", "is_finished", "no_picture_between", "plan_outputs", "refuse_clashes"]

@@ -1,1 +1,1 @@
-"""What a file says of itself: colour, HDR, spherical and stereo boxes."""
+"""The metadata of a file: colour, HDR, spherical and stereo boxes."""

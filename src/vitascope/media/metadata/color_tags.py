@@ -328,7 +328,7 @@ class HdrMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SideData:
-    """What a frame carries beside its pixels, as far as we use it."""
+    """The side data of a frame that we use."""
 
     hdr: HdrMetadata | None = None
     stereo: StereoLayout | None = None

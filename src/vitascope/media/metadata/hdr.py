@@ -1,4 +1,4 @@
-"""Writing HDR10 side data: the display a film was graded on (SMPTE ST 2086) and its light levels (CTA-861.3).
+"""Writing HDR10 side data: the display a video was graded on (SMPTE ST 2086) and its light levels (CTA-861.3).
 
 The encoders that can put it into the bitstream get it as parameters; MP4 and QuickTime files get ``mdcv`` and ``clli``
 boxes besides, because players look there first.
@@ -20,12 +20,12 @@ _CHROMATICITY_UNITS = 50_000
 """Steps of one in CIE 1931 xy, of HEVC's SEI message and of the ``mdcv`` box."""
 _LUMINANCE_UNITS = 10_000
 """Steps of one cd/m2, likewise."""
-_MASTERING_NAMES = {
-    "libx264": "mastering-display",
-    "libx265": "master-display",
-    "libsvtav1": "mastering-display",
+_PARAMETERS = {
+    "libx264": ("mastering-display", "cll"),
+    "libx265": ("master-display", "max-cll"),
+    "libsvtav1": ("mastering-display", "content-light"),
 }
-_LIGHT_NAMES = {"libx264": "cll", "libx265": "max-cll", "libsvtav1": "content-light"}
+"""The encoders' names of mastering display and content light level."""
 
 
 def read_hdr(path: Path) -> HdrMetadata | None:
@@ -49,20 +49,22 @@ def hdr_encoder_parameters(metadata: HdrMetadata, encoder: str) -> dict[str, str
         metadata: What to write.
         encoder: FFmpeg's encoder name; for one that has no such parameters the answer is empty.
     """
+    if encoder not in _PARAMETERS:
+        return {}
     parameters: dict[str, str] = {}
+    mastering_name, light_name = _PARAMETERS[encoder]
     mastering = _mastering_integers(metadata)
-    if mastering is not None and encoder in _MASTERING_NAMES:
+    if mastering is not None:
         if encoder == "libsvtav1":
             *points, brightest, darkest = mastering
             values = [f"{value / _CHROMATICITY_UNITS:.5f}" for value in points]
             values += [f"{value / _LUMINANCE_UNITS:.4f}" for value in (brightest, darkest)]
         else:
             values = [str(value) for value in mastering]
-        text = "G({},{})B({},{})R({},{})WP({},{})L({},{})".format(*values)
-        parameters[_MASTERING_NAMES[encoder]] = text
+        parameters[mastering_name] = "G({},{})B({},{})R({},{})WP({},{})L({},{})".format(*values)
     light = _light_integers(metadata)
-    if light is not None and encoder in _LIGHT_NAMES:
-        parameters[_LIGHT_NAMES[encoder]] = f"{light[0]},{light[1]}"
+    if light is not None:
+        parameters[light_name] = f"{light[0]},{light[1]}"
     return parameters
 
 

@@ -32,7 +32,7 @@ __all__ = [
 MUXER_OPTIONS = {"write_crc32": "0"}
 """Options of FFmpeg's muxer without which a file cannot be patched: checksums would have to follow."""
 MATROSKA_PROJECTIONS = frozenset({Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR})
-"""What the format has words for."""
+"""The projections that the format has words for."""
 
 SEGMENT, _TRACKS, _CLUSTER = 0x18538067, 0x1654AE6B, 0x1F43B675
 _TRACK_ENTRY, _TRACK_TYPE, _NAME, _VIDEO, _VOID = 0xAE, 0x83, 0x536E, 0xE0, 0xEC
@@ -82,7 +82,7 @@ class _Element:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Where a video track's entry lies in its file, and what it holds."""
+    """A video track's entry: its place in the file, and its content."""
 
     offset: int
     """First byte of its payload."""

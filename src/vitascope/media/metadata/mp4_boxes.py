@@ -95,7 +95,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FileBox:
-    """Where a top-level box lies in its file."""
+    """The place of a top-level box in its file."""
 
     kind: bytes
     offset: int

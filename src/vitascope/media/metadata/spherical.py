@@ -76,7 +76,7 @@ _MATROSKA_MAGIC = b"\x1a\x45\xdf\xa3"
 
 @dataclass(frozen=True, slots=True)
 class SphericalMetadata:
-    """What a file says of its eyes and its surface.
+    """The stereo layout and the projection that a file names.
 
     With ``sample_entry_boxes`` or ``track_boxes`` these bytes are what is written; without, boxes are built from
     ``stereo`` and ``projection``.

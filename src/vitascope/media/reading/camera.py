@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 import cv2
 import numpy as np
@@ -43,30 +43,19 @@ class CameraPicture:
     """True for the first one after the camera was found, or found again."""
 
 
-class Capture(Protocol):
-    """A camera as the operating system gives it."""
-
-    def read(self) -> npt.NDArray[np.uint8] | None:
-        """The next picture, uint8 [H, W, 3] R'G'B', waited for; None when the camera is gone."""
-        ...
-
-    def close(self) -> None:
-        """Give it back."""
-        ...
-
-
 def is_camera(name: str) -> bool:
     """True for what names a camera and not a file: a number, or an address."""
     return (name.isdecimal() and not Path(name).exists()) or "://" in name or name.startswith("/dev/")
 
 
-class _OpenCvCapture:
+class Capture:
     """A camera through OpenCV (V4L2, Media Foundation, AVFoundation), or what else it opens, such as an RTSP URL."""
 
     def __init__(self, opened: cv2.VideoCapture) -> None:
         self._opened = opened
 
     def read(self) -> npt.NDArray[np.uint8] | None:
+        """The next picture, uint8 [H, W, 3] R'G'B', waited for; None when the camera is gone."""
         try:
             has_picture, bgr = self._opened.read()
         except cv2.error:  # some drivers' way of saying that it is gone
@@ -76,6 +65,7 @@ class _OpenCvCapture:
         return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), np.uint8)
 
     def close(self) -> None:
+        """Give it back."""
         self._opened.release()
 
 
@@ -118,7 +108,7 @@ def open_capture(
     if frame_rate is not None:
         opened.set(cv2.CAP_PROP_FPS, frame_rate)
     opened.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # old pictures are of no use; drivers that cannot do it ignore it
-    return _OpenCvCapture(opened)
+    return Capture(opened)
 
 
 def _not_there(source: int | str) -> InputError:
@@ -158,7 +148,7 @@ class Camera:
 
     @property
     def state(self) -> CameraState:
-        """Whether pictures come."""
+        """``connected`` while pictures come."""
         return self._state
 
     @property

@@ -1,4 +1,4 @@
-"""Whether a file is whole: why it does not open, and what was read against what its header and its index promise.
+"""Damage: why a file does not open, and the difference between what was read and what header and index promise.
 
 FFmpeg only says "invalid data", or nothing.
 """
@@ -79,7 +79,7 @@ def explain_unreadable(path: Path) -> str | None:
 
 
 def cut_off(path: Path, container: str) -> str | None:
-    """What shows that a file ends too early, in words; None where nothing does.
+    """Say how a file shows that it ends too early; None where it does not.
 
     Args:
         path: The file.
@@ -108,7 +108,7 @@ def cut_off(path: Path, container: str) -> str | None:
 
 
 def _segment_end(head: bytes) -> int:
-    """Where the segment of a Matroska file says that it ends; 0 where it does not say."""
+    """The end of a Matroska file's segment as the file says it; 0 where it does not."""
     offset = 0
     for _ in range(4):  # the EBML header, perhaps something void, then the segment
         header = read_element_header(head[offset : offset + 12])
@@ -147,9 +147,9 @@ def _is_text(head: bytes) -> bool:
 
 
 ONE_PICTURE_A_PACKET = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
-"""Decoders of progressive film that give one picture for every packet: what did not come was lost.
+"""Decoders of progressive video that give one picture for every packet: what did not come was lost.
 
-VP8 and MPEG-4 have packets that show nothing, and the fields of interlaced film may come in a packet each.
+VP8 and MPEG-4 have packets that show nothing, and the fields of interlaced video may come in a packet each.
 """
 _GAP_FRAMES, _GAP_SHARE = 4, 0.5
 """A jump in time counts from so many frames on, where this share of the bytes that such a time takes is jumped, too."""
@@ -188,10 +188,10 @@ class DamageCounter:
 
 
 class ReadingProgress:
-    """How far one run through the packets came.
+    """Counts how far one run through the packets came.
 
     Args:
-        from_start: The run began with the film's first packet.
+        from_start: The run began with the video's first packet.
     """
 
     def __init__(self, *, from_start: bool) -> None:
@@ -215,7 +215,7 @@ class MissingPictures:
 
     Args:
         is_exact: Every packet shows one picture. False counts nothing.
-        from_start: The first packet is the film's, and can be decoded: else pictures count from a keyframe on.
+        from_start: The first packet is the video's, and can be decoded: else pictures count from a keyframe on.
         may_begin_late: A recording of a broadcast, which begins anywhere: what it lacks before its first picture is no
             damage.
     """
@@ -224,7 +224,7 @@ class MissingPictures:
         self.is_exact = is_exact
         """False where pictures cannot be told by their packets: fields, packets without times, times that jump back."""
         self.cause: Exception | None = None
-        """What the decoder last said."""
+        """The decoder's last error."""
         self._from_start = from_start
         self._may_begin_late = may_begin_late
         self._begin: int | None = None
@@ -268,7 +268,7 @@ class MissingPictures:
         return lost
 
     def at_end(self) -> int:
-        """How many did not come although the decoder has given out everything."""
+        """Count the pictures that did not come although the decoder has given out everything."""
         lost, self._awaited = len(self._awaited), []
         return 0 if self._may_begin_late else lost
 
@@ -277,14 +277,14 @@ class MissingPictures:
 
 
 class DataGaps:
-    """Notices parts of a film that cannot be read at all, which containers without an index pass over in silence.
+    """Notices parts of a video that cannot be read at all, which containers without an index pass over in silence.
 
     Its packets then jump in time, and in the file, too: by as many bytes as that time would hold. Where only the time
-    jumps, the film pauses.
+    jumps, the video pauses.
 
     Args:
         frame_rate: Frames a second.
-        time_base: Of the video's packets.
+        time_base: The time base of the video's packets.
     """
 
     def __init__(self, *, frame_rate: Fraction, time_base: Fraction) -> None:
@@ -306,7 +306,7 @@ class DataGaps:
         self._read_to = max(self._read_to, packet.pos + packet.size)
 
     def before(self, packet: Packet[VideoStream]) -> int:
-        """How many pictures are missing before a packet of the video."""
+        """Count the pictures that are missing before a packet of the video."""
         read_to_before, unread_before = self._read_to, self._unread
         self.passed(packet)
         if packet.dts is None or self._begin is None:
@@ -319,7 +319,7 @@ class DataGaps:
         if seen_ticks <= 0:
             return 0
         # Times may go on for a while behind such a part, wrongly, until the container names one again. Up to half of a
-        # film's bytes may be in no packet without harm: headers, stuffing, discarded streams.
+        # video's bytes may be in no packet without harm: headers, stuffing, discarded streams.
         usual_bytes = (read_to_before - self._begin - unread_before) / seen_ticks * ticks
         self._unread -= _GAP_SHARE * usual_bytes
         is_lost = ticks > _GAP_FRAMES * self._interval and self._unread > 0
@@ -340,7 +340,7 @@ def check_end(
     the duration in the same way, with at least 0.5 s of tolerance.
 
     Args:
-        video: The film, still open.
+        video: The video, still open.
         progress: How far the reading came.
         decoded: Pictures that came out whole.
         failure: What stopped the reading before the end; None when nothing did.
@@ -357,7 +357,7 @@ def check_end(
 
 
 def promised_end_seconds(stream: VideoStream) -> float | None:
-    """How long the header says the video is: the stream's duration, or Matroska's DURATION tag."""
+    """The length that the header promises: the stream's duration, or Matroska's DURATION tag."""
     time_base = fraction_or_none(stream.time_base)
     if stream.duration and time_base:
         return float(stream.duration * time_base)
@@ -394,12 +394,12 @@ def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> s
 
 
 def _early_end(stream: VideoStream, progress: ReadingProgress, decoded: int) -> str | None:
-    """What a duration that was promised says of the end of the last picture."""
+    """Compare the end of the last picture with the promised duration."""
     promised_end = promised_end_seconds(stream)
     time_base = fraction_or_none(stream.time_base)
     if promised_end is None or progress.end_pts is None or time_base is None:
         return None
-    # The tag of Matroska is a length or an end, as the writer has it: they differ in films that do not begin at 0.
+    # The tag of Matroska is a length or an end, as the writer has it: they differ in videos that do not begin at 0.
     begin = min(stream.start_time or 0, 0) if stream.duration is None else stream.start_time or 0
     end = float((progress.end_pts - begin) * time_base)
     if promised_end - end <= max(0.5, promised_end / 100, 3 / float(frame_rate_of(stream))):

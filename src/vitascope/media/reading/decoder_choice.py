@@ -1,4 +1,4 @@
-"""What reads a path: images or a container; and which decoder a film gets, found out by trying.
+"""Opens a path with what can read it: as images or a container, with the best decoder that takes the video.
 
 The decoder is the GPU's or the CPU's, in one session or several.
 """
@@ -23,7 +23,7 @@ from vitascope.media.reading.source import PictureSource
 __all__ = ["open_film", "open_source"]
 
 _GPU_FORMATS = frozenset({"nv12", "p010le"})
-"""What the kernels read of what NVDEC writes; 12 bits and 4:4:4 come as other formats."""
+"""NVDEC's formats that the kernels read; 12 bits and 4:4:4 come as others."""
 _SEGMENT_SECONDS = 0.5
 """The least length of a segment; every cut costs a seek and the draining of a decoder."""
 _HOST_BUFFER_BYTES = 2 << 30
@@ -80,13 +80,13 @@ def open_film(
     """Open the video of a container with the best decoder that takes it.
 
     The GPU's decoder is tried on the first picture. What it does not take (a codec, a chroma format, a depth, a size)
-    is decoded on the CPU, and the source's ``decoder`` says why. A film that neither decodes raises the CPU's error.
+    is decoded on the CPU, and the source's ``decoder`` says why. A video that neither decodes raises the CPU's error.
 
     Args:
         path: The file.
         decoding: Where to try to decode.
         max_corrupt_frames: Damage that is tolerated.
-        sessions: Decoders that share the film.
+        sessions: Decoders that share the video.
         session_buffer_bytes: Pictures that may wait to be read, of all sessions together; None takes a quarter of the
             GPU's free memory and at most 16 GiB, or 2 GiB of host memory.
 
@@ -129,7 +129,7 @@ def open_film(
 
 
 def _open_for(path: Path, decoding: Decoding, max_corrupt_frames: int) -> tuple[ContainerSource, str | None]:
-    """A source for the GPU if it takes the film, else for the CPU, with the reason."""
+    """A source for the GPU if it takes the video, else for the CPU, with the reason."""
     reason = None
     if decoding.cuda_device is not None:
         with on_cuda_device(decoding.cuda_device):
@@ -149,7 +149,7 @@ def _open_for(path: Path, decoding: Decoding, max_corrupt_frames: int) -> tuple[
 
 
 def _why_not(source: ContainerSource) -> str | None:
-    """Why the GPU's pictures of this film cannot be used; None when they can. Decodes the first one."""
+    """Why the GPU's pictures of this video cannot be used; None when they can. Decodes the first one."""
     codec, context = source.facts.codec, source.video.stream.codec_context
     if not context.is_hwaccel:
         return f"FFmpeg has no way from {codec} to NVDEC"
@@ -172,7 +172,7 @@ def _why_not(source: ContainerSource) -> str | None:
 
 
 def _cut(headers: ContainerSource) -> GopPlan:
-    """Segments of a film, from its container's index."""
+    """Segments of a video, from its container's index."""
     facts = headers.facts
     if facts.codec not in ONE_PICTURE_A_PACKET:
         return GopPlan(why_whole=f"{facts.codec} may have packets that show no picture")

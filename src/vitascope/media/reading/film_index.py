@@ -1,6 +1,6 @@
-"""Where the keyframes of a film lie, as its container's index tells, and the film cut at them.
+"""The keyframes of a video, from its container's index, and the video cut at them.
 
-A film is cut into segments that decode on their own. A segment begins with the packet of a keyframe and ends before
+A video is cut into segments that decode on their own. A segment begins with the packet of a keyframe and ends before
 that of another. It *owns* the pictures that are shown from its own keyframe on and before the next segment's::
 
     decode order   I0 P2 P4   I7 b5 b6 P9 P11   I14 ...
@@ -35,14 +35,14 @@ Stamp = Literal["dts", "pts"]
 
 @dataclass(frozen=True, slots=True)
 class FilmIndex:
-    """The keyframes of a film, or why they cannot be known without reading it."""
+    """The keyframes of a video, or why they cannot be known without reading it."""
 
     keyframes: tuple[int, ...] = ()
     """Time stamps in ticks of the video's time base, growing; empty when there is no index of use."""
     stamp: Stamp = "dts"
     """Which time of a keyframe's packet that is."""
     why_none: str | None = None
-    """Why the film cannot be cut exactly; None when it can."""
+    """Why the video cannot be cut exactly; None when it can."""
 
     @classmethod
     def of(cls, keyframes: Sequence[int], stamp: Stamp = "dts") -> Self:
@@ -55,7 +55,7 @@ class FilmIndex:
 
 
 def read_film_index(path: Path) -> FilmIndex:
-    """Look the keyframes of a film up. Decodes nothing.
+    """Look the keyframes of a video up. Decodes nothing.
 
     Raises:
         InputError: The file cannot be opened or holds no video.
@@ -68,7 +68,7 @@ def read_film_index(path: Path) -> FilmIndex:
 
 
 def index_of(headers: ContainerSource) -> FilmIndex:
-    """The index of an opened film; what it was about to read next is undefined afterwards."""
+    """The index of an opened video; what it was about to read next is undefined afterwards."""
     facts, video = headers.facts, headers.video
     stream = video.stream
     stamp: Stamp = "dts"
@@ -93,7 +93,7 @@ class Segment:
     """Packets from one keyframe up to, and without, another."""
 
     number: int
-    """Position in the film, from 0."""
+    """Position in the video, from 0."""
     start: int
     """Stamp of the keyframe that it begins with."""
     end: int | None
@@ -102,10 +102,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class GopPlan:
-    """The segments of a film, in order and without gaps, or why it stays whole."""
+    """The segments of a video, in order and without gaps, or why it stays whole."""
 
     segments: tuple[Segment, ...] = ()
-    """At least two; empty when the film stays whole."""
+    """At least two; empty when the video stays whole."""
     stamp: Stamp = "dts"
     """Which time of a packet their stamps are."""
     why_whole: str | None = None
@@ -117,11 +117,11 @@ class GopPlan:
 
 
 def plan_segments(index: FilmIndex, *, min_ticks: int = 1) -> GopPlan:
-    """Cut a film at its keyframes.
+    """Cut a video at its keyframes.
 
     Args:
-        index: The film's.
-        min_ticks: The least distance between the starts of two segments. Films of keyframes alone would be cut at
+        index: The video's.
+        min_ticks: The least distance between the starts of two segments. Videos of keyframes alone would be cut at
             every picture otherwise, and every cut costs a seek.
 
     Returns:

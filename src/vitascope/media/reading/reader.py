@@ -44,7 +44,7 @@ DEFAULT_IMAGE_FRAME_RATE = Fraction(25)
 _QUARTER_TURNS: tuple[Rotation, ...] = (0, 90, 180, 270)
 _MICROSECOND = Fraction(1, 1_000_000)
 _SEEK_MARGINS_SECONDS = (0, 2, 10, 60)
-"""How far before the target to seek, in turn, until a picture at or before the target comes out."""
+"""Seconds before the target to seek to, in turn, until a picture at or before the target comes out."""
 
 
 def open_video(
@@ -74,8 +74,8 @@ def open_video(
         cuda_device: The CUDA device whose decoder (NVDEC) is used; its frames stay there, as CuPy arrays in NV12 or
             P010. What it does not decode comes from the CPU, as NumPy arrays; ``reader.decoder`` says why. None for
             the CPU.
-        decoder_sessions: Decoders that work on the film at once, each on other groups of pictures. The frames are the
-            same, in the same order. Films that cannot be cut exactly get one; ``reader.decoder`` says why.
+        decoder_sessions: Decoders that work on the video at once, each on other groups of pictures. The frames are the
+            same, in the same order. Videos that cannot be cut exactly get one; ``reader.decoder`` says why.
         session_buffer_bytes: Decoded pictures that several sessions may keep waiting, all together; None takes what
             is sensible. Sessions are of use as long as each can hold most of a group of pictures.
 
@@ -182,7 +182,7 @@ class VideoReader:
         self._cuda_device = cuda_device if is_cuda_picture(picture) else None
         self._ready = None if self._cuda_device is None else ReadyEvents(self._cuda_device)
         self.info: VideoInfo = describe_video(source.facts, picture)
-        """What the whole file is; trimming does not change it."""
+        """Describes the whole file; trimming does not change it."""
         self.hdr: HdrMetadata | None = read_side_data(picture).hdr
         """Mastering display and content light level of the first picture; None when it carries neither."""
         clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
@@ -218,12 +218,12 @@ class VideoReader:
             source.close()
 
     def play(self, start_pts: int | None, end_pts: int | None) -> None:
-        """Go to another part of the film; frames count from 0 again, damage goes on counting.
+        """Go to another part of the video; frames count from 0 again, damage goes on counting.
 
-        Exact where the film's own time stamps grow; ``film_index`` tells which containers can be asked for that.
+        Exact where the video's own time stamps grow; ``film_index`` tells which containers can be asked for that.
 
         Args:
-            start_pts: First pts that is let through; None is the film's first picture.
+            start_pts: First pts that is let through; None is the video's first picture.
             end_pts: First pts that is no longer let through; None is the end.
 
         Raises:
@@ -242,7 +242,7 @@ class VideoReader:
 
     @property
     def decoder(self) -> str:
-        """What decodes, and why that is not what was asked for, in words, for example ``nvdec (hevc); 4 sessions``."""
+        """The decoder, and why it is not the one that was asked for, for example ``nvdec (hevc); 4 sessions``."""
         return self._decoder
 
     @property

@@ -1,4 +1,4 @@
-"""Several decoders on one film, and one stream of pictures out of them, in order and without a seam."""
+"""Several decoders on one video, and one stream of pictures out of them, in order and without a seam."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["LostPicture", "ParallelSource", "SegmentDecoder", "SegmentEnd"]
 
 
 _SEEK_MARGINS_SECONDS = (0, 2, 10, None)
-"""How far before a keyframe to seek, in turn, until it is not overshot; None is the beginning of the file."""
+"""Seconds before a keyframe to seek to, in turn, until it is not overshot; None is the beginning of the file."""
 _LEAD_IN_SEGMENTS = (0, 1, 4, 16)
-"""How many segments before its own a decoder begins with, in turn, until its pictures are whole."""
+"""Segments before its own that a decoder begins with, in turn, until its pictures are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class _NotWholeError(Exception):
 
 
 class SegmentDecoder:
-    """Decodes segments of one film, one after the other, in any order. For one thread.
+    """Decodes segments of one video, one after the other, in any order. For one thread.
 
     Random access is exact where the keyframe is what it says. Where it is not, because pictures after it refer to
     pictures from before it, the gap in the presentation times shows it at once, and decoding begins again, so many
     segments earlier that the references are there. What is then still missing is damage, as it would be for one
-    decoder that reads the film from its beginning.
+    decoder that reads the video from its beginning.
 
     Args:
-        video: The film, open for this decoder alone; its owner closes it.
-        plan: The film's segments.
+        video: The video, open for this decoder alone; its owner closes it.
+        plan: The video's segments.
     """
 
     def __init__(self, video: OpenedVideo, plan: GopPlan) -> None:
@@ -154,7 +154,7 @@ class _SegmentReading:
         self.packet_count = 0
         """Packets from the segment's keyframe up to the next one's."""
         self.failure: Exception | None = None
-        """What stopped the reading before its end."""
+        """The error that stopped the reading before its end."""
 
     def wanted(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream] | None]:
         """The packets to decode, and None where the decoder shall give out what it still holds."""
@@ -201,7 +201,7 @@ class _OwnedPictures:
     """Keeps account of the pictures that a segment owns.
 
     Args:
-        is_first: The film begins with this segment: what is shown before its keyframe is its own.
+        is_first: The video begins with this segment: what is shown before its keyframe is its own.
         after: Only what is shown later than this counts; None for everything.
         raises: Raise ``_NotWholeError`` where a picture is missing, instead of counting it.
         path: Named in errors.
@@ -248,7 +248,7 @@ class _OwnedPictures:
         """A picture came out of the decoder.
 
         Returns:
-            How many pictures before it were lost, and whether it is the segment's to show.
+            The number of pictures before it that were lost, and whether it is the segment's to show.
         """
         pts = picture.pts
         if pts is None or self._begin is None or (self._end is not None and pts >= self._end):
@@ -265,7 +265,7 @@ class _OwnedPictures:
         """The decoder has given out everything.
 
         Returns:
-            How many pictures did not come.
+            The number of pictures that did not come.
         """
         lost, self._awaited = len(self._awaited), []
         return self._reported(lost)
@@ -306,7 +306,7 @@ class _Failed:
 
 _Item = av.VideoFrame | LostPicture | SegmentEnd | _Failed
 _Lane = BoundedQueue[_Item]
-"""What one session has decoded and the reader has not taken yet."""
+"""Pictures that one session has decoded and the reader has not taken yet."""
 _ANY_NUMBER = 2**62
 
 
@@ -314,16 +314,16 @@ class ParallelSource:
     """The video stream of one container, decoded by several sessions at once.
 
     Session *k* of *S* decodes segments *k*, *k + S*, *k + 2S* ... on a thread of its own. The pictures come out one
-    segment after the other, so that whoever reads them sees the film as one decoder would have given it. A session
+    segment after the other, so that whoever reads them sees the video as one decoder would have given it. A session
     runs ahead until its share of the buffer is full, and at least by one picture: then, and where a segment is larger
     than that share, it waits for its turn, which costs speed and nothing else.
 
     Args:
-        headers: The film, opened for its facts and its index; never decoded, closed with this source.
-        video: The film, open for the first session; closed with this source.
-        open_video: Opens the film for another session, in the session's own thread.
+        headers: The video, opened for its facts and its index; never decoded, closed with this source.
+        video: The video, open for the first session; closed with this source.
+        open_video: Opens the video for another session, in the session's own thread.
         plan: At least two segments.
-        sessions: How many decoders; 1 or more.
+        sessions: The number of decoders; 1 or more.
         buffer_bytes: Pictures that wait, of all sessions together.
         decoder: For reports.
     """
@@ -344,7 +344,7 @@ class ParallelSource:
         self._idle = [video]
         self._plan = plan
         self._sessions = min(sessions, len(plan.segments))
-        # In bytes alone: how many pictures that is depends on the film.
+        # In bytes alone: how many pictures that is depends on the video.
         lane_bytes = max(buffer_bytes // self._sessions, 1)
         self._lane_limits = QueueLimits(items=_ANY_NUMBER, nbytes=lane_bytes)
         self._first = 0
@@ -447,7 +447,7 @@ class ParallelSource:
             lane.end()
 
     def _take_idle(self) -> OpenedVideo | None:
-        """A film that an earlier run has left open: a GPU's decoder takes a tenth of a second to make."""
+        """A video that an earlier run has left open: a GPU's decoder takes a tenth of a second to make."""
         try:
             return self._idle.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""Where decoded pictures come from: the port that containers and image sequences fill."""
+"""The port that gives decoded pictures, filled by containers and image sequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PictureSource", "SourceFacts"]
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """What is known of a source before a picture is decoded; ``frames.VideoInfo`` explains the fields."""
+    """The facts that are known before a picture is decoded; ``frames.VideoInfo`` explains the fields."""
 
     path: Path
     container: str
@@ -45,15 +45,15 @@ class PictureSource(Protocol):
 
     @property
     def facts(self) -> SourceFacts:
-        """What the headers say."""
+        """The facts from the headers."""
 
     @property
     def damage(self) -> DamageCounter:
-        """What could not be decoded so far."""
+        """Damage so far."""
 
     @property
     def decoder(self) -> str:
-        """What decodes, and why it is not what was asked for; for reports."""
+        """The decoder, and why it is not the one that was asked for; for reports."""
 
     def pictures(self) -> Iterator[av.VideoFrame]:
         """Decode from the current position to the end; the last one started is the only one that may be used.

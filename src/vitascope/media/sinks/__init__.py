@@ -1,1 +1,1 @@
-"""Where live pictures go: a window, a file, a virtual camera, the network. One file for each."""
+"""Outputs of live pictures: a window, a file, other programs, the network."""

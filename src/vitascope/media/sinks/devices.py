@@ -1,4 +1,4 @@
-"""What other programs see as a source, each through a library that is an extra: a virtual camera, NDI, Spout."""
+"""Sinks that other programs see as a source, each through a library that is an extra: virtual camera, NDI, Spout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class VirtualCameraSink:
     """
 
     pixel_format: PixelFormat = "rgb24"
-    """What every backend takes."""
+    """Every backend takes it."""
 
     def __init__(self, target: str = "") -> None:
         self._device = target or None

@@ -37,7 +37,7 @@ class MjpegSink:
     """
 
     pixel_format: PixelFormat = "rgb24"
-    """What the JPEG encoder is given."""
+    """The JPEG encoder takes it."""
 
     def __init__(self, target: str = "") -> None:
         self._host, self._port = host_and_port(
@@ -53,7 +53,7 @@ class MjpegSink:
 
     @property
     def url(self) -> str:
-        """Where a browser finds the page."""
+        """The address of the page."""
         return f"http://{self._host}:{self._port}/"
 
     def open(self, made: SinkFormat) -> None:

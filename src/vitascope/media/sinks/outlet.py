@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from vitascope.errors import OutputError, VitascopeError
-from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.media.sinks.sink import Attentive, LivePicture, Sink, SinkFormat
 
 __all__ = ["Opening", "OutletReport", "SinkOutlet", "State", "started_outlets"]
@@ -34,7 +34,7 @@ class Opening:
 
     Args:
         sink: Used by the thread alone, once the time before is over.
-        made: What it will be given.
+        made: The pictures that it will be given.
         before: The time before this one; it failed.
         on_failure: Told, from the thread, when the sink fails.
         threaded: False works in the caller's thread.
@@ -51,7 +51,7 @@ class Opening:
     ) -> None:
         self.state: State = "starting"
         self.error: Exception | None = None
-        """What ended it, if it failed."""
+        """The error that ended it, if it failed."""
         self.sent = 0
         """Pictures that reached the sink."""
         self.send, self.age = LatencyHistogram(), LatencyHistogram()
@@ -64,7 +64,7 @@ class Opening:
         self._turn = threading.Lock()  # held while a sink without a thread is at work
         self._takes = True
         self._thread: threading.Thread | None = None
-        # Of a library's thread of work, also what it should not raise; in the caller's own, Ctrl-C is the caller's.
+        # In a thread of its own also what a library should not raise; in the caller's thread Ctrl-C is the caller's.
         self._caught: type[BaseException] = BaseException if threaded else Exception
         if threaded:
             self._thread = threading.Thread(target=self._run, name=f"vitascope-sink-{sink.name}", daemon=True)
@@ -195,7 +195,7 @@ _OPEN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OutletReport:
-    """What one sink did since it was last started."""
+    """The figures of one sink since it was last started."""
 
     name: str
     state: Literal["closed"] | State
@@ -204,13 +204,13 @@ class OutletReport:
     dropped: int
     """Pictures that newer ones replaced before it took them."""
     send: Latency
-    """How long it takes a picture."""
+    """The time that it takes for a picture."""
     age: Latency
     """From capture until it had the picture."""
     error: str | None
     """Why it failed, in one line."""
     restarts: int = 0
-    """How often it was tried again after it had failed."""
+    """Times that it was tried again after it had failed."""
     earlier_error: str | None = None
     """Why it failed the time before, in one line; None when it did not."""
 
@@ -228,7 +228,7 @@ class SinkOutlet:
 
     Args:
         sink: Used by one thread at a time, the outlet's own.
-        made: What it will be given.
+        made: The pictures that it will be given.
         on_failure: Told, from the thread, when the sink fails; it can be started again.
         threaded: False works in ``offer``, in the caller's thread: nothing is dropped, and a slow sink holds up all.
     """
@@ -257,7 +257,7 @@ class SinkOutlet:
 
     @property
     def error(self) -> Exception | None:
-        """What ended it, if it failed."""
+        """The error that ended it, if it failed."""
         return None if self._opening is None else self._opening.error
 
     @property
@@ -343,7 +343,7 @@ class SinkOutlet:
         return False
 
     def report(self) -> OutletReport:
-        """What it did so far."""
+        """The figures so far."""
         opening = self._opening
         nothing = LatencyHistogram.summary([])
         return OutletReport(
@@ -380,7 +380,7 @@ def started_outlets(
 
     Args:
         outlets: Not started yet.
-        timeout_seconds: What all of them together have for closing; who hangs for longer is left behind.
+        timeout_seconds: The time that all of them together have for closing; who hangs for longer is left behind.
 
     Raises:
         VitascopeError: One cannot be opened; the others are closed again.

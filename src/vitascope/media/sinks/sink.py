@@ -37,7 +37,7 @@ BT.709 limited range, each chroma sample between its four pixels."""
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """What a sink will be given; the same for every picture until it is opened again."""
+    """The pictures that a sink will be given; the same for every picture until it is opened again."""
 
     width: int
     height: int
@@ -79,12 +79,12 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user called it, for reports."""
+        """The user's name for it, for reports."""
         ...
 
     @property
     def pixel_format(self) -> PixelFormat:
-        """What ``send`` takes."""
+        """The format that ``send`` takes."""
         ...
 
     def open(self, made: SinkFormat) -> None:
@@ -154,7 +154,7 @@ class NullSink:
 
     name = "null"
     pixel_format: PixelFormat = "rgb24"
-    """What the animator makes."""
+    """The animator's own."""
 
     def __init__(self, target: str = "") -> None:
         del target
@@ -174,11 +174,11 @@ class SinkKind:
     """One kind of live output."""
 
     word: str
-    """How it is asked for."""
+    """The word that asks for it."""
     target: str
-    """What may follow the colon; empty for nothing."""
+    """The text that may follow the colon; empty for none."""
     shows: str
-    """What it does, in a few words."""
+    """A few words on what it does."""
     home: str
     """Module and class below ``vitascope.media.sinks``."""
     needs_target: bool = False

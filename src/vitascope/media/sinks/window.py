@@ -18,7 +18,7 @@ __all__ = ["WindowSink"]
 _TITLE = "Vitascope"
 _NO_WINDOW = "no window can be opened here: no screen; --sink mjpeg shows a page instead"
 _OFFSCREEN = "offscreen"
-"""What SDL takes by itself where nobody would see a window; its ``dummy`` has to be asked for."""
+"""The driver that SDL takes by itself where nobody would see a window; its ``dummy`` has to be asked for."""
 _LARGEST_SHARE = 0.9
 """The share of the screen that larger pictures get."""
 

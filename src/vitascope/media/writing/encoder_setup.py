@@ -1,4 +1,4 @@
-"""What an encoder and a muxer are told before the first frame: size, clock, colour, options."""
+"""The setup of an encoder and a muxer before the first frame: size, clock, colour, options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LIMITED_RANGE_CODECS = frozenset({"prores"})
 """These have no way to say that a picture is full range."""
 _MATRIX_CODES = {"bt601": 6, "bt709": 1, "bt2020": 9}
 _TURNED_CHROMA = {(90, "left"): "top", (270, "left"): "bottom", (270, "topleft"): "bottomleft"}
-"""Where chroma sits after the pixels were turned; combinations that codecs have no word for keep their own."""
+"""The place of chroma after the pixels were turned; combinations that codecs have no word for keep their own."""
 _DEFAULT_FRAME_RATE = Fraction(25)
 _GLOBAL_HEADER = (
     1 << 22
@@ -54,7 +54,7 @@ _X264_LOOKAHEAD_FRAMES = {
     "veryslow": 60,
     "placebo": 60,
 }
-"""Where it is more than the shortest chunk has (``x264 --fullhelp``, presets)."""
+"""Presets whose lookahead is longer than the shortest chunk (``x264 --fullhelp``, presets)."""
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
 _MP4_TAGS = frozenset(
     """
@@ -81,7 +81,7 @@ class ColourTags:
 
 
 class PictureSetup:
-    """How the pictures of one output are encoded.
+    """The setup of the encoder of one output.
 
     Containers without a display matrix get upright pixels instead of a rotation.
 
@@ -128,7 +128,7 @@ class PictureSetup:
         return options
 
     def open_packer(self) -> FramePacker | NvencFramePacker:
-        """What turns frames into the encoder's pictures."""
+        """Make what turns frames into the encoder's pictures."""
         packer = FramePacker(
             self.encoding.pixel_format,
             color=self._info.color,
@@ -163,7 +163,7 @@ class PictureSetup:
     def _open_encoder(self, stream: VideoStream, options: dict[str, str]) -> PictureEncoder:
         count = self.encoding.parallel_encoders
         stream.time_base = self._info.time_base
-        # Of several encoders the stream's own writes nothing but the headers.
+        # Where there are several encoders, the stream's own writes nothing but the headers.
         self._configure(stream.codec_context, threads=self.encoding.threads if count == 1 else 1)
         if self.encoding.is_nvenc:
             return NvencStreamEncoder(stream)
@@ -221,7 +221,7 @@ def muxer_options(muxer: str, *, time_base: Fraction, tags: dict[str, str]) -> d
 
     Args:
         muxer: Its name.
-        time_base: Of the video.
+        time_base: The video's.
         tags: The container's.
     """
     if muxer in BOX_MUXERS:

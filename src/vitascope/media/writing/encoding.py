@@ -3,8 +3,6 @@
 ``choose_encoding`` turns a path and a few wishes into an `Encoding`, and refuses what cannot work with a message that
 says what would.
 
-How good and how fast: what quality and speed mean to each encoder.
-
 Quality by speed, at 1080p; CRF scales differ between codecs, so a row is about equal quality:
 
 ========  =======================  ======================  =====================  ==============================
@@ -84,7 +82,7 @@ def rate_options(
     """Encoder options and entries of the encoder's parameter list.
 
     Args:
-        codec: What is written.
+        codec: The codec that is written.
         crf: Constant rate factor on the codec's own scale; None takes the default of ``speed``.
         preset: The encoder's preset; None takes the default of ``speed``.
         speed: Which column of the table above.
@@ -107,12 +105,10 @@ def rate_options(
     if preset and preset not in PRESETS[codec]:
         raise UsageError(f"preset {preset!r} for {codec}; known are {', '.join(PRESETS[codec])}")
     match codec:
-        case "h264":
+        case "h264" | "av1":
             return {"crf": str(crf), "preset": preset}, {}
         case "h265":
             return {"crf": str(crf), "preset": preset}, {"log-level": "none"}
-        case "av1":
-            return {"crf": str(crf), "preset": preset}, {}
         case "vp9":
             # b=0 makes it constant quality; auto-alt-ref hides frames that VP9's alpha stream cannot mirror.
             alpha = {"auto-alt-ref": "0"} if pixel_format.startswith("yuva") else {}
@@ -161,14 +157,14 @@ _ALPHA_ADVICE = "use .mov (ProRes 4444), .webm (VP9), .mkv (FFV1), or a folder o
 _SUFFIX_ADVICE = ".mp4, .mov, .mkv, .webm, or a folder (or a name such as frame_%06d.png) for PNG pictures"
 
 _THREADS_AN_ENCODER = 4
-"""Where several encoders share the film: chosen by measurement, see ``parallel_encoder``."""
+"""Threads for each of several encoders that share a video: chosen by measurement, see ``parallel_encoder``."""
 _EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265", *NVENC_ENCODERS.values()})
 """These refuse 4:2:0 pictures of odd width or height; H.264 and H.265 cannot crop a single luma row there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a video is encoded. A hardware encoder is another ``encoder`` with its own ``pixel_format`` and options."""
+    """The encoder of a video and its options; a hardware encoder is another ``encoder`` with formats of its own."""
 
     codec: CodecName
     encoder: str
@@ -184,9 +180,9 @@ class Encoding:
     threads: int = 0
     """Encoder threads, of all encoders together; 0 lets the encoder take what the machine has."""
     parallel_encoders: int = 1
-    """Encoders that work at once on closed chunks of the film; see ``parallel_encoder``."""
+    """Encoders that work at once on closed chunks of the video; see ``parallel_encoder``."""
     notes: tuple[str, ...] = ()
-    """What the choice costs, one line each, for the closing summary."""
+    """Losses that come with the choice, one line each, for the closing summary."""
 
     @property
     def has_alpha(self) -> bool:
@@ -261,7 +257,7 @@ def choose_encoding(
         threads: Encoder threads, of all encoders together; 0 takes what the machine has.
         hardware: ``nvenc`` for the GPU's encoder (H.264, H.265, AV1; 4:2:0 without alpha), ``cpu``, or ``auto``: the
             GPU's where it works and takes the picture. CRF and preset go on meaning what they mean on the CPU.
-        parallel_encoders: Encoders that work on chunks of the film at once, which keeps many cores busy with small or
+        parallel_encoders: Encoders that work on chunks of the video at once, which keeps many cores busy with small or
             simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads.
 
     Raises:
@@ -368,7 +364,7 @@ def _check_available(codec: CodecName, encoder: str) -> None:
 
 @lru_cache(maxsize=32)
 def _pixel_formats(encoder: str) -> frozenset[str]:
-    """What an encoder of this FFmpeg build takes; empty when the build does not have it."""
+    """The formats that an encoder of this FFmpeg build takes; empty when the build does not have it."""
     try:
         return frozenset(fmt.name for fmt in av.Codec(encoder, "w").video_formats or ())
     except UnknownCodecError:

@@ -70,7 +70,7 @@ def on_hardware(encoding: Encoding, hardware: Hardware, *, preset_index: int, pr
         encoding: The CPU's.
         hardware: ``cpu`` leaves it alone; ``auto`` too, where NVENC cannot take it.
         preset_index: Place of the CPU's preset among its presets, 0 the fastest.
-        preset_count: How many there are.
+        preset_count: The number of its presets.
 
     Raises:
         OutputError: ``nvenc`` is asked for and cannot be had; the message says what is missing.
@@ -118,7 +118,7 @@ def why_nvenc_fails(encoder: str) -> str | None:
         encoder: One of ``NVENC_ENCODERS``' values.
 
     Returns:
-        What is missing; None when it works.
+        The reason why it does not work; None when it does.
     """
     silence_libav()
     try:

@@ -14,7 +14,7 @@ _MAX_REORDER_FRAMES = 16
 """Pictures that any of our encoders may hold back (the limit of H.264 and H.265)."""
 
 _SUMMING_MUXERS = frozenset({"mp4", "mov"})
-"""FFmpeg's names of formats in which a film is as long as its packets together."""
+"""FFmpeg's names of formats in which a video is as long as its packets together."""
 
 
 class Moment(Protocol):
@@ -108,7 +108,7 @@ class OutputClock:
         if self._last_dts is not None:
             earliest = self._last_dts + 1
         if dts < earliest or dts > pts:
-            # libx265 hands out uninitialised memory for films of one or two frames. Nothing is reordered in these.
+            # libx265 hands out uninitialised memory for videos of one or two frames. Nothing is reordered in these.
             dts = pts if self._last_dts is None else max(earliest, first)
         packet.dts = self._last_dts = dts
         if self._first_dts is None:
@@ -116,7 +116,7 @@ class OutputClock:
         return dts + self.offset
 
     def reach_end(self, packet: Packet[VideoStream], *, muxer: str) -> None:
-        """Let the last packet last until all of them sum up to the film's length, where that is how a format counts.
+        """Let the last packet last until all of them sum up to the video's length, where that is how a format counts.
 
         ISO media files (14496-12, 8.6.1) count from decoding time to decoding time, which runs behind by some frames
         where an encoder reorders them: with a long pause at the end, by seconds.

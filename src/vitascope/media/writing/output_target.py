@@ -1,4 +1,4 @@
-"""Where an output goes: one file, one picture, or a folder of pictures, which appears under its name only when whole.
+"""The place of an output: one file, one picture, or a folder of pictures, which appears under its name only when whole.
 
 `PartialFile` and `PartialFolder` own a temporary path beside the target. Exactly one of three ends follows:
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
-"""What file systems say that know no locks, such as some network mounts."""
+"""Errors of file systems that know no locks, such as some network mounts."""
 
 
 class WriterLock:
@@ -129,7 +129,7 @@ class PartialFile:
     is anybody else's, not even where the file system knows no locks.
 
     Args:
-        target: Where the finished file shall be. Missing parent folders are made.
+        target: The path of the finished file. Missing parent folders are made.
 
     Raises:
         OutputError: The folder cannot be made or written to, the target is a folder or write-protected, or it is
@@ -203,9 +203,9 @@ class PartialFolder:
     """A folder of numbered files that is being filled beside its target.
 
     Args:
-        target: Where the finished folder shall be. When it exists it may hold nothing but files of an earlier run;
+        target: The path of the finished folder. When it exists it may hold nothing but files of an earlier run;
             these are replaced as a whole.
-        file_pattern: What such a file is called.
+        file_pattern: The names of such files.
 
     Raises:
         OutputError: The folder cannot be made, or the target holds other things, which are left alone.
@@ -317,7 +317,7 @@ def _token() -> str:
 
 
 def _siblings(target: Path, head: str, tail: str) -> list[Path]:
-    """What lies beside a target under a temporary name."""
+    """Paths beside a target that have a temporary name."""
     pattern = re.compile(rf"{re.escape(head)}[0-9a-f]{{{2 * _TOKEN_BYTES}}}{re.escape(tail)}")
     with wrap_output_error(target, "look into its folder"):
         return [path for path in target.absolute().parent.iterdir() if pattern.fullmatch(path.name)]
@@ -364,11 +364,11 @@ class PictureFolder:
 
     folder: Path
     pattern: str
-    """What the pictures are called, for example ``frame_%05d.png``."""
+    """The names of the pictures, for example ``frame_%05d.png``."""
 
     @property
     def file_names(self) -> re.Pattern[str]:
-        """What the pattern can print.
+        """The names that the pattern can print.
 
         Raises:
             UsageError: The pattern has not exactly one number.
@@ -490,7 +490,7 @@ class OutputTarget:
 
     @property
     def muxer_name(self) -> str:
-        """What FFmpeg is to open."""
+        """The name that FFmpeg is to open."""
         if self._pattern is None:
             return str(self.partial.path)
         return f"{str(self.partial.path).replace('%', '%%')}{os.sep}{self._pattern}"

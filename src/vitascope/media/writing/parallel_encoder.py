@@ -1,4 +1,4 @@
-"""Several encoders on one film: each gets closed chunks of it, and their packets are joined in order.
+"""Several encoders on one video: each gets closed chunks of it, and their packets are joined in order.
 
 One encoder of a small or simple picture cannot keep many cores busy. On 16 cores x264 ``ultrafast`` wrote a mask of
 1920x1080 at 837 frames/s, four encoders of four threads each at 1988, eight of two at 1611 and sixteen of one at 1260;
@@ -12,7 +12,7 @@ are not for this.
 An encoder is opened once and goes from chunk to chunk: opening one takes libx264 milliseconds, tens of them for large
 pictures, and meanwhile PyAV lets no other thread run Python. What it holds back at a chunk's end comes out during its
 next chunk, or when it is flushed at the end; it cannot be flushed before, because libx264 takes no picture after that.
-Encoders take chunks in turn, whoever is done first, so that a film is encoded the same every time.
+Encoders take chunks in turn, whoever is done first, so that a video is encoded the same every time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ParallelEncoder", "PictureEncoder", "StreamEncoder"]
 
 _MAX_CHUNK_FRAMES = 60
 _MIN_CHUNK_FRAMES = 15
-"""Keyframes cost bits: nearer together than this they are most of the film."""
+"""Keyframes cost bits: nearer together than this they are most of the video."""
 _PENDING_BYTES = 2 << 30
 
 
@@ -60,7 +60,7 @@ class StreamEncoder:
     """The encoder of a stream itself.
 
     Args:
-        stream: Of an output container.
+        stream: A stream of an output container.
     """
 
     def __init__(self, stream: VideoStream) -> None:
@@ -79,16 +79,16 @@ class StreamEncoder:
 
 
 class ParallelEncoder:
-    """Encoders on threads of their own, each on another chunk of the film.
+    """Encoders on threads of their own, each on another chunk of the video.
 
     ``encode`` waits while too many pictures are pending.
 
     Args:
-        stream: What the packets are for; its own encoder only writes the headers.
+        stream: The stream that the packets are for; its own encoder only writes the headers.
         open_encoder: Makes one encoder, set up as the stream's, which starts a closed group of pictures at each picture
             of type I, at most so many pictures apart as it is told; called at most once for each of ``encoders``, on
             that one's thread.
-        encoders: How many work at once.
+        encoders: The number that work at once.
         pending_bytes: Pictures that may wait, all together. A chunk has as many pictures as leave each encoder one to
             work on, between 15 and 60.
     """
@@ -108,7 +108,7 @@ class ParallelEncoder:
         self._pending_bytes = 0
         self._chunk_frames: int | None = None
         self._chunk_count = 0
-        # Of each encoder, those that it has not begun.
+        # For each encoder the chunks that it has not begun.
         self._waiting: list[deque[_Chunk]] = [deque() for _ in range(encoders)]
         self._unjoined: deque[_Chunk] = deque()  # their packets are not all given out
         self._current: _Chunk | None = None
@@ -225,7 +225,7 @@ class ParallelEncoder:
         """Open an encoder for the first chunk of this thread, and give it this one and all further ones."""
         encoder: VideoCodecContext | None = None
         inside: dict[int, tuple[_Chunk, int]] = {}
-        """The encoder's time of a picture -> whose it is, and its time in the film."""
+        """The encoder's time of a picture -> whose it is, and its time in the video."""
         ticks = 0
         while (chunk := self._next_chunk(turn)) is not None:
             if encoder is None:
@@ -265,7 +265,7 @@ class ParallelEncoder:
             return pending
 
     def _hand_out(self, packets: list[Packet[VideoStream]], inside: dict[int, tuple[_Chunk, int]]) -> None:
-        """Give packets to the chunks they are of, with their time in the film."""
+        """Give packets to the chunks they are of, with their time in the video."""
         if not packets:
             return
         with self._lock:
@@ -287,14 +287,14 @@ class _Pending(NamedTuple):
     nbytes: int
     pts: int
     step: int
-    """Ticks since the picture before it in the film."""
+    """Ticks since the picture before it in the video."""
 
 
 class _Chunk:
     """A run of pictures between two keyframes, on its way through one encoder.
 
     Args:
-        lock: Of all chunks.
+        lock: The lock of all chunks.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -305,7 +305,7 @@ class _Chunk:
         self.is_complete = False
         self.packets: list[Packet[VideoStream]] = []
         self.packet_count = 0
-        """How many were ever in ``packets``."""
+        """The number that were ever in ``packets``."""
 
     def is_encoded(self) -> bool:
         """True when nothing more will come."""
@@ -319,7 +319,7 @@ class _Chunk:
 class _DecodingTimes:
     """Decoding times of a joined stream, as one encoder gives them: presentation times in order, as late as it needs.
 
-    An encoder that reorders lets decoding begin early. How early is what the film's first packet says.
+    An encoder that reorders lets decoding begin early. How early is what the video's first packet says.
     """
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class _DecodingTimes:
         self._last: int | None = None
 
     def present(self, pts: int) -> int:
-        """Take the presentation time of the next picture of the film.
+        """Take the presentation time of the next picture of the video.
 
         Returns:
             Ticks since the one before, at least 1; 0 for the first.
@@ -339,7 +339,7 @@ class _DecodingTimes:
         return step
 
     def settle(self, packet: Packet[VideoStream]) -> None:
-        """Give the film's next packet its decoding time."""
+        """Give the video's next packet its decoding time."""
         if self._early is None:
             first = packet.pts or 0
             lead = first - (first if packet.dts is None else packet.dts)

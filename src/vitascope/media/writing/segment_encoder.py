@@ -1,7 +1,7 @@
-"""Encoding a stretch of a film apart from its container: pictures become packets that another process can mux.
+"""Encoding a stretch of a video apart from its container: pictures become packets that another process can mux.
 
 Every segment gets an encoder of its own, so that it begins with a keyframe and refers to nothing outside itself. The
-encoder is opened exactly as the writer of the whole film opens its own, so its parameter sets are the film's.
+encoder is opened exactly as the writer of the whole video opens its own, so its parameter sets are the video's.
 ``JoiningWriter`` puts the packets together.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["EncodedPacket", "JoiningWriter", "SegmentEncoder", "portable"]
 
 
 _CARRIED_SIDE_DATA: tuple[PktSideDataT, ...] = ("matroska_block_additional",)
-"""What belongs to a packet's picture: VP9's alpha."""
+"""Side data that belongs to a packet's picture: VP9's alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class EncodedPacket:
 
     data: bytes
     pts: int
-    """In ticks of the film's time base, as all times here, and on the source's clock."""
+    """In ticks of the video's time base, as all times here, and on the source's clock."""
     dts: int | None
     is_keyframe: bool
     side_data: tuple[tuple[str, bytes], ...] = ()
@@ -80,7 +80,7 @@ class SegmentEncoder:
 
     @property
     def parameter_sets(self) -> bytes:
-        """What the container's header says of the stream; empty for codecs that need nothing there."""
+        """The codec's part of the container's header; empty for codecs that need none."""
         return bytes(self._stream.codec_context.extradata or b"")
 
     def encode(self, frame: Frame, alpha: Plane | None = None) -> list[EncodedPacket]:
@@ -177,7 +177,7 @@ class JoiningWriter(VideoWriter):
         """Write what an encoder gave out.
 
         Args:
-            times: Of the frames that it took since the last call, in presentation order.
+            times: The times of the frames that it took since the last call, in presentation order.
             packets: In decoding order.
 
         Raises:

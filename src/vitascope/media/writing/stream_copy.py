@@ -128,7 +128,7 @@ _LAYOUT_OF_CHANNELS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
 _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
-"""What the muxer says of the file it writes, not of the film."""
+"""Tags that the muxer writes about the file, not about the video."""
 _CODING_TAGS = frozenset(
     {
         "encoder",
@@ -141,12 +141,12 @@ _CODING_TAGS = frozenset(
         "stereo_mode",
     }
 )
-"""What describes how a stream was coded; the new stream is coded otherwise."""
+"""Tags that describe how a stream was coded; the new stream is coded otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedStream:
-    """What became of one stream of the source."""
+    """The fate of one stream of the source."""
 
     index: int
     """Its index in the source."""
@@ -233,7 +233,7 @@ class StreamCopier:
         """Write what is left.
 
         Args:
-            until: Source time behind which nothing is wanted (a film that was cut short); None is all.
+            until: Source time behind which nothing is wanted (a video that was cut short); None is all.
         """
         if until is not None and (self._end is None or until < self._end):
             self._end = until
@@ -398,7 +398,7 @@ def carry_chapters(
 
 
 def _muxer_takes(muxer: str, stream: AudioStream | SubtitleStream) -> bool:
-    """Whether a muxer takes a stream as it is, found out by writing a header to memory.
+    """True when a muxer takes a stream as it is, found out by writing a header to memory.
 
     FFmpeg's table of codecs is not enough: it lists Opus for QuickTime, whose muxer then refuses it.
     """
@@ -410,12 +410,12 @@ def _muxer_takes(muxer: str, stream: AudioStream | SubtitleStream) -> bool:
         return False
     finally:
         with suppress(av.FFmpegError, ValueError):
-            trial.close()  # a film without packets may have no valid trailer
+            trial.close()  # a video without packets may have no valid trailer
     return True
 
 
 def film_tags(tags: dict[str, str]) -> dict[str, str]:
-    """The tags that are about the film rather than about the file."""
+    """The tags that are about the video rather than about the file."""
     return {name: value for name, value in tags.items() if name.lower() not in _BRAND_TAGS}
 
 

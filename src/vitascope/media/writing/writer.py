@@ -17,8 +17,8 @@ from vitascope.errors import CorruptInputError, OutputError, UsageError
 from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.media.libav import fraction_or_none, silence_libav, wrap_output_error
 from vitascope.media.metadata.color_tags import HdrMetadata
-from vitascope.media.metadata.container_metadata import ContainerMetadata
 from vitascope.media.metadata.spherical import SphericalMetadata
+from vitascope.media.writing.container_metadata import ContainerMetadata
 from vitascope.media.writing.encoder_setup import PictureSetup, muxer_options
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_clock import Moment, OutputClock
@@ -35,12 +35,12 @@ from vitascope.media.writing.stream_copy import (
 __all__ = ["VideoWriter", "WriteReport"]
 
 _CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
-"""Broadcast formats count from an arbitrary moment; their films start at zero elsewhere."""
+"""Broadcast formats count from an arbitrary moment; their videos start at zero elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What was written, for the closing summary."""
+    """The figures of what was written, for the closing summary."""
 
     path: Path
     codec: str
@@ -51,9 +51,9 @@ class WriteReport:
     byte_count: int
     """Bytes of the finished output; 0 before that."""
     streams: tuple[CarriedStream, ...]
-    """What became of the source's sound, subtitles and attachments."""
+    """The source's sound, subtitles and attachments, and what became of them."""
     notes: tuple[str, ...]
-    """What could not be kept, one line each."""
+    """Losses, one line each."""
 
 
 class VideoWriter:
@@ -153,7 +153,7 @@ class VideoWriter:
 
     @property
     def report(self) -> WriteReport:
-        """What was written so far."""
+        """The report so far."""
         copier_notes = self._copier.notes if self._copier is not None else []
         return WriteReport(
             path=self._path,
@@ -306,7 +306,7 @@ class VideoWriter:
         ticks = self._clock.complete(packet)
         if self._copier is not None:
             self._copier.advance_to(ticks * self._clock.time_base)
-        before, self._latest = self._latest, packet  # held back: the last of a film may have to last longer
+        before, self._latest = self._latest, packet  # held back: the last of a video may have to last longer
         if before is not None:
             self._mux_stamped(before)
 

@@ -96,7 +96,7 @@ class PictureInput:
 
 
 def picture_input(path: Path, inputs: tuple[TensorSpec, ...]) -> PictureInput:
-    """What a file says of its input.
+    """Find the input in what a file declares.
 
     Raises:
         ModelError: It takes no pictures, or several inputs.
@@ -244,7 +244,7 @@ class CustomNetwork:
 
     @property
     def engine_name(self) -> str:
-        """What runs it, for reports."""
+        """The engine's name, for reports."""
         return self._engine.name
 
     @property
@@ -254,7 +254,7 @@ class CustomNetwork:
 
     @property
     def side_multiple(self) -> int | None:
-        """What suits its encoder's strides; None where the file names the size."""
+        """The multiple that suits its encoder's strides; None where the file names the size."""
         return SIDE_MULTIPLE if self._input.fixed_size == (None, None) else None
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
@@ -370,7 +370,7 @@ def choose_custom_network(
 
     Args:
         path: The ``.onnx`` file.
-        options: How it shall run on the GPU.
+        options: The wishes for the GPU.
         kind: What its outputs mean.
         person_class: See ``open_custom_network``.
         normalisation: See ``open_custom_network``.
@@ -378,7 +378,7 @@ def choose_custom_network(
         wanted: ``tensorrt``, ``onnxruntime`` (on the GPU), ``processor`` or ``auto``.
         most_pictures: Most pictures of one call.
         model: The file's sha256.
-        machine: What verdicts hold on.
+        machine: The machine that verdicts hold on.
         cache_dir: Where verdicts are kept; None checks anew each time.
 
     Returns:
@@ -446,7 +446,7 @@ def choose_custom_network(
 
 
 def _sizes(wanted: PictureInput, most_pictures: int) -> ShapeRange:
-    """What the input will meet: the size written in the file, or every size that ``size_for`` gives."""
+    """The sizes that the input will meet: the size written in the file, or every size that ``size_for`` gives."""
     smallest = tuple(side or SIDE_MULTIPLE for side in wanted.fixed_size)
     largest = tuple(side or LONGEST_SIDE for side in wanted.fixed_size)
     most = most_pictures if wanted.free_batch else 1

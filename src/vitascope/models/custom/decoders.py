@@ -1,4 +1,4 @@
-"""What the outputs of a user's network mean: one decoder per declared kind, from raw tensors to alpha.
+"""Decoders of the outputs of a user's network: one for each declared kind, from raw tensors to alpha.
 
 A decoder is chosen once, from the outputs of a trial run, and then called for every batch.
 

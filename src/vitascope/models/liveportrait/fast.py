@@ -96,7 +96,7 @@ _TAPS = 49
 
 
 class TorchWarpOps:
-    """What lies between W's convolutions, in PyTorch's operators, on any device."""
+    """The work between W's convolutions, in PyTorch's operators, on any device."""
 
     def candidates(self, compressed: Tensor, driving: Tensor, source: Tensor, channels: int) -> Tensor:
         """As ``candidate_features``, zeros up to ``channels``, channels last.
@@ -144,8 +144,8 @@ class FastWarping(nn.Module):
 
     Args:
         network: Its weights are copied.
-        ops: What runs between the convolutions.
-        dtype: Of the convolutions; keypoints and sample positions stay float32.
+        ops: The work between the convolutions.
+        dtype: The dtype of the convolutions; keypoints and sample positions stay float32.
     """
 
     _occlusion_taps: Tensor
@@ -235,7 +235,7 @@ def _by_columns(mask: nn.Conv3d, inputs: int) -> nn.Conv3d:
     made.weight = nn.Parameter(torch.cat(columns)[..., None], requires_grad=False)
     bias = torch.zeros(COLUMNS * motions)
     assert mask.bias is not None
-    # Of the middle column, which every voxel has.
+    # Only the middle column, which every voxel has, gets the bias.
     bias[COLUMNS // 2 * motions : (COLUMNS // 2 + 1) * motions] = mask.bias.detach()
     made.bias = nn.Parameter(bias, requires_grad=False)
     return made
@@ -264,7 +264,7 @@ class FastGenerator(nn.Module):
 
     Args:
         network: Its weights are copied.
-        dtype: Of the convolutions; instance norm's moments are float32.
+        dtype: The dtype of the convolutions; instance norm's moments are float32.
     """
 
     def __init__(self, network: SpadeGenerator, *, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""Where LivePortrait's weights lie. Needs no PyTorch."""
+"""The folder of LivePortrait's weights. Needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECKPOINTS = {
     "generator": "base_models/spade_generator.pth",
     "retargeting": "retargeting_models/stitching_retargeting_module.pth",
 }
-"""Where the authors' files lie below their ``liveportrait`` folder."""
+"""The authors' files below their ``liveportrait`` folder."""
 
 
 def default_folder(home: Path) -> Path:
@@ -31,8 +31,8 @@ def require_folder(folder: Path, *, named_with: str) -> None:
     """Check that there are weights at all.
 
     Args:
-        folder: Where they are looked for.
-        named_with: How a user names another folder, for the message.
+        folder: The folder that they are looked for in.
+        named_with: The option that names another folder, for the message.
 
     Raises:
         ModelError: There is no such folder; the message says where to get one.

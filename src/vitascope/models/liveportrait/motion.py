@@ -34,7 +34,7 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RawMotion:
-    """What M says of one batch of faces, float32 on M's device."""
+    """M's outputs for one batch of faces, float32 on M's device."""
 
     keypoints: Tensor
     """[B, 21, 3]: canonical keypoints of this person, turned and moved by nothing."""
@@ -182,7 +182,7 @@ def _degrees(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class MotionGains:
-    """How much of the driver's change the portrait makes; 1 is all of it."""
+    """Factors on the driver's change that the portrait makes; 1 is all of it."""
 
     pose: float = 1.0
     """Turning, moving and coming closer."""
@@ -216,7 +216,7 @@ def placed_keypoints(motion: RawMotion, rotation: Tensor | None = None) -> Tenso
     """Keypoints as the warping network takes them: turned, deformed, scaled and moved.
 
     Args:
-        motion: Of a batch of faces.
+        motion: The motion of a batch of faces.
         rotation: [B, 3, 3] instead of the one that ``motion.pose_degrees`` says.
 
     Returns:
@@ -236,10 +236,10 @@ def driven_motion(
     """The portrait's keypoints, moved by what the driver changed since its neutral.
 
     Args:
-        portrait: Of the portrait.
-        neutral: Of the driver's neutral picture.
-        driving: Of the driver now.
-        gains: How much of it.
+        portrait: The portrait's motion.
+        neutral: The motion of the driver's neutral picture.
+        driving: The driver's motion now.
+        gains: Factors on the change; all of it when omitted.
 
     Returns:
         [B, 21, 3]. Driving with the neutral itself gives ``placed_keypoints(portrait)``.

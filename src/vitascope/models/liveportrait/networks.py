@@ -34,7 +34,7 @@ class LivePortraitNetworks:
 
     Args:
         networks: With their weights; taken over, and changed.
-        device: Where they run.
+        device: The device that they run on.
         mode: ``compile`` fuses what lies between convolutions; ``eager`` starts at once.
         half_precision: FP16 for all but the motion extractor; ignored on a CPU.
     """
@@ -52,7 +52,7 @@ class LivePortraitNetworks:
         appearance, motion, warping, generator, stitching, lips = networks
         on_gpu = device.kind == "cuda"
         self.device = torch.device(f"cuda:{device.index}" if on_gpu else "cpu")
-        """Where tensors come from and go to."""
+        """The device of all tensors."""
         self.dtype = torch.float16 if on_gpu and half_precision else torch.float32
         """The type of appearance volumes and of painted pictures."""
         painter = _Painter(
@@ -105,7 +105,7 @@ class LivePortraitNetworks:
 
         Args:
             folder: Holds ``base_models`` and ``retargeting_models``, as their ``pretrained_weights/liveportrait`` does.
-            device: Where they run.
+            device: The device that they run on.
             mode: See the class.
             half_precision: See the class.
 
@@ -117,7 +117,7 @@ class LivePortraitNetworks:
 
     @property
     def name(self) -> str:
-        """What runs, for reports."""
+        """Networks, precision and engine, for reports."""
         return f"LivePortrait, {'fp16, motion fp32' if self.dtype == torch.float16 else 'fp32'}, {self._painter.name}"
 
     def appearance(self, picture: Tensor) -> Tensor:
@@ -141,11 +141,11 @@ class LivePortraitNetworks:
             return result
 
     def closed_lips(self, source: Tensor, openness: float) -> Tensor:
-        """What closes lips: deltas [B, 21, 3] of keypoints [B, 21, 3].
+        """The deltas that close lips: [B, 21, 3] of keypoints [B, 21, 3].
 
         Args:
             source: Keypoints of the portrait.
-            openness: Of its lips now: their gap over the mouth's width.
+            openness: The lips' openness now: their gap over the mouth's width.
         """
         with torch.inference_mode():
             wanted = torch.tensor([[openness, 0.0]], device=self.device).expand(len(source), 2)

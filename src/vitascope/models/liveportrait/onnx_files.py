@@ -36,7 +36,7 @@ _POINTS = (KEYPOINTS, 3)
 
 @dataclass(frozen=True, slots=True)
 class NetworkForm:
-    """What one network takes and gives; batches come first and are free."""
+    """The inputs and outputs of one network; batches come first and are free."""
 
     file_name: str
     inputs: Mapping[str, tuple[int, ...]]
@@ -95,7 +95,7 @@ def export_onnx_files(
 
     Args:
         networks: With their weights, float32, on the CPU. Not changed.
-        folder: Where to; created. Files of the same names are replaced, each once it is whole.
+        folder: The folder to write to; created. Files of the same names are replaced, each once it is whole.
         half_precision: FP16 inside of the networks that paint; the motion extractor and the perceptrons stay float32,
             because FP16 makes keypoints tremble.
         on_written: Told of each file.
@@ -124,7 +124,7 @@ def onnx_network(network: nn.Module, form: NetworkForm, *, half_precision: bool 
 
     Args:
         network: Float32, on the CPU. Not changed.
-        form: What it takes and gives.
+        form: Its inputs and outputs.
         half_precision: Compute in FP16 where the form says that it serves.
 
     Raises:

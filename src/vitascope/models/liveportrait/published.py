@@ -436,7 +436,7 @@ def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, label: str
 
 
 class PublishedNetworks(NamedTuple):
-    """What the animator runs, as it was trained."""
+    """The networks that the animator runs, as they were trained."""
 
     appearance: AppearanceExtractor
     motion: MotionExtractor

@@ -51,7 +51,7 @@ class FoldedConvolution(nn.Module):
     weight: Tensor
     bias: Tensor | None
     packed_weight: Tensor
-    """What the fused kernels read; they add it, with the two below."""
+    """Read by the fused kernels, which add it and the two below."""
     packed_bias: Tensor | None
     exact_weight: Tensor
 
@@ -87,7 +87,7 @@ class GruWeights(nn.Module):
     """
 
     packed_gates: Tensor
-    """What the fused kernels read; they add both."""
+    """Read by the fused kernels, which add both."""
     packed_candidate: Tensor
 
     def __init__(self, tensors: _Arrays, name: str, dtype: torch.dtype) -> None:
@@ -282,7 +282,7 @@ class RvmCoarseNetwork(nn.Module):
             gates, the guided filter's moments and coefficients, and the results are FP32. ``fp16``: as ``mixed``, but
             the coefficients are computed and returned in FP16 (half the traffic); the moments stay FP32, because
             variance is a small difference of large numbers.
-        ops: What computes the parts; PyTorch's own operators when omitted.
+        ops: The implementation of the parts; PyTorch's own operators when omitted.
     """
 
     def __init__(
@@ -334,9 +334,9 @@ class RvmCoarseNetwork(nn.Module):
         Args:
             pictures: [T, E, 3, h, w], RGB 0..1, float16 or float32.
             r1: float32 [E, h/2, w/2, C], the state of decoder level 1 before the first frame; zeros at the start.
-            r2: Of level 2, [E, h/4, w/4, C].
-            r3: Of level 3.
-            r4: Of level 4.
+            r2: The state of level 2, [E, h/4, w/4, C].
+            r3: The state of level 3.
+            r4: The state of level 4.
 
         Returns:
             gain and offset, [T, E, 4, h, w] of ``result_dtype``, then the four states after the last frame.

@@ -67,7 +67,7 @@ def state_sizes(size: Sequence[int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class RvmInput:
-    """How pictures for the network are made."""
+    """The size of the network's pictures."""
 
     downsample_ratio: float | None = None
     """Size of the network's picture relative to the region; None chooses it for full bodies."""

@@ -128,7 +128,7 @@ class RvmNetwork:
 
     Args:
         path: An official ``rvm_*_fp32.onnx``, already verified.
-        name: What reports call it.
+        name: Its name in reports.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         threads: CPU threads of ONNX Runtime when no ``open_engines`` is given; 0 uses every core.
@@ -170,10 +170,6 @@ class RvmNetwork:
     def notes(self) -> tuple[str, ...]:
         """Which kept engines were built anew, and why, one line each."""
         return (*engine_notes(self._encoder), *engine_notes(self._decoder))
-
-    def ratio_for(self, region_size: tuple[int, int]) -> float:
-        """The downsample ratio in effect for a region of (height, width)."""
-        return self._input.ratio_for(region_size)
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
         """RGB 0..1, NCHW; mean and std are applied inside the network. Sizes floor, as the official graph's do."""
@@ -257,7 +253,7 @@ def rvm_candidates(
 
     Args:
         open_network: Opens the network on the engines it is given, or on the CPU for None.
-        options: How it shall run on the GPU.
+        options: The wishes for the GPU.
         most_frames: Most frames of one call.
         most_eyes: Most pictures of one frame.
     """

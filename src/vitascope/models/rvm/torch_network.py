@@ -113,7 +113,7 @@ class RvmTorchNetwork:
 
     Args:
         path: An official ``rvm_*.onnx`` or ``rvm_*.pth``, already verified.
-        name: What reports call it.
+        name: Its name in reports.
         device: ``cuda:N`` or ``cpu``.
         precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``: as
             ``fp16``, with the guided filter's coefficients computed and given in FP32. ``fp32``: everything; ``tf32``:
@@ -124,12 +124,11 @@ class RvmTorchNetwork:
             operators, which run everywhere and are what the compiled modes fuse. ``auto``: ``triton`` where it can be
             and nothing is compiled.
         mode: ``eager``, ``compile`` or ``aot``; ``gpu.engines.torch_engine`` says why ``eager`` is the default.
-        effort: How hard the compiled modes try.
+        effort: The effort of the compiled modes.
         cuda_graph: Record calls as CUDA graphs.
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
-        most_plans: How many different numbers of frames, eyes and sizes are kept ready.
-        cache_dir: Where ``aot`` keeps its packages.
-        allow_tf32: As ``precision="tf32"``; acts on ``fp32``.
+        most_plans: The most combinations of frames, eyes and sizes that are kept ready.
+        cache_dir: The folder of the packages of ``aot``.
         cudnn_benchmark: Let cuDNN time its algorithms for each shape; acts on PyTorch's operators.
         cudnn_deterministic: Only algorithms of cuDNN that give the same bits every time. Our kernels always do.
         on_note: Told, in one line, when a package is built and why.
@@ -159,7 +158,6 @@ class RvmTorchNetwork:
         most_frames: int = 16,
         most_plans: int = 8,
         cache_dir: Path | None = None,
-        allow_tf32: bool = False,
         cudnn_benchmark: bool = True,
         cudnn_deterministic: bool = False,
         on_note: Callable[[str], None] | None = None,
@@ -197,7 +195,7 @@ class RvmTorchNetwork:
             most_plans=most_plans,
             cache_dir=cache_dir,
             fingerprint=f"{_fingerprint(path)} {precision}" if mode == "aot" else None,
-            allow_tf32=allow_tf32 or precision == "tf32",
+            allow_tf32=precision == "tf32",
             cudnn_benchmark=cudnn_benchmark,
             cudnn_deterministic=cudnn_deterministic,
             on_note=on_note,
@@ -218,10 +216,6 @@ class RvmTorchNetwork:
     def plan_count(self) -> int:
         """Numbers of frames, eyes and sizes that are ready to run."""
         return self._engine.plan_count
-
-    def ratio_for(self, region_size: tuple[int, int]) -> float:
-        """The downsample ratio in effect for a region of (height, width)."""
-        return self._input.ratio_for(region_size)
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
         """RGB 0..1, NCHW, float16 for ``fp16`` and ``mixed``; mean and std are applied inside the network."""

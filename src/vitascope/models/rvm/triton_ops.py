@@ -42,7 +42,7 @@ class TritonOps(TorchOps):
     Tiles were chosen by a sweep on one H200 over all layers at 512x288, 1 and 16 frames (torch 2.11, Triton 3.6).
 
     Args:
-        multiprocessors: Of the GPU; tiles shrink until there are as many programs.
+        multiprocessors: The GPU's number of them; tiles shrink until there are as many programs.
     """
 
     name = "triton"
@@ -330,12 +330,12 @@ def _ceil_div(value: int, step: int) -> int:
 
 
 def _depth_tile(depth: int) -> int:
-    """How much of k one product sums: little waste behind the last tile, or fewer tiles."""
+    """The part of k that one product sums: little waste behind the last tile, or fewer tiles."""
     return 16 if depth <= 16 else 32 if depth <= 208 else 64
 
 
 def _variant(launch: _Launch) -> tuple[Any, ...]:
-    """What tells the compiled kernel of a launch from others."""
+    """The key that tells the compiled kernel of a launch from others."""
     kernel, _, arguments, constants = launch
     types = tuple(getattr(argument, "dtype", type(argument)) for argument in arguments)
     return (kernel, types, *sorted(constants.items()))

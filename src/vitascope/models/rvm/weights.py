@@ -255,7 +255,7 @@ def fold_state_dict(state: Mapping[str, npt.NDArray[Any]], *, source: str = "sta
 
     Args:
         state: Arrays by the authors' names.
-        source: What to call it in messages.
+        source: Its name in messages.
 
     Raises:
         ModelError: Names are missing, or a shape is another one.

@@ -11,7 +11,7 @@ A second look costs two runs of each selfie network, so a stream takes few: on i
 and then every ``CONFIRMED_INTERVALS`` frames while somebody is there, every ``DOUBTFUL_INTERVALS`` while not; the same
 answer again doubles the time to the next look. In between the verdict holds.
 
-An empty film offers a phantom many looks, and one that succeeds by chance would show it for seconds. Scores are
+An empty video offers a phantom many looks, and one that succeeds by chance would show it for seconds. Scores are
 therefore averaged over looks, an earlier "nobody" (down to ``DOUBT_FLOOR``) included: a clear person is shown at once,
 a doubtful one after a second look ``MIN_INTERVAL`` frames later agrees. Until the average is above ``SETTLED_SCORE``,
 looks go on every ``UNSETTLED_INTERVALS`` frames, and the person is lost at ``UNSETTLED_LOST_SCORE``; from then on only
@@ -62,7 +62,7 @@ UNSETTLED_INTERVALS = 4, 32
 MIN_INTERVAL = 3
 """Frames between two looks at the very least."""
 PATIENCE_FRAMES = 12
-"""How long a confirmed person may vanish (an occlusion, a missed frame) before the verdict lapses."""
+"""Frames that a confirmed person may vanish for (an occlusion, a missed frame) before the verdict lapses."""
 FADE_FRAMES = 4
 CONTINUOUS_OVERLAP = 0.5
 """Overlap of two thumbnails of the matte above which it moved, and did not jump."""
@@ -72,7 +72,7 @@ _THUMBNAIL = (32, 32)
 
 @dataclass(slots=True)
 class _EyeMemory:
-    """What one eye's gate remembers."""
+    """The memory of one eye's gate."""
 
     present: bool = False
     settled: bool = False
@@ -117,7 +117,7 @@ class PresenceGate:
         self.look_count = 0
         """Second looks taken so far: what the gate cost."""
         self.opinion_count = 0
-        """How many of them asked the person detector."""
+        """The number of them that asked the person detector."""
 
     def reset(self) -> None:
         """Forget everybody: the next frame is judged anew and shown without a fade."""

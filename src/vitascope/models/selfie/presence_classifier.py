@@ -9,7 +9,7 @@ Where the quick score is below ``surely_not`` nobody is there, and who was confi
 is there still. In between, and before anybody is confirmed, the features are asked for, and the slow judge decides:
 above 0 is a person. The numbers are fitted by ``benchmarks/fit_selfie_gate.py`` and lie in ``data/presence_gate.npz``.
 
-What the presence gate knows of a claim: two closer views of it, and what both selfie networks say of them.
+The evidence of a claim is what both selfie networks say of two closer views of it.
 
     of each view    both networks' summaries (32 numbers each: the globally averaged bottleneck that a decoder uses
                     to decide what matters); the general network's certainty and extent
@@ -79,12 +79,12 @@ EVIDENCE = {
     "claim_at_top": 1,
     "claim_at_sides": 1,
 }
-"""What is known of a claim, in order, and how many numbers each is."""
+"""The parts of the evidence, in order, and how many numbers each is."""
 EVIDENCE_SIZE = sum(EVIDENCE.values())
 CLAIM = slice(-5, None)
-"""Where the measurements of the claim itself lie in the evidence."""
+"""The measurements of the claim itself in the evidence."""
 
-# Of the 90th percentile of a look's brightness, and the most that darkness is lifted by: beyond it noise is lifted.
+# The 90th percentile of brightness that a look is lifted to, and the most lift: beyond it noise is lifted.
 _BRIGHT, _MAX_LIFT = 0.8, 6.0
 _BOX_MARGIN, _CLOSE_MARGIN = 1.5, 1.1
 _MIN_BOX_SIDE = 24
@@ -93,7 +93,7 @@ _BORDER = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """What both networks say of the same enlarged picture."""
+    """Both networks' answers to the same enlarged picture."""
 
     alpha: FloatArray
     """float32 [256, 256], 0..1: the general network's matte."""
@@ -108,7 +108,7 @@ LookAgain = Callable[[FloatArray], Look]
 
 
 def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[slice, slice] | None:
-    """Where the matte claims somebody: the box of 96 % of its mass on each axis, with a margin, inside the frame.
+    """Find where the matte claims somebody: the box of 96 % of its mass on each axis, with a margin, inside the frame.
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -163,11 +163,11 @@ def views(picture: FloatArray, alpha: FloatArray) -> list[FloatArray]:
 
 
 def evidence(alpha: FloatArray, looks: Sequence[Look]) -> FloatArray:
-    """What is known of a claim.
+    """Gather the evidence of a claim.
 
     Args:
         alpha: float32 [h, w], 0..1: the matte that claims somebody.
-        looks: What the networks said of its ``views``; at least one.
+        looks: The networks' answers to its ``views``; at least one.
 
     Returns:
         float32 [71], in the order of ``EVIDENCE``; see the top of this file.
@@ -185,7 +185,7 @@ def evidence(alpha: FloatArray, looks: Sequence[Look]) -> FloatArray:
 
 
 def certainty_and_extent(alpha: FloatArray) -> tuple[float, float]:
-    """How sure a matte, float32 [h, w], 0..1, is of what it claims, and how much it claims; both 0..1."""
+    """Measure how sure a matte, float32 [h, w], 0..1, is of its claim, and how much it claims; both 0..1."""
     floor = 3e-4 * alpha.size  # a few pixels prove nothing
     certain, possible = np.count_nonzero(alpha > 0.95), np.count_nonzero(alpha > 0.05)
     return certain / (possible + floor), float(np.sqrt(np.count_nonzero(alpha > 0.5) / alpha.size))
@@ -271,7 +271,7 @@ class PresenceClassifier:
         claimant: Claimant,
         confirmed: bool,
     ) -> float:
-        """How much speaks for a person, -4..4; 0 decides.
+        """Score how much speaks for a person, -4..4; 0 decides.
 
         Args:
             found: float32 [71], from ``evidence``.

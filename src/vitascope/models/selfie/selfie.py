@@ -48,7 +48,7 @@ _THUMBNAIL = (32, 32)
 
 
 class WideFrameChoice:
-    """Whom to believe in a wide frame: the selfie network made for wide frames, or the general one.
+    """Chooses between the selfie network that is made for wide frames and the general one.
 
     The landscape network draws whole bodies better, and loses people who are near the camera without a visible head;
     the general network, shown the frame stretched, keeps them. The surer of the two is mostly the better one
@@ -66,7 +66,7 @@ class WideFrameChoice:
         self._thumbnail: FloatArray | None = None
 
     def is_due(self, alpha: FloatArray) -> bool:
-        """Whether this time step is one to compare at; to be called once for each.
+        """True when this time step is one to compare at; to be called once for each.
 
         Args:
             alpha: float32 [E, h, w], 0..1: the mattes of the network that is asked.
@@ -101,7 +101,7 @@ _SUMMARY = "GlobalAveragePool_85_0"
 
 
 class SelfieState:
-    """What a gated stream remembers: who is there, and in a wide frame which network to believe."""
+    """The memory of a gated stream: who is there, and in a wide frame which network to believe."""
 
     def __init__(self) -> None:
         self.gate = PresenceGate()
@@ -160,7 +160,7 @@ class SelfieNetwork:
 
     @property
     def engine_name(self) -> str:
-        """What runs it, for reports."""
+        """The engine's name, for reports."""
         return self._general.engine_name
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:

@@ -1,4 +1,4 @@
-"""Where networks lie on this machine: the catalogue, fetching, verifying."""
+"""The networks on this machine: the catalogue, fetching, verifying."""
 
 from vitascope.models.store.store import ModelStore
 

@@ -34,11 +34,11 @@ __all__ = [
 
 
 Application = Literal["segmentation", "animation"]
-"""Who opens a model."""
+"""The application that opens a model."""
 
 
 class InputKind(StrEnum):
-    """What a network is fed with."""
+    """The input of a network."""
 
     IMAGE = "image"
     """One RGB picture at a time, float32 ``[1, H, W, 3]`` in 0..1; no memory."""
@@ -70,7 +70,7 @@ class BundledSource(_Frozen):
     kind: Literal["bundled"] = "bundled"
 
     def __str__(self) -> str:
-        """Where it comes from, in few words."""
+        """The source, in few words."""
         return "ships with vitascope"
 
 
@@ -117,9 +117,9 @@ class ModelEntry(_Frozen):
     """One network: one exact file."""
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
-    """What the user types."""
+    """The name that the user types."""
     file_name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """What the file is called in the cache; a plain name, so it cannot point outside."""
+    """The file's name in the cache; a plain name, so it cannot point outside."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """Lower-case hexadecimal digest of the whole file."""
     size_bytes: int = Field(gt=0)
@@ -128,7 +128,7 @@ class ModelEntry(_Frozen):
     homepage: str
     """The project that made the network."""
     purpose: str
-    """What it is for, one sentence."""
+    """Its purpose, one sentence."""
     used_by: Application
     """The application that opens it."""
     input_kind: InputKind

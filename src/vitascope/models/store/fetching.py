@@ -33,9 +33,9 @@ Progress = Callable[[int, int], None]
 """Called with the bytes here so far and the bytes in all."""
 
 STALL_SECONDS = 30.0
-"""How long a server may keep silent before the connection is given up."""
+"""The time that a server may keep silent before the connection is given up."""
 _CONNECT_SECONDS = 10.0
-"""How long one address of a host may take to answer, TLS handshake included."""
+"""The time that one address of a host may take to answer, TLS handshake included."""
 _CHUNK_BYTES = 256 * 1024
 _MAX_CONNECTIONS = 8
 """Connections for one download, at most; each but the first must have been cut after bringing new bytes."""
@@ -230,7 +230,7 @@ class _HttpsConnection(http.client.HTTPSConnection):
 
 
 def _reason(error: Exception, *, stall_seconds: float) -> str:
-    """What went wrong on the network, in few words."""
+    """Say in few words what went wrong on the network."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, socket.gaierror):
         return "host name not found (offline?)"

@@ -1,4 +1,4 @@
-"""Where models live on this machine: fetched once, verified before every use, usable offline from then on.
+"""The models on this machine: fetched once, verified before every use, usable offline from then on.
 
 A directory holds, for each fetched model, the file itself and beside it
 
@@ -73,7 +73,7 @@ class Fingerprint:
 
     @classmethod
     def read_stamp(cls, stamp: Path) -> Fingerprint | None:
-        """What a stamp file says, or None when it is absent or damaged: then the file has to be hashed."""
+        """The content of a stamp file, or None when it is absent or damaged: then the file has to be hashed."""
         try:
             with stamp.open("rb") as file:
                 return cls(**json.loads(file.read(_MAX_STAMP_BYTES)))
@@ -101,7 +101,7 @@ _BUNDLED_DIRECTORY = Path(__file__).parents[1] / "data"
 
 
 class ModelState(StrEnum):
-    """Whether a model is on this machine."""
+    """The state of a model on this machine."""
 
     BUNDLED = "bundled"
     """Ships inside the package."""
@@ -136,7 +136,7 @@ class StoreEntry:
     """The places it can be had, in the order they are tried."""
     state: ModelState
     path: Path
-    """Where the file lies, or would lie."""
+    """The file's path, whether it is there or not."""
     purpose: str
 
 
@@ -148,7 +148,7 @@ class Verification:
     path: Path
     verdict: Verdict
     sha256: str | None
-    """What the file has; None when there is none."""
+    """The file's own; None when there is no file."""
     expected_sha256: str
 
 

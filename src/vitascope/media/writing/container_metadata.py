@@ -1,4 +1,4 @@
-"""What a container says of its video beside the codec: rotation, aspect, stereo and projection, HDR.
+"""The metadata that a container holds beside the codec's own: rotation, aspect, stereo and projection, HDR.
 
 FFmpeg's muxers take little of it through PyAV. The rest is written into the finished file, box by box.
 """
@@ -31,7 +31,7 @@ class ContainerMetadata:
 
     Args:
         info: What the written frames look like.
-        setup: How they are encoded.
+        setup: The setup of their encoder.
         copy_from: The source; None for none.
         spherical: Stereo and spherical metadata; ``"source"`` takes the source's, else what ``info`` says.
         hdr: HDR metadata; ``"source"`` takes the source's.
@@ -61,7 +61,7 @@ class ContainerMetadata:
         self._rotation_degrees = info.rotation_degrees
         self._aspect = setup.sample_aspect_ratio
         self.notes: list[str] = []
-        """What the output cannot say, one line each."""
+        """Losses that the output's format forces, one line each."""
         if spherical is not None and (spherical.stereo is not None or spherical.projection is not None):
             if self._muxer == "image2":
                 self.notes.append("pictures do not carry stereo layout and projection")
