@@ -1,0 +1,133 @@
+"""Thousands of damaged files, and how each was handled: ``make fuzz N=100000``.
+
+Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--keep FOLDER] [--out ROW.json]
+
+Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fuzz.forking import ForkServer
+from fuzz.judging import what_is_bad
+from fuzz.mutation import mutated
+from fuzz.victims import FRAMES, make_victims
+
+__all__ = ["Try", "tries"]
+
+_SHARES = {"video": 12, "picture": 3, "settings": 3, "motion": 3, "network": 2}
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One damaged file and its end."""
+
+    number: int
+    victim: str
+    damage: tuple[str, ...]
+    bad: str | None
+    said: str
+    seconds: float
+
+
+def tries(
+    numbers: range | list[int], *, seed: int, folder: Path, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Iterator[Try]:
+    """Try so many, in one process."""
+    victims = make_victims(folder / "whole")
+    clip = victims["video"][0]
+    kinds = [kind for kind, share in _SHARES.items() for _ in range(share)]
+    with ForkServer() as server:
+        for number in numbers:
+            rng = random.Random(f"{seed}/{number}")
+            kind = rng.choice(kinds)
+            whole = rng.choice(victims[kind])
+            data, damage = mutated(rng, whole.read_bytes(), "text" if kind == "settings" else "binary")
+            room = folder / f"{number}"
+            (room / "out").mkdir(parents=True)
+            hurt = room / whole.name
+            hurt.write_bytes(data)
+            out = room / "out" / "made.mkv"
+            command = ["segment", str(clip), "-o", str(out), "--profile", "fast", "--device", "cpu", "--json"]
+            what: dict[str, Any]
+            if kind == "video":
+                command[1] = str(hurt)
+                what = {"command": command}
+            elif kind == "settings":
+                what = {"command": [*command, "--config", str(hurt)]}
+            elif kind == "network":
+                what = {"command": [*command, "--model", str(hurt), "--kind", "matte"]}
+            elif kind == "picture":
+                what, out = {"portrait": str(hurt)}, None  # type: ignore[assignment]
+            else:
+                what, out = {"motion": str(hurt)}, None  # type: ignore[assignment]
+            ended = server.run(what, folder=room, timeout_seconds=timeout_seconds)
+            frames = FRAMES if kind == "video" else None
+            bad = what_is_bad(ended, victim=hurt.name, out=out, whole_frames=frames)
+            yield Try(number, whole.name, tuple(damage), bad, ended.stderr.strip()[-600:], ended.seconds)
+            if bad is None:
+                shutil.rmtree(room)
+
+
+def _share(numbers: list[int], seed: int, folder: str) -> list[Try]:
+    room = Path(folder) / f"from {numbers[0]}"
+    return list(tries(numbers, seed=seed, folder=room))
+
+
+def main() -> None:
+    """Run a campaign, print what is bad, and write the row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("n", type=int, nargs="?", default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", type=int, action="append")
+    parser.add_argument("--keep", type=Path, help="where bad files are kept")
+    parser.add_argument("--out", type=Path, help="write the row here")
+    options = parser.parse_args()
+    began = time.monotonic()
+    numbers = options.only or list(range(options.n))
+    size = max(min(200, len(numbers) // options.processes), 1)
+    parts = [numbers[begin : begin + size] for begin in range(0, len(numbers), size)]
+    done: list[Try] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        with ProcessPoolExecutor(options.processes) as pool:
+            for share in pool.map(_share, parts, [options.seed] * len(parts), [str(folder)] * len(parts)):
+                done += share
+                for one in share:
+                    if one.bad is not None:
+                        print(json.dumps(asdict(one)), flush=True)
+                print(f"{len(done)} tried, {sum(one.bad is not None for one in done)} bad", file=sys.stderr)
+    bad = Counter(one.bad.split(" [")[0] for one in done if one.bad is not None)
+    slowest = max(done, key=lambda one: one.seconds)
+    row = {
+        "tried": len(done),
+        "badly_handled": sum(bad.values()),
+        "kinds": dict(bad),
+        "slowest_seconds": round(slowest.seconds, 1),
+        "slowest": f"{slowest.victim}: {', '.join(slowest.damage)}",
+        "seed": options.seed,
+        "minutes": round((time.monotonic() - began) / 60, 1),
+    }
+    print(json.dumps(row, indent=1))
+    if options.out is not None:
+        options.out.write_text(json.dumps(row, indent=1) + "\n")
+    raise SystemExit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
