@@ -36,7 +36,7 @@ from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mes
 from vitascope.animation.drivers import Driven, TrackingOptions, VideoDriver
 from vitascope.animation.face import FaceMotion, TrackedFace, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.mesh.calibration import steady_reader
+from vitascope.animation.mesh.response import steady_reader
 from vitascope.animation.motion import MotionEstimator
 from vitascope.animation.offline import MODEL_NAME
 from vitascope.animation.pictures import planes_of

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
+from vitascope.animation.canonical_mesh import EYES, CanonicalMesh, Pose
 from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, TrackedFace, rotation_from_degrees
-from vitascope.animation.landmarks import EYES
 
 SIZE = (640, 480)
 

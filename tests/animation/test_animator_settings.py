@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from clips import write_clip
-from vitascope.animation import opening
+from vitascope.animation import animator as opening
+from vitascope.animation.animator import gains_of, liveportrait_folder, open_animator
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.live import run as live_run
 from vitascope.animation.live.controls import Controls
@@ -20,7 +21,6 @@ from vitascope.animation.live.run import animate_live
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import write_motion
 from vitascope.animation.offline import tracking_options
-from vitascope.animation.opening import gains_of, liveportrait_folder, open_animator
 from vitascope.animation.portrait import Portrait
 from vitascope.config import load_settings
 from vitascope.device import select_device

@@ -10,9 +10,15 @@ from faces import made_face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.animation.canonical_mesh import fit_pose, read_canonical_mesh
+from vitascope.animation.canonical_mesh import (
+    EYES,
+    FACE_OVAL,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    fit_pose,
+    read_canonical_mesh,
+)
 from vitascope.animation.face import angles_of
-from vitascope.animation.landmarks import EYES, FACE_OVAL, INNER_LOWER_LIP, INNER_UPPER_LIP
 from vitascope.errors import ModelError
 
 MEMBER = "geometry_pipeline_metadata_landmarks.binarypb"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from vitascope import device as device_module
-from vitascope.animation import opening
+from vitascope.animation import animator as opening
+from vitascope.animation.animator import open_animator
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.opening import open_animator
 from vitascope.animation.portrait import Portrait
 from vitascope.config import load_settings
 from vitascope.device import Device

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, LEFT_BROW
 from vitascope.animation.expression import ExpressionBasis, eyes_of
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES
-from vitascope.animation.landmarks import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, LEFT_BROW
-from vitascope.animation.mirror import Mirror
+from vitascope.animation.motion import Mirror
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vitascope.animation.live import measure
+from vitascope.animation.live import run as live_run
 from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.report import LatencyHistogram
@@ -43,7 +43,7 @@ def slow_above_300(monkeypatch):
 
     def measured(portrait, driver, *, loaded, **words):
         words["seconds"] = 0.1
-        report = measure.measure_live(portrait, driver, loaded=loaded, **words)
+        report = live_run.measure_live(portrait, driver, loaded=loaded, **words)
         runs.append(report)
         latency = LatencyHistogram()
         latency.add(0.01)

@@ -1,1 +1,23 @@
-"""The application that moves a portrait after a face: tracking, motion, and the animators behind one port."""
+"""Moves a portrait after a face: tracking, motion, animators; and the example files that ship with Vitascope."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["find_example"]
+
+_PACKAGED = Path(__file__).with_name("examples")
+_CHECKOUT = Path(__file__).parents[3] / "examples"
+
+
+def find_example(path: Path) -> Path:
+    """Return the path, or the shipped file of that name where nothing lies at ``examples/NAME``.
+
+    It lets the manual's first command work right after an install.
+    """
+    if path.exists() or len(path.parts) != 2 or path.parts[0] != "examples":
+        return path
+    for folder in (_PACKAGED, _CHECKOUT):
+        if (folder / path.name).is_file():
+            return folder / path.name
+    return path

@@ -13,9 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
-from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
-from vitascope.animation.landmarks import (
+from vitascope.animation.canonical_mesh import (
     EYES,
     FACE_OVAL,
     INNER_LOWER_LIP,
@@ -24,7 +22,9 @@ from vitascope.animation.landmarks import (
     OUTER_LOWER_LIP,
     OUTER_UPPER_LIP,
     RIGHT_BROW,
+    CanonicalMesh,
 )
+from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
 
 __all__ = ["CHIN_POINTS", "ExpressionBasis", "eyes_of"]
 

@@ -3,25 +3,135 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.canonical_mesh import EYES, CanonicalMesh, EyeLandmarks, Pose, fit_pose
+from vitascope.animation.expression import eyes_of
 from vitascope.animation.face import (
     BLENDSHAPE_INDEX,
+    BLENDSHAPES,
+    MESH_VERTEX_COUNT,
     FaceMotion,
+    FloatArray,
     RgbPicture,
     TrackedFace,
     rotation_from_vector,
     rotation_vector,
 )
 from vitascope.animation.one_euro import OneEuroFilter, cutoff_of_window
-from vitascope.animation.reading import FaceReading, motion_between, read_face
 from vitascope.errors import UsageError
 
-__all__ = ["AUTO_SECONDS", "MotionEstimator", "Neutral", "neutral_score"]
+__all__ = [
+    "AUTO_SECONDS",
+    "CLOSED_OPENNESS",
+    "FaceReading",
+    "Mirror",
+    "MotionEstimator",
+    "Neutral",
+    "eye_frame",
+    "motion_between",
+    "neutral_score",
+    "read_face",
+]
+
+CLOSED_OPENNESS = 0.07
+"""Height over width of a closed eye as MediaPipe places its lids: the least in two drivers that blink was 0.065 to
+0.077 (right and left eye of both), beside 0.22 to 0.30 open."""
+_WIDEST_CLOSURE = -0.6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FaceReading:
+    """Head pose and face shape of one picture."""
+
+    pose: Pose
+    vertices: FloatArray
+    """float32 [468, 3]: the face without its head's pose, canonical axes and centimetres."""
+    openness: FloatArray
+    """float32 [2]: height over width of the right and the left eye."""
+    irises: FloatArray
+    """float32 [2, 2]: right and left iris from the middle between the eye's corners, in widths of the eye; x to the
+    picture's right and y down, along the eye's own axes."""
+    blendshapes: FloatArray
+
+
+def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
+    """Take a tracked face apart."""
+    pose = fit_pose(mesh, face.landmarks)
+    points = pose.unplace(face.landmarks)
+    frames = [eye_frame(points, eye) for eye in EYES]
+    openness, irises = [], []
+    for eye, (middle, along, down) in zip(EYES, frames, strict=True):
+        width = float(np.linalg.norm(along))
+        gaps = points[list(eye.upper[2:-2])] - points[list(eye.lower[2:-2])]
+        openness.append(float(np.linalg.norm(gaps, axis=1).mean()) / width)
+        offset = points[eye.iris[0]] - middle
+        irises.append([float(offset @ along) / width**2, float(offset @ down) / width**2])
+    return FaceReading(
+        pose,
+        points[:MESH_VERTEX_COUNT],
+        np.array(openness, np.float32),
+        np.array(irises, np.float32),
+        face.blendshapes,
+    )
+
+
+def eye_frame(points: FloatArray, eye: EyeLandmarks) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """An eye's own axes in the canonical space.
+
+    Args:
+        points: float32 [468 or more, 3], canonical axes.
+        eye: Which one.
+
+    Returns:
+        The middle between the corners; the vector from the corner at the left of the picture to the one at the right;
+        and one as long that points down across it.
+    """
+    outer, inner = points[eye.outer_corner], points[eye.inner_corner]
+    left, right = (outer, inner) if eye is EYES[0] else (inner, outer)
+    along = right - left
+    down = np.array([along[1], -along[0], 0.0], np.float32)
+    down *= np.linalg.norm(along) / max(float(np.linalg.norm(down)), 1e-6)
+    return (left + right) / 2, along, down
+
+
+def motion_between(
+    neutral: FaceReading,
+    now: FaceReading,
+    *,
+    face: TrackedFace,
+    driver_rgb: RgbPicture | None = None,
+) -> FaceMotion:
+    """What changed since the neutral picture.
+
+    Args:
+        neutral: The driver at rest.
+        now: The driver now.
+        face: The tracked face that ``now`` was read from.
+        driver_rgb: Its picture, for animators that read it.
+    """
+    range_of_closing = np.maximum(neutral.openness - CLOSED_OPENNESS, 0.04)
+    closure = (neutral.openness - now.openness) / range_of_closing
+    if now.blendshapes.any():
+        # The blendshape network sees lids that the landmarks miss, and the other way round.
+        closure = 0.4 * closure + 0.6 * eyes_of(now.blendshapes, neutral.blendshapes)[0]
+    return FaceMotion(
+        rotation=np.asarray(now.pose.rotation @ neutral.pose.rotation.T, np.float32),
+        scale=now.pose.scale / neutral.pose.scale,
+        translation=np.asarray((now.pose.shift - neutral.pose.shift)[:2] / neutral.pose.scale, np.float32),
+        blendshapes=now.blendshapes,
+        neutral_blendshapes=neutral.blendshapes,
+        vertices=now.vertices - neutral.vertices,
+        eye_closure=np.clip(closure, _WIDEST_CLOSURE, 1.0).astype(np.float32),
+        gaze=now.irises - neutral.irises,
+        pts_seconds=face.pts_seconds,
+        face=face,
+        driver_rgb=driver_rgb,
+    )
+
 
 Neutral = Literal["auto", "first"]
 """``auto``: the most frontal and calm face seen so far; ``first``: the first face."""
@@ -258,3 +368,44 @@ def _ease(share: float) -> float:
     """From 0 to 1 with level ends."""
     share = min(max(share, 0.0), 1.0)
     return share * share * (3 - 2 * share)
+
+
+_ACROSS = np.array([-1.0, 1.0, 1.0], np.float32)
+
+
+def _other_side(name: str) -> str:
+    for side, other in (("Left", "Right"), ("Right", "Left")):
+        if name.endswith(side):
+            return name.removesuffix(side) + other
+    return name
+
+
+_SWAPPED = [BLENDSHAPE_INDEX[_other_side(name)] for name in BLENDSHAPES]
+
+
+class Mirror:
+    """Turns motion over.
+
+    Args:
+        mesh: The canonical face; it is symmetric, so that every vertex has a partner.
+    """
+
+    def __init__(self, mesh: CanonicalMesh) -> None:
+        distances = np.linalg.norm(mesh.vertices[:, None] * _ACROSS - mesh.vertices[None], axis=-1)
+        self._partners = distances.argmin(axis=1)
+
+    def __call__(self, motion: FaceMotion) -> FaceMotion:
+        """The mirror image; what was tracked (``face``, ``driver_rgb``) stays as it is."""
+        vertices: FloatArray | None = None
+        if motion.vertices is not None:
+            vertices = np.asarray(motion.vertices[self._partners] * _ACROSS, np.float32)
+        return replace(
+            motion,
+            rotation=np.asarray(motion.rotation * np.outer(_ACROSS, _ACROSS), np.float32),
+            translation=np.asarray(motion.translation * _ACROSS[:2], np.float32),
+            blendshapes=motion.blendshapes[_SWAPPED],
+            neutral_blendshapes=motion.neutral_blendshapes[_SWAPPED],
+            vertices=vertices,
+            eye_closure=motion.eye_closure[::-1].copy(),
+            gaze=np.asarray(motion.gaze[::-1] * _ACROSS[:2], np.float32),
+        )

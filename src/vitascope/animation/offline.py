@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from vitascope.animation.animator import OpenedAnimator, open_animator
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import (
     Driven,
@@ -20,12 +21,10 @@ from vitascope.animation.drivers import (
     open_driver,
 )
 from vitascope.animation.face import RgbPicture
-from vitascope.animation.mirror import Mirror
+from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
-from vitascope.animation.opening import OpenedAnimator, open_animator
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.animation.portrait import load_portrait, with_even_sides
-from vitascope.animation.report import AnimateReport, WrittenFile
 from vitascope.animation.tracking import require_mediapipe
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.errors import InputError, UsageError
@@ -33,6 +32,7 @@ from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.media.writing.encoding import choose_encoding
@@ -40,8 +40,89 @@ from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.report_values import plain_value, size_in_words
 
-__all__ = ["MODEL_NAME", "Started", "animate", "animate_file", "tracking_options"]
+__all__ = [
+    "MODEL_NAME",
+    "AnimateReport",
+    "Started",
+    "WrittenFile",
+    "animate",
+    "animate_file",
+    "summarise",
+    "tracking_options",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One file that was written."""
+
+    path: Path
+    codec: str
+    size_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnimateReport:
+    """One portrait that was animated."""
+
+    portrait: Path
+    driver: Path
+    size: tuple[int, int]
+    """(width, height) of the pictures."""
+    animator: str
+    files: tuple[WrittenFile, ...]
+    frame_count: int
+    lost_count: int
+    """Pictures of the driver in which no face was found."""
+    notes: tuple[str, ...]
+    profile: str
+    wall_seconds: float
+    pipeline: PipelineReport
+    device: str | None = None
+    """What drew the pictures, for example ``CPU (2 cores)``."""
+    corrupt_count: int = 0
+    """Damaged packets or pictures of the driver, which were skipped."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames over the wall time of the whole job, opening and closing of files included."""
+        return self.frame_count / self.wall_seconds if self.wall_seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: paths as text, times in seconds."""
+        plain: dict[str, Any] = plain_value(asdict(self))
+        plain["frames_per_second"] = self.frames_per_second
+        return plain
+
+
+def summarise(report: AnimateReport) -> list[str]:
+    """What a person wants to know after a job, a line each; the files first."""
+    lines = []
+    for file in report.files:
+        lines.append(f"{file.path}  {file.codec}, {size_in_words(file.size_bytes)}")
+        lines += [f"  note: {note}" for note in file.notes]
+    width, height = report.size
+    pace = f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps"
+    stages = ", ".join(
+        f"{stage.name} {stage.latency.p50_seconds * 1e3:.1f} ms"
+        for stage in report.pipeline.stages
+        if stage.latency.count
+    )
+    lines.append(f"{pace}; {stages}")
+    device = "" if report.device is None else f" on {report.device}"
+    lines.append(f"{report.animator} at {width}x{height}{device}; profile {report.profile}")
+    if report.lost_count:
+        lines.append(
+            f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
+        )
+    if report.corrupt_count:
+        lines.append(f"note: frames of the driver that were damaged or missing: {report.corrupt_count}")
+    lines += [f"note: {note}" for note in report.notes]
+    return lines
+
 
 MODEL_NAME = "face-landmarker"
 """In the catalogue of models."""

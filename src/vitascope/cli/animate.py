@@ -144,9 +144,8 @@ def animate(
         raise UsageError(f"{flag} is for live runs, with --sink")
     # Imported here so that --help and usage errors do not wait for codecs.
     with holding_interrupts():
-        from vitascope.animation.examples import find_example
-        from vitascope.animation.offline import Started, animate_file
-        from vitascope.animation.report import summarise
+        from vitascope.animation import find_example
+        from vitascope.animation.offline import Started, animate_file, summarise
         from vitascope.cli.metrics_options import serving_metrics
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
@@ -194,7 +193,7 @@ def _live(
     quiet: bool,
 ) -> None:
     with holding_interrupts():
-        from vitascope.animation.examples import find_example
+        from vitascope.animation import find_example
         from vitascope.animation.live.report import summarise_live
         from vitascope.animation.live.run import animate_live
         from vitascope.animation.live.session import LiveSession

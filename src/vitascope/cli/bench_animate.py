@@ -85,9 +85,9 @@ def _measure(
     from vitascope.observe.keys import PressedKeys, holding_interrupts
 
     with holding_interrupts():
-        from vitascope.animation.examples import find_example
-        from vitascope.animation.live.measure import measure_live
+        from vitascope.animation import find_example
         from vitascope.animation.live.report import summarise_live
+        from vitascope.animation.live.run import measure_live
         from vitascope.models.store.store import ModelStore
 
     screen = Screen()
@@ -122,7 +122,7 @@ def _tune(
     from vitascope.observe.keys import holding_interrupts
 
     with holding_interrupts():
-        from vitascope.animation.examples import find_example
+        from vitascope.animation import find_example
         from vitascope.config.settings_source import SettingsSource
         from vitascope.models.store.store import ModelStore
         from vitascope.tune.history import append_history

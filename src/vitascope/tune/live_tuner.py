@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vitascope.animation.live.measure import measure_live
 from vitascope.animation.live.report import LiveReport
+from vitascope.animation.live.run import measure_live
 from vitascope.animation.motion_file import MOTION_SUFFIX
 from vitascope.animation.offline import animate_file
 from vitascope.config import LoadedSettings, Settings

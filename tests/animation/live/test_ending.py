@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 from live_runs import KeepingSink, Live
 
-from vitascope.animation.live.figures import LiveFigures
-from vitascope.animation.live.report import summarise_live
+from vitascope.animation.live.report import LiveFigures, summarise_live
 from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
 from vitascope.gpu.profiling.profiler import Profiler

@@ -12,8 +12,8 @@ import pytest
 from clips import write_clip
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.live import run
-from vitascope.animation.live.endless import EndlessDriver
-from vitascope.animation.live.measure import measure_live
+from vitascope.animation.live.run import measure_live
+from vitascope.animation.live.sources import EndlessDriver
 from vitascope.animation.motion_file import write_motion
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError

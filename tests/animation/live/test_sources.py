@@ -12,7 +12,7 @@ import pytest
 
 from vitascope.animation.face import FaceMotion, RgbPicture
 from vitascope.animation.live import sources
-from vitascope.animation.live.background import GREEN, GreenScreen
+from vitascope.animation.live.effects import GREEN, GreenScreen
 from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.motion_file import write_motion
 from vitascope.errors import InputError

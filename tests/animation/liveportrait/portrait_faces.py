@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW
 from vitascope.animation.face import LANDMARK_COUNT, TrackedFace
-from vitascope.animation.landmarks import EYES, FACE_OVAL, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW
 
 
 def make_face(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from portrait_faces import make_face
 
-from vitascope.animation.landmarks import EYES, MOUTH_CORNERS
+from vitascope.animation.canonical_mesh import EYES, MOUTH_CORNERS
 from vitascope.animation.liveportrait.crop import (
     crop_picture,
     driver_crop,

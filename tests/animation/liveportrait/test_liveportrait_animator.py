@@ -12,9 +12,8 @@ from portrait_faces import make_face
 from simple_networks import SimpleNetworks
 
 from vitascope.animation.face import FaceMotion
-from vitascope.animation.liveportrait.animator import LivePortraitAnimator
+from vitascope.animation.liveportrait.animator import LivePortraitAnimator, Paste
 from vitascope.animation.liveportrait.crop import portrait_crop
-from vitascope.animation.liveportrait.paste import Paste
 from vitascope.errors import InputError, UsageError
 
 

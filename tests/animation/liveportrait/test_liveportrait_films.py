@@ -14,8 +14,7 @@ from clips import write_clip
 from vitascope.animation import offline
 from vitascope.animation.live import run as live_run
 from vitascope.animation.live.run import animate_live
-from vitascope.animation.offline import animate_file
-from vitascope.animation.report import AnimateReport
+from vitascope.animation.offline import AnimateReport, animate_file
 from vitascope.config import load_settings
 from vitascope.models.liveportrait.networks import LivePortraitNetworks
 from vitascope.models.store.store import ModelStore

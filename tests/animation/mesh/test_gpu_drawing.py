@@ -16,7 +16,7 @@ from cuda_sources import ARCHITECTURES, assert_compiles, assert_has_layout, need
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.mesh.gpu_frame import SCENE, frame_type, inverse
+from vitascope.animation.mesh.gpu_drawing import SCENE, frame_type, inverse
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, UsageError
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from faces import SIZE, made_face
 
+from vitascope.animation.canonical_mesh import EYES
 from vitascope.animation.face import FaceMotion
-from vitascope.animation.landmarks import EYES
 from vitascope.animation.mesh.animator import MeshAnimator
 
 SKIN, EYE, PUPIL = 150, 250, 10

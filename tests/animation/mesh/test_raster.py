@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.animation.mesh.raster import MapGrid, draw_triangles
+from vitascope.animation.mesh.maps import MapGrid, draw_triangles
 
 
 def grid_of_triangles(rng, *, count, size):

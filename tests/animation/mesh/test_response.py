@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from faces import made_face
 
+from vitascope.animation.canonical_mesh import CHIN, INNER_LOWER_LIP, INNER_UPPER_LIP
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
-from vitascope.animation.landmarks import CHIN, INNER_LOWER_LIP, INNER_UPPER_LIP
-from vitascope.animation.mesh.calibration import steady_reader
-from vitascope.animation.mesh.response import measure_response
+from vitascope.animation.mesh.response import measure_response, steady_reader
 from vitascope.animation.tracking import FaceTracker
 
 

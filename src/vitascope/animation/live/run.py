@@ -12,20 +12,17 @@ from math import inf
 from pathlib import Path
 from time import strftime
 
+from vitascope.animation.animator import open_animator
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.face import Animator
-from vitascope.animation.live.background import GreenScreen
 from vitascope.animation.live.controls import Controls, LiveState
-from vitascope.animation.live.endless import EndlessDriver
-from vitascope.animation.live.ports import Estimator, PictureSource, Tracker
+from vitascope.animation.live.effects import GreenScreen
 from vitascope.animation.live.report import LiveReport
-from vitascope.animation.live.session import LiveOptions, LiveSession
-from vitascope.animation.live.sources import FilmSource, ReplaySource
-from vitascope.animation.mirror import Mirror
-from vitascope.animation.motion import MotionEstimator
+from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, PictureSource, Tracker
+from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySource
+from vitascope.animation.motion import Mirror, MotionEstimator
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.offline import MODEL_NAME, tracking_options
-from vitascope.animation.opening import open_animator
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import FaceTracker, require_mediapipe
 from vitascope.config import LoadedSettings, vitascope_home
@@ -40,7 +37,7 @@ from vitascope.media.sinks.window import WindowSink
 from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
 
-__all__ = ["animate_live"]
+__all__ = ["animate_live", "measure_live"]
 
 _ABSENCE_SECONDS = 1.0
 """Longer than any camera takes for a picture, and than films stand still between two."""
@@ -291,3 +288,48 @@ def _tell(
     if on_message is not None and runs.is_set():
         reason = " ".join(str(error).split()).removeprefix(f"{outlet.name} failed: ")
         on_message(f"{outlet.name} stopped: {reason}")
+
+
+def measure_live(
+    portrait: Path,
+    driver: Path,
+    *,
+    loaded: LoadedSettings,
+    store: ModelStore,
+    seconds: float = 60.0,
+    warm_up_pictures: int = 0,
+    on_session: Callable[[LiveSession], object] | None = None,
+    on_message: Callable[[str], object] | None = None,
+) -> LiveReport:
+    """Animate a portrait live for a while, with pictures at ``performance.target_fps`` and nowhere to show them.
+
+    A video measures tracker and animator, a ``.motion`` file the animator alone. The driver begins anew when it ends.
+
+    Args:
+        portrait: A picture file.
+        driver: A video or a ``.motion`` file.
+        loaded: Settings.
+        store: Where the tracker's model lies, or is fetched to.
+        seconds: How long, after the first picture that counts.
+        warm_up_pictures: The first pictures, which are slower and which the figures leave out.
+        on_session: Given the session before it runs, for ``stop``.
+        on_message: Told, in one line, what should be known at once.
+
+    Returns:
+        The report.
+
+    Raises:
+        VitascopeError: As ``animate_live``.
+    """
+    return animate_live(
+        portrait,
+        str(driver),
+        ["null"],
+        loaded=loaded,
+        store=store,
+        seconds=seconds,
+        warm_up_pictures=warm_up_pictures,
+        endless_fps=loaded.settings.performance.target_fps,
+        on_session=on_session,
+        on_message=on_message,
+    )

@@ -16,18 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, strftime
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import cv2
 
-from vitascope.animation.face import Animator, FaceMotion, RgbPicture
+from vitascope.animation.face import Animator, FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.live.controls import Controls, LiveState
-from vitascope.animation.live.figures import LiveFigures
-from vitascope.animation.live.overlay import with_overlay
-from vitascope.animation.live.ports import Estimator, Paintable, PictureSource, Tracker
-from vitascope.animation.live.report import LiveReport
+from vitascope.animation.live.effects import with_overlay
+from vitascope.animation.live.report import LiveFigures, LiveReport
 from vitascope.animation.live.stillness import Stillness
-from vitascope.animation.mirror import Mirror
+from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MotionWriter
 from vitascope.errors import OutputError
 from vitascope.gpu.pipeline.pipeline import Pipeline
@@ -38,7 +36,64 @@ from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["LiveOptions", "LiveSession"]
+__all__ = ["Estimator", "LiveOptions", "LiveSession", "Paintable", "PictureSource", "Tracker"]
+
+
+class PictureSource(Protocol):
+    """What the driver is seen through, such as ``media.camera.Camera``."""
+
+    @property
+    def captured_count(self) -> int:
+        """Pictures that came, also those that nobody took."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """True when no picture will come any more."""
+        ...
+
+    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
+        """The newest picture that was not taken yet; None when none came in time."""
+        ...
+
+
+class Tracker(Protocol):
+    """What finds the driver's face, such as ``animation.tracking.FaceTracker``."""
+
+    def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
+        """The followed face; None while it cannot be seen."""
+        ...
+
+
+class Estimator(Protocol):
+    """What makes motion of faces, such as ``animation.motion.MotionEstimator``."""
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        """The motion of the next picture."""
+        ...
+
+    def set_neutral(self, face: TrackedFace | None = None) -> bool:
+        """Take the face that is seen now for neutral; False when there is none."""
+        ...
+
+    def find_neutral(self) -> bool:
+        """Take the best face seen so far for neutral; False when there is none."""
+        ...
+
+    def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
+        """Change the windows, in frames."""
+        ...
+
+
+class Paintable(Protocol):
+    """What lays the portrait on another background."""
+
+    def __call__(self, rgb: RgbPicture) -> RgbPicture:
+        """The picture on its new background; a new array."""
+        ...
+
 
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
 _WAIT_SECONDS = 0.1

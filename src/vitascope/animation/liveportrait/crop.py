@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW
 from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
-from vitascope.animation.landmarks import EYES, FACE_OVAL, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW
 
 __all__ = ["crop_picture", "driver_crop", "lip_openness", "paste_mask", "portrait_crop"]
 

@@ -23,9 +23,15 @@ from vitascope.animation.face import (
 from vitascope.animation.mesh.deform import Bent, Gains, bend
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.layers import read_at, to_host
-from vitascope.animation.mesh.maps import COARSER, Feature, PortraitMaps, feature_grid, plan_maps
+from vitascope.animation.mesh.maps import (
+    COARSER,
+    Feature,
+    PortraitMaps,
+    draw_triangles,
+    feature_grid,
+    plan_maps,
+)
 from vitascope.animation.mesh.mouth import Mouth
-from vitascope.animation.mesh.raster import draw_triangles
 from vitascope.animation.mesh.response import Response, measure_response
 from vitascope.animation.mesh.rig import PortraitRig, build_rig
 from vitascope.errors import UsageError

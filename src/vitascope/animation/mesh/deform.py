@@ -9,14 +9,20 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
+from vitascope.animation.canonical_mesh import (
+    EYES,
+    FACE_OVAL,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    CanonicalMesh,
+    Pose,
+)
 from vitascope.animation.face import (
     FaceMotion,
     FloatArray,
     angles_of,
     rotation_from_degrees,
 )
-from vitascope.animation.landmarks import EYES, FACE_OVAL, INNER_LOWER_LIP, INNER_UPPER_LIP
 from vitascope.animation.mesh.rig import GRAZING, PortraitRig
 
 __all__ = ["Bent", "Gains", "bend"]

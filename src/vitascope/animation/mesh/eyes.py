@@ -9,9 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from vitascope.animation.canonical_mesh import TO_PICTURE
+from vitascope.animation.canonical_mesh import EYES, TO_PICTURE, EyeLandmarks
 from vitascope.animation.face import FloatArray, RgbPicture
-from vitascope.animation.landmarks import EYES, EyeLandmarks
 from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.layers import (
     Patch,

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vitascope.animation.examples import find_example
+from vitascope.animation import find_example
 from vitascope.animation.face import RgbPicture
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.errors import InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vitascope.animation.examples import find_example
+from vitascope.animation import find_example
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.run import animate_live
 from vitascope.animation.live.session import LiveSession

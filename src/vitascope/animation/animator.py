@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.face import Animator, FaceMotion, RgbPicture
 from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.mesh.calibration import steady_reader
 from vitascope.animation.mesh.deform import Gains
+from vitascope.animation.mesh.response import steady_reader
 from vitascope.animation.portrait import Portrait
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import Device, select_device
