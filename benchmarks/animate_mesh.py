@@ -33,16 +33,15 @@ import numpy as np
 
 from row_stamp import commit
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
-from vitascope.animation.drivers import Driven, TrackingOptions, VideoDriver
+from vitascope.animation.drivers import Driven, VideoDriver
 from vitascope.animation.face import FaceMotion, TrackedFace, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.response import steady_reader
 from vitascope.animation.motion import MotionEstimator
-from vitascope.animation.offline import MODEL_NAME
 from vitascope.animation.pictures import planes_of
 from vitascope.animation.portrait import Portrait, load_portrait
-from vitascope.animation.tracking import FaceTracker
-from vitascope.config import vitascope_home
+from vitascope.animation.tracking import FaceTracker, fetch_face_model
+from vitascope.config import Settings, vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink
@@ -73,7 +72,7 @@ def open_animator(portrait: Portrait, mesh: CanonicalMesh, model: Path) -> MeshA
 def driven(path: Path, mesh: CanonicalMesh, model: Path) -> tuple[list[Driven], list[TrackedFace | None]]:
     """All motions of a driver, and its faces."""
     motions: list[Driven] = []
-    with VideoDriver(path, mesh=mesh, model=model, options=TrackingOptions()) as driver:
+    with VideoDriver(path, mesh=mesh, model=model, settings=Settings()) as driver:
         Pipeline([*driver.stages(), Sink("collect", motions.append)]).run()
     return motions, [motion.motion.face for motion in motions]
 
@@ -105,7 +104,7 @@ def speed_row(portrait: Portrait, driver: Path, mesh: CanonicalMesh, model: Path
         animator.animate(item.motion, out=out)
         spent.append((time.perf_counter() - began) * 1e3)
     cpu_ms = (time.process_time() - cpu_began) * 1e3 / len(motions)
-    with VideoDriver(driver, mesh=mesh, model=model, options=TrackingOptions()) as source:
+    with VideoDriver(driver, mesh=mesh, model=model, settings=Settings()) as source:
         pipeline = Pipeline(
             [
                 *source.stages(),
@@ -275,7 +274,7 @@ def main() -> None:
         help="keep the file's rows of speed: of a machine that is busy",
     )
     arguments = parser.parse_args()
-    model = ModelStore(vitascope_home()).pull(MODEL_NAME)
+    model = fetch_face_model(ModelStore(vitascope_home()))
     mesh = read_canonical_mesh(model)
     # What this does not measure stays: of portraits that differ by a code here and there.
     kept = {"fidelity of copies", "speed"} if arguments.without_speed else {"fidelity of copies"}

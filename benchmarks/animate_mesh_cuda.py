@@ -33,7 +33,7 @@ from vitascope.animation.canonical_mesh import CanonicalMesh, Pose, read_canonic
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader
-from vitascope.animation.offline import MODEL_NAME
+from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import vitascope_home
 from vitascope.models.store.store import ModelStore
 
@@ -87,7 +87,7 @@ def row(mesh: CanonicalMesh, lines: int, motions: list[FaceMotion], frames: int)
         for animator in (host, device):
             animator.set_portrait(rgb, face=face)
         agreement = checked(host, device, motions[:: len(motions) // 5])
-        gate = device.difference_to_processor()
+        gate = device.difference_to_cpu()
         assert gate is not None
         agreement |= {
             "gate_everywhere_255": round(gate.everywhere, 4),
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    mesh = read_canonical_mesh(ModelStore(vitascope_home()).pull(MODEL_NAME))
+    mesh = read_canonical_mesh(fetch_face_model(ModelStore(vitascope_home())))
     with MotionReader(TALK) as reader:
         motions = list(reader)
     rows = []

@@ -15,9 +15,8 @@ from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader
-from vitascope.animation.offline import MODEL_NAME
 from vitascope.animation.portrait import load_portrait
-from vitascope.animation.tracking import FaceTracker
+from vitascope.animation.tracking import FaceTracker, fetch_face_model
 from vitascope.config import vitascope_home
 from vitascope.models.store.store import ModelStore
 
@@ -29,7 +28,7 @@ CROP = np.s_[8:280, 88:360]
 def main() -> None:
     """Draw the moments beside the photograph."""
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "docs" / "images" / "animate.jpg"
-    model = ModelStore(vitascope_home()).pull(MODEL_NAME)
+    model = fetch_face_model(ModelStore(vitascope_home()))
     portrait = load_portrait(HERE / "astronaut.jpg", model=model)
     pictures = [portrait.rgb]
     with MotionReader(HERE / "talk.motion") as reader:

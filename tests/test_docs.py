@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -145,10 +149,34 @@ def test_enough_commands_were_found() -> None:
 @pytest.mark.parametrize(
     "snippet", snippets(ROOT / "docs" / "python.md"), ids=lambda text: text.splitlines()[2]
 )
-def test_a_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snippet_runs(
+    snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
+    if "Animator" in snippet:
+        face_model: Path = request.getfixturevalue("face_model")
+        monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
+        shutil.copy(ROOT / "examples" / "astronaut.jpg", "portrait.jpg")
+        shutil.copy(ROOT / "examples" / "talk.motion", "talk.motion")
     write_clip(Path("in.mp4"), frame_count=18, audio="aac", codec_options={"preset": "ultrafast"})
     exec(compile(snippet, "docs/python.md", "exec"), {"__name__": "snippet"})
+
+
+@pytest.mark.slow
+def test_snippets_of_the_page_on_python_are_typed(tmp_path: Path) -> None:
+    files = []
+    for number, snippet in enumerate(snippets(ROOT / "docs" / "python.md")):
+        files.append(tmp_path / f"snippet_{number}.py")
+        files[-1].write_text(snippet, encoding="utf-8")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, files)],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -10,6 +10,9 @@
 
     vitascope.animate("portrait.jpg", "driver.mp4", "talking.mp4")
 
+    with vitascope.Animator("portrait.jpg") as animator:
+        picture = animator.render(frame)
+
 Names are loaded when they are first used: importing the package touches neither CUDA nor a codec.
 """
 
@@ -19,7 +22,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitascope.animation.face import Animator
+    from vitascope.animation.animator import Animator
     from vitascope.animation.offline import animate
     from vitascope.media.reading.reader import open_video
     from vitascope.segmentation.batch import segment
@@ -31,7 +34,7 @@ __version__ = "0.1.0"
 __all__ = ["Animator", "Segmenter", "StillSegmenter", "__version__", "animate", "open_video", "segment"]
 
 _HOMES = {
-    "Animator": "vitascope.animation.face",
+    "Animator": "vitascope.animation.animator",
     "Segmenter": "vitascope.segmentation.segmenter",
     "StillSegmenter": "vitascope.segmentation.stills",
     "animate": "vitascope.animation.offline",

@@ -13,6 +13,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.animation import animator as opening
+from vitascope.animation import drivers
 from vitascope.animation.animator import gains_of, liveportrait_folder, open_animator
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.live import run as live_run
@@ -20,7 +21,6 @@ from vitascope.animation.live.controls import Controls
 from vitascope.animation.live.run import animate_live
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import write_motion
-from vitascope.animation.offline import tracking_options
 from vitascope.animation.portrait import Portrait
 from vitascope.config import load_settings
 from vitascope.device import select_device
@@ -144,28 +144,31 @@ def test_mirror_and_smoothing_begin_as_set(live, film, monkeypatch):
     assert (states[0].mirror, states[0].smoothing_window) == (True, 9)
 
 
-def test_the_tracker_is_told_how_to_follow():
-    told = tracking_options(
-        load_settings(
-            assignments=[
-                "tracking.max_num_faces=3",
-                "tracking.follow=1",
-                "tracking.refine_landmarks=false",
-                "tracking.smoothing_window=7",
-                "tracking.pose_smoothing_window=2",
-                "tracking.min_confidence=0.7",
-                "animation.neutral=first",
-            ]
-        ).settings
-    )
-    assert asdict(told) == {
+def test_tracker_and_estimator_are_told_how_to_follow(monkeypatch):
+    settings = load_settings(
+        assignments=[
+            "tracking.max_num_faces=3",
+            "tracking.follow=1",
+            "tracking.refine_landmarks=false",
+            "tracking.smoothing_window=7",
+            "tracking.pose_smoothing_window=2",
+            "tracking.min_confidence=0.7",
+            "animation.neutral=first",
+        ]
+    ).settings
+    monkeypatch.setattr(drivers, "FaceTracker", lambda model, **told: told)
+    monkeypatch.setattr(drivers, "MotionEstimator", lambda mesh, **told: told)
+    assert drivers.open_tracker(None, settings) == {
         "max_faces": 3,
         "follow": 1,
         "refine": False,
+        "min_confidence": 0.7,
+    }
+    assert drivers.make_estimator(None, settings, frame_rate=25) == {
         "pose_window": 2,
         "expression_window": 7,
-        "min_confidence": 0.7,
         "neutral": "first",
+        "frame_rate": 25,
     }
 
 
@@ -228,7 +231,7 @@ def test_the_mesh_says_what_it_ignores(opened, assignment):
 
 def test_the_strength_multiplies_the_gains(opened):
     made = opened("animation.calibrate=false", "animation.pose=0.5", "animation.mouth=0.3")
-    made.set_gains(2.0)
+    made.set_strength(2.0)
     assert isinstance(made.animator, MeshAnimator)
     assert (made.animator.gains.pose, made.animator.gains.expression) == (1.0, 2.0)
     assert made.animator.gains.mouth == 0.3

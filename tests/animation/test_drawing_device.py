@@ -59,7 +59,7 @@ def gpu(monkeypatch):
 
 @pytest.fixture
 def drawn_by(monkeypatch):
-    """Pictures come from the processor; gives the GPUs that animators were opened with."""
+    """Pictures come from the CPU; gives the GPUs that animators were opened with."""
     drawing = []
 
     class Recorded(MeshAnimator):
@@ -72,7 +72,7 @@ def drawn_by(monkeypatch):
 
 
 @pytest.mark.parametrize(("wanted", "draws"), [("auto", 1), ("cuda", 1), ("cpu", None)])
-def test_the_gpu_draws_unless_the_processor_is_asked_for(opened, gpu, drawn_by, wanted, draws):
+def test_the_gpu_draws_unless_the_cpu_is_asked_for(opened, gpu, drawn_by, wanted, draws):
     made = opened(f"gpu.device={wanted}", "animation.gpu_id=1")
     assert (gpu, drawn_by) == ([(wanted, 1)], [draws])
     assert made.device_label == ("CPU" if draws is None else GPU.label)
@@ -103,12 +103,12 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("error", "says"), FAILURES)
-def test_auto_draws_on_the_processor_and_says_why(opened, gpu, monkeypatch, error, says):
+def test_auto_draws_on_the_cpu_and_says_why(opened, gpu, monkeypatch, error, says):
     monkeypatch.setattr(gpu_drawing, "GpuDrawing", refusing(error))
     made = opened()
     assert made.device_label == "CPU"
     (note,) = made.notes
-    assert note.startswith("the processor draws, because the GPU cannot: ")
+    assert note.startswith("the CPU draws, because the GPU cannot: ")
     assert says in note
     assert isinstance(made.animator.animate(MOTION), np.ndarray)
     with pytest.raises(type(error), match=says):
@@ -123,7 +123,7 @@ class Nothing:
 
 
 class Drawing:
-    """The processor in the place of a GPU."""
+    """The CPU in the place of a GPU."""
 
     lacks = frozenset()
     adds = 0
@@ -163,7 +163,7 @@ def drawing(mesh, monkeypatch):
     return Ours
 
 
-def test_a_gpu_that_draws_as_the_processor_is_taken(opened, gpu, drawing):
+def test_a_gpu_that_draws_as_the_cpu_is_taken(opened, gpu, drawing):
     made = opened()
     assert (made.device_label, made.notes) == (GPU.label, ())
     assert np.array_equal(made.animator.animate(MOTION), opened("gpu.device=cpu").animator.animate(MOTION))
@@ -183,21 +183,21 @@ def test_a_gpu_that_draws_something_else_is_not_taken(opened, gpu, drawing, lack
     made = opened()
     assert made.device_label == "CPU"
     (note,) = made.notes
-    assert "what Some GPU (GPU 1) draws differs from the processor's picture " in note
+    assert "what Some GPU (GPU 1) draws differs from the CPU's picture " in note
     assert all(part in note for part in differs)
     assert note.endswith("; update its driver, or set gpu.device=cpu")
     for letter, name in (("r", "right eye"), ("l", "left eye"), ("m", "mouth")):
         assert (name in note) == (letter in lacks)
-    with pytest.raises(DeviceError, match="differs from the processor's picture"):
+    with pytest.raises(DeviceError, match="differs from the CPU's picture"):
         opened("gpu.device=cuda")
 
 
-def test_a_calibration_that_the_gpu_ends_begins_again_on_the_processor(opened, gpu, drawing):
+def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, drawing):
     drawing.fails_at = 12  # one picture is compared, 27 are read
     made = opened("animation.calibrate=true")
     assert made.device_label == "CPU"
     assert made.notes == (
-        "the processor draws, because the GPU cannot: GPU 1 has too little memory left for the mesh animator",
+        "the CPU draws, because the GPU cannot: GPU 1 has too little memory left for the mesh animator",
     )
     assert [one.drawn for one in drawing.made] == [12]
     assert drawing.made[0]._animator._portrait is None  # closed
@@ -241,6 +241,6 @@ def test_the_gpu_of_this_machine_draws(opened):
     assert made.device_label.startswith("NVIDIA")
     assert made.notes == ()
     picture = made.animator.animate(MOTION)
-    with_processor = opened("gpu.device=cpu")
-    assert with_processor.device_label.startswith("CPU")
-    assert np.abs(picture.astype(int) - with_processor.animator.animate(MOTION)).mean() < 0.1
+    with_cpu = opened("gpu.device=cpu")
+    assert with_cpu.device_label.startswith("CPU")
+    assert np.abs(picture.astype(int) - with_cpu.animator.animate(MOTION)).mean() < 0.1

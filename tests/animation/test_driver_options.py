@@ -11,7 +11,6 @@ import pytest
 
 from clips import write_clip
 from vitascope.animation.drivers import open_driver
-from vitascope.animation.offline import tracking_options
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.pipeline import Pipeline
 
@@ -40,11 +39,9 @@ def driven(film, mesh, face_model):
     """What the driver gives with some settings."""
 
     def follow(*assignments):
-        options = tracking_options(
-            load_settings(assignments=["animation.neutral=first", *assignments]).settings
-        )
+        settings = load_settings(assignments=["animation.neutral=first", *assignments]).settings
         with (
-            open_driver(film, mesh=mesh, model=face_model, options=options) as driver,
+            open_driver(film, mesh=mesh, model=face_model, settings=settings) as driver,
             closing(Pipeline(driver.stages()).stream()) as items,
         ):
             return list(items)
@@ -79,9 +76,7 @@ def test_smoothing_calms_what_trembles(driven, key):
 
 
 def test_prefetch_frames(film, mesh, face_model):
-    options = tracking_options(load_settings().settings)
     for frames, wanted in ((7, 7), (0, 1)):  # the decoder always hands on one
-        with open_driver(
-            film, mesh=mesh, model=face_model, options=options, prefetch_frames=frames
-        ) as driver:
+        settings = load_settings(assignments=[f"performance.prefetch_frames={frames}"]).settings
+        with open_driver(film, mesh=mesh, model=face_model, settings=settings) as driver:
             assert driver.stages()[0].output.items == wanted

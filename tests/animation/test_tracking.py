@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from vitascope.animation.face import BLENDSHAPES
 from vitascope.animation.tracking import FaceTracker
-from vitascope.errors import MissingDependencyError, ModelError, UsageError
+from vitascope.errors import MissingDependencyError, ModelError
 
 
 def two_people(astronaut):
@@ -87,25 +86,6 @@ def test_without_refinement_there_are_no_weights(face_model, astronaut):
         face = tracker.find(astronaut)[0]
     assert face.blendshapes.shape == (len(BLENDSHAPES),)
     assert not face.blendshapes.any()
-
-
-def test_live_input_comes_back_by_itself(face_model, astronaut):
-    came = threading.Event()
-    faces = []
-
-    def take(found):
-        faces.extend(found)
-        came.set()
-
-    with FaceTracker(face_model, mode="live") as tracker:
-        with pytest.raises(UsageError, match="submit"):
-            tracker.find(astronaut)
-        tracker.submit(astronaut, pts_seconds=12.5, on_faces=take)
-        assert came.wait(20)
-    assert faces[0].pts_seconds == 12.5
-    assert faces[0].picture_size == (512, 512)
-    with FaceTracker(face_model) as tracker, pytest.raises(UsageError, match="live"):
-        tracker.submit(astronaut, pts_seconds=0.0, on_faces=take)
 
 
 def test_other_files_are_no_model(tmp_path, face_model):

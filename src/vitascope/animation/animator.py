@@ -1,21 +1,29 @@
-"""The animator that the settings ask for, with its portrait."""
+"""The animator that the settings ask for, with its portrait; and ``vitascope.Animator``, which draws frame by frame."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
-from vitascope.animation.face import Animator, FaceMotion, RgbPicture
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
+from vitascope.animation.drivers import make_estimator, open_tracker
+from vitascope.animation.face import FaceMotion, PortraitAnimator, RgbPicture
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
 from vitascope.animation.mesh.response import steady_reader
-from vitascope.animation.portrait import Portrait
-from vitascope.config import LoadedSettings, Settings
+from vitascope.animation.motion import Mirror
+from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
+from vitascope.animation.tracking import FaceTracker, fetch_face_model, require_mediapipe
+from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.device import Device, select_device
 from vitascope.errors import (
     DeviceError,
@@ -27,12 +35,12 @@ from vitascope.errors import (
     one_line,
 )
 from vitascope.models.liveportrait.folder import default_folder, require_folder
+from vitascope.models.store.store import ModelStore
 
 if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
-__all__ = ["OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
-
+__all__ = ["Animator", "OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
 
 _MOST_EVERYWHERE = 0.25
 """Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is below 0.1."""
@@ -40,12 +48,128 @@ _MOST_AT_FEATURES = 0.5
 """A share of what drawing an eye or the mouth changes: soft edges are 0.3 in faces of 50 pixels, a missing eye is 1."""
 
 
+class Animator:
+    """Draws a portrait as a driver moves, one frame at a time. A context manager; used by one thread.
+
+    The driver's face at rest is found as in ``vitascope animate``: the calmest frontal face of the first two seconds,
+    or the first one (``animation.neutral``), or the one at which ``set_neutral`` is called.
+
+    Args:
+        portrait: A picture file with a face, or uint8 [H, W, 3], upright R'G'B'.
+        profile: ``balanced`` (default), ``fast``, ``quality`` or ``animator``; ignored when ``loaded`` is given.
+        settings: Values by dotted key, for example ``{"animation.expression": 1.2}``.
+        loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
+        store: Where the tracker's model lies; the user's own store when omitted.
+        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+
+    Raises:
+        ConfigError: A setting is unknown or out of range.
+        InputError: The portrait cannot be read, or its face cannot be animated.
+        UsageError: The array is no picture.
+        ModelError: A network cannot be had.
+        MissingDependencyError: MediaPipe is not installed.
+        DeviceError: A GPU that was asked for is missing.
+    """
+
+    def __init__(
+        self,
+        portrait: str | PathLike[str] | npt.NDArray[Any],
+        *,
+        profile: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        loaded: LoadedSettings | None = None,
+        store: ModelStore | None = None,
+        fetch_progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.settings = self.loaded.settings
+        wanted = self.settings.animation
+        require_mediapipe()
+        self._model = fetch_face_model(store or ModelStore(vitascope_home()), fetch_progress)
+        mesh = read_canonical_mesh(self._model)
+        picture = portrait if isinstance(portrait, np.ndarray) else Path(portrait)
+        found = load_portrait(picture, model=self._model, face=wanted.face, max_side=wanted.max_side)
+        self._estimator = make_estimator(mesh, self.settings)
+        self._mirror = Mirror(mesh) if wanted.mirror else None
+        self._tracker: FaceTracker | None = None
+        with ExitStack() as stack:
+            opened = open_animator(
+                found,
+                mesh=mesh,
+                model=self._model,
+                loaded=self.loaded,
+                home=vitascope_home(),
+                stack=stack,
+                live=True,
+            )
+            self._stack = stack.pop_all()
+        self._drawn_by: PortraitAnimator | None = opened.animator
+        self.name = opened.animator.name
+        """What draws: ``mesh`` or ``liveportrait``."""
+        self.device_label = opened.device_label
+        """Where, for example ``CPU (2 cores)``."""
+        self.notes = (*found.notes, *opened.notes)
+        """What the user should know of portrait and settings, a line each."""
+        self.portrait: RgbPicture = found.rgb
+        """uint8 [H, W, 3]: the portrait as it is animated, shrunk to ``animation.max_side``."""
+        self.motion = FaceMotion(presence=0.0)
+        """The motion that was drawn last; its ``presence`` falls to 0 while the driver's face is lost."""
+
+    def render(
+        self, driver: npt.NDArray[Any] | FaceMotion, *, pts_seconds: float | None = None
+    ) -> RgbPicture:
+        """Draw the portrait as a driver moves.
+
+        Args:
+            driver: The driver's next frame, uint8 [H, W, 3], upright R'G'B'; or a motion, recorded or made by hand.
+            pts_seconds: When the frame is shown; grows from frame to frame. None takes this moment, as for a camera.
+
+        Returns:
+            uint8 [H, W, 3] of the portrait's size, R'G'B', a new array.
+
+        Raises:
+            UsageError: The frame is no picture, the animator is closed, or LivePortrait was given a motion without
+                the driver's frame.
+            EngineError: MediaPipe failed.
+        """
+        if self._drawn_by is None:
+            raise UsageError("the animator is closed")
+        self.motion = driver if isinstance(driver, FaceMotion) else self._followed(driver, pts_seconds)
+        return self._drawn_by.animate(self.motion if self._mirror is None else self._mirror(self.motion))
+
+    def set_neutral(self) -> bool:
+        """Take the face of the last frame for the driver's face at rest; False when none was seen in it."""
+        return self._estimator.set_neutral()
+
+    def close(self) -> None:
+        """Free tracker, networks and GPU memory; further calls do nothing."""
+        self._drawn_by = None
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that frees what it holds."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free what it holds."""
+        self.close()
+
+    def _followed(self, frame: npt.NDArray[Any], pts_seconds: float | None) -> FaceMotion:
+        rgb = require_rgb(frame, what="the driver's frame")
+        seconds = monotonic() if pts_seconds is None else pts_seconds
+        if self._tracker is None:
+            self._tracker = self._stack.enter_context(open_tracker(self._model, self.settings))
+        face = self._tracker.track(rgb, pts_seconds=seconds)
+        return self._estimator.update(face, pts_seconds=seconds, driver_rgb=rgb)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedAnimator:
-    """An animator with its portrait, and what the user should know of the choice."""
+    """A portrait's animator, and what the user should know of the choice."""
 
-    animator: Animator
-    set_gains: SetGains
+    animator: PortraitAnimator
+    set_strength: Callable[[float], None]
+    """Multiplies the gains of the settings for pose and expression."""
     animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
     """Pictures of consecutive motions, of ``batch_size`` in one call of the networks."""
     device_label: str
@@ -54,42 +178,13 @@ class OpenedAnimator:
     notes: tuple[str, ...] = ()
 
 
-class SetGains:
-    """Changes how strongly an animator follows.
-
-    Args:
-        animator: One of ours.
-        gains: From the settings.
-    """
-
-    def __init__(self, animator: MeshAnimator | LivePortraitAnimator, gains: Gains) -> None:
-        self._animator = animator
-        self._gains = gains
-
-    def __call__(self, strength: float) -> None:
-        """Multiply the gains of the settings."""
-        pose, expression = self._gains.pose * strength, self._gains.expression * strength
-        if isinstance(self._animator, MeshAnimator):
-            self._animator.gains = replace(self._gains, pose=pose, expression=expression)
-        else:
-            self._animator.gains = replace(self._animator.gains, pose=pose, expression=expression)
-
-
 def gains_of(settings: Settings) -> Gains:
-    """How strongly the portrait follows, from ``animation``."""
-    wanted = settings.animation
-    return Gains(
-        expression=wanted.expression,
-        pose=wanted.pose,
-        brows=wanted.brows,
-        eyes=wanted.eyes,
-        gaze=wanted.gaze,
-        mouth=wanted.mouth,
-    )
+    """Take how strongly the portrait follows from ``animation``."""
+    return Gains(**{field.name: getattr(settings.animation, field.name) for field in fields(Gains)})
 
 
 def liveportrait_folder(settings: Settings, home: Path) -> Path:
-    """Where LivePortrait's weights are looked for: the setting's folder, else ``liveportrait`` below the home."""
+    """Say where LivePortrait's weights lie: in the setting's folder, else in ``liveportrait`` below the home."""
     wanted = settings.animation.liveportrait_folder
     return default_folder(home) if wanted is None else Path(wanted)
 
@@ -107,8 +202,8 @@ def open_animator(
     """Open the animator of ``animation.animator`` and give it its portrait.
 
     ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh. That is drawn on the
-    GPU of ``animation.gpu_id``, where ``gpu.device`` allows it, its picture is the processor's, and calibration runs
-    there to its end.
+    GPU of ``animation.gpu_id``, where ``gpu.device`` allows it, its picture is the CPU's, and calibration runs there to
+    its end.
 
     Args:
         portrait: From ``load_portrait``.
@@ -124,8 +219,7 @@ def open_animator(
         InputError: The portrait's face is too small.
         ModelError: LivePortrait was asked for, and its weights are missing or damaged.
         MissingDependencyError: LivePortrait was asked for without PyTorch.
-        DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the processor draws the mesh
-            then.
+        DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the CPU draws the mesh then.
     """
     settings = loaded.settings
     wanted = settings.animation.animator
@@ -151,7 +245,7 @@ def _open_mesh(
         )
         try:
             animator.set_portrait(portrait.rgb, face=portrait.face)
-            _require_the_processors_picture(animator, device)
+            _require_the_cpus_picture(animator, device)
             if settings.animation.calibrate:
                 with steady_reader(model) as read:
                     animator.calibrate(read)
@@ -166,21 +260,31 @@ def _open_mesh(
     except (DeviceError, EngineError, KernelCompileError, MemoryLimitError) as error:
         if wanted != "auto" or device.kind == "cpu":
             raise
-        notes.append(f"the processor draws, because the GPU cannot: {one_line(error)}")
+        notes.append(f"the CPU draws, because the GPU cannot: {one_line(error)}")
         device = select_device("cpu")
         animator = prepared(device)
     stack.enter_context(animator)
     return OpenedAnimator(
         animator,
-        SetGains(animator, gains),
+        _strength_of(animator),
         lambda motions: [animator.animate(motion) for motion in motions],
         device.label,
         notes=(*notes, *_ignored_by_mesh(loaded)),
     )
 
 
-def _require_the_processors_picture(animator: MeshAnimator, device: Device) -> None:
-    difference = animator.difference_to_processor()
+def _strength_of(animator: MeshAnimator | LivePortraitAnimator) -> Callable[[float], None]:
+    given: Any = animator.gains
+
+    def set_strength(strength: float) -> None:
+        stronger: Any = replace(given, pose=given.pose * strength, expression=given.expression * strength)
+        animator.gains = stronger
+
+    return set_strength
+
+
+def _require_the_cpus_picture(animator: MeshAnimator, device: Device) -> None:
+    difference = animator.difference_to_cpu()
     if difference is None:
         return
     reasons = []
@@ -195,7 +299,7 @@ def _require_the_processors_picture(animator: MeshAnimator, device: Device) -> N
             )
     if reasons:
         raise DeviceError(
-            f"what {device.label} draws differs from the processor's picture {', '.join(reasons)}; update its driver, "
+            f"what {device.label} draws differs from the CPU's picture {', '.join(reasons)}; update its driver, "
             "or set gpu.device=cpu"
         )
 
@@ -251,12 +355,12 @@ def _open_liveportrait(
         )
     )
     animator.set_portrait(portrait.rgb, face=portrait.face)
-    notes = [] if device.kind == "cuda" else ["LivePortrait takes some 20 seconds a picture on a processor"]
+    notes = [] if device.kind == "cuda" else ["LivePortrait takes some 20 seconds a picture on a CPU"]
     for key in ("brows", "eyes", "gaze", "mouth"):
         if loaded.origin(f"animation.{key}").explicit:
             notes.append(f"animation.{key} has no effect on LivePortrait, which moves the face as a whole")
     return OpenedAnimator(
-        animator, SetGains(animator, gains), animator.animate_batch, device.label, batch_size, tuple(notes)
+        animator, _strength_of(animator), animator.animate_batch, device.label, batch_size, tuple(notes)
     )
 
 

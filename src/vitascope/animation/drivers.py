@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
@@ -14,7 +13,8 @@ from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.motion import AUTO_SECONDS, MotionEstimator, Neutral, neutral_score
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
-from vitascope.animation.tracking import FaceTracker, Follow
+from vitascope.animation.tracking import FaceTracker
+from vitascope.config import Settings
 from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -25,27 +25,15 @@ from vitascope.media.writing.output_clock import FrameTime
 __all__ = [
     "Driven",
     "RecordedDriver",
-    "TrackingOptions",
     "VideoDriver",
+    "make_estimator",
     "no_picture_between",
     "open_driver",
+    "open_tracker",
 ]
 
 _QUEUE = QueueLimits(items=8)
 _RECORDED_TIME_BASE = Fraction(1, 90_000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackingOptions:
-    """How a driver's face is followed."""
-
-    max_faces: int = 1
-    follow: Follow = "largest"
-    refine: bool = True
-    pose_window: int = 5
-    expression_window: int = 5
-    min_confidence: float = 0.5
-    neutral: Neutral = "auto"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,48 +46,55 @@ class Driven:
     has_face: bool
 
 
-def open_driver(
-    path: Path,
-    *,
-    mesh: CanonicalMesh,
-    model: Path,
-    options: TrackingOptions,
-    start_seconds: float | None = None,
-    end_seconds: float | None = None,
-    max_corrupt_frames: int = 250,
-    keep_pictures: bool = False,
-    prefetch_frames: int = 3,
-) -> VideoDriver | RecordedDriver:
-    """Open a driver by what the file is.
+def open_tracker(model: Path, settings: Settings) -> FaceTracker:
+    """Open what finds the driver's face, as ``tracking`` says.
 
     Args:
-        path: A ``.motion`` file, else a video, an image or images.
-        mesh: The canonical face.
         model: The file ``face_landmarker.task``.
-        options: How the face is followed.
-        start_seconds: Leave out what comes before.
-        end_seconds: Leave out what comes from here on.
-        max_corrupt_frames: Damaged pictures that are skipped.
-        keep_pictures: Hand the driver's pictures on, for animators that read them.
-        prefetch_frames: Pictures that are decoded ahead of the tracker.
+        settings: All settings.
 
     Raises:
-        InputError: The file cannot be read.
         MissingDependencyError: MediaPipe is not installed.
+        ModelError: The file is no Face Landmarker.
+    """
+    wanted = settings.tracking
+    return FaceTracker(
+        model,
+        max_faces=wanted.max_num_faces,
+        follow=wanted.follow,
+        refine=wanted.refine_landmarks,
+        min_confidence=wanted.min_confidence,
+    )
+
+
+def make_estimator(mesh: CanonicalMesh, settings: Settings, *, frame_rate: float = 30.0) -> MotionEstimator:
+    """Make what turns the driver's faces into motion, as ``tracking`` and ``animation.neutral`` say.
+
+    Args:
+        mesh: The canonical face.
+        settings: All settings.
+        frame_rate: Of the driver.
+    """
+    wanted = settings.tracking
+    return MotionEstimator(
+        mesh,
+        neutral=settings.animation.neutral,
+        pose_window=wanted.pose_smoothing_window or wanted.smoothing_window,
+        expression_window=wanted.smoothing_window,
+        frame_rate=frame_rate,
+    )
+
+
+def open_driver(
+    path: Path, *, mesh: CanonicalMesh, model: Path, settings: Settings, keep_pictures: bool = False
+) -> VideoDriver | RecordedDriver:
+    """Open a driver by what the file is: a ``.motion`` file, else a video, an image or images.
+
+    Arguments and errors are those of the two classes.
     """
     if path.suffix.lower() == MOTION_SUFFIX:
-        return RecordedDriver(path, start_seconds=start_seconds, end_seconds=end_seconds)
-    return VideoDriver(
-        path,
-        mesh=mesh,
-        model=model,
-        options=options,
-        start_seconds=start_seconds,
-        end_seconds=end_seconds,
-        max_corrupt_frames=max_corrupt_frames,
-        keep_pictures=keep_pictures,
-        prefetch_frames=prefetch_frames,
-    )
+        return RecordedDriver(path, settings=settings)
+    return VideoDriver(path, mesh=mesh, model=model, settings=settings, keep_pictures=keep_pictures)
 
 
 def no_picture_between(path: Path, start_seconds: float | None, end_seconds: float | None) -> InputError:
@@ -109,24 +104,20 @@ def no_picture_between(path: Path, start_seconds: float | None, end_seconds: flo
 
 
 class RecordedDriver:
-    """A ``.motion`` file.
+    """Replays a ``.motion`` file. A context manager.
 
     Args:
         path: The file.
-        start_seconds: Leave out what comes before, counted from the first row.
-        end_seconds: Leave out what comes from here on.
+        settings: Of which ``video.start_seconds`` and ``end_seconds`` count from the first row.
 
     Raises:
         InputError: It cannot be read; ``CorruptInputError`` when it is damaged.
     """
 
-    def __init__(
-        self, path: Path, *, start_seconds: float | None = None, end_seconds: float | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, settings: Settings) -> None:
         self.path = path
         self._reader = MotionReader(path)
-        self._start = start_seconds or 0.0
-        self._end = float("inf") if end_seconds is None else end_seconds
+        self._part = settings.video
         self.frame_rate = Fraction(self._reader.header.frame_rate).limit_denominator(1001)
         self.time_base = _RECORDED_TIME_BASE
         self.frame_count: int | None = self._reader.row_count
@@ -136,46 +127,32 @@ class RecordedDriver:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
         self._reader.close()
 
     def stages(self) -> list[Stage]:
-        """One: rows as they are read."""
+        """Make the one stage: rows as they are read."""
         return [Source("read motion", self._rows(), output=_QUEUE)]
 
-    def finish(self) -> None:
-        """Nothing: damage ends a run where it is met."""
-
     def _rows(self) -> Iterator[Driven]:
-        origin: float | None = None
-        index = 0
-        for motion in self._reader:
-            origin = motion.pts_seconds if origin is None else origin
-            seconds = motion.pts_seconds - origin
-            if seconds >= self._end:
-                return
-            if seconds >= self._start:
-                ticks = round((seconds - self._start) / self.time_base)
-                yield Driven(FrameTime(ticks, self.time_base, 0), index, motion, motion.presence > 0)
-                index += 1
+        start = self._part.start_seconds
+        rows = self._reader.between(start, self._part.end_seconds)
+        for index, (seconds, motion) in enumerate(rows):
+            ticks = round((seconds - start) / self.time_base)
+            yield Driven(FrameTime(ticks, self.time_base, 0), index, motion, motion.presence > 0)
 
 
 class VideoDriver:
-    """A video with a face.
+    """Tracks the face in a video. A context manager.
 
     Args:
         path: A video, an image or images.
         mesh: The canonical face.
         model: The file ``face_landmarker.task``.
-        options: How the face is followed.
-        start_seconds: Leave out what comes before.
-        end_seconds: Leave out what comes from here on.
-        max_corrupt_frames: Damaged pictures that are skipped.
-        keep_pictures: Hand the pictures on.
-        prefetch_frames: Pictures that are decoded ahead of the tracker.
+        settings: ``video`` says which part is read, ``tracking`` how its face is followed, and
+            ``performance.prefetch_frames`` how many frames are decoded ahead.
+        keep_pictures: Hand the frames on, for animators that read them.
 
     Raises:
         InputError: The file cannot be read.
@@ -183,34 +160,18 @@ class VideoDriver:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        mesh: CanonicalMesh,
-        model: Path,
-        options: TrackingOptions,
-        start_seconds: float | None = None,
-        end_seconds: float | None = None,
-        max_corrupt_frames: int = 250,
-        keep_pictures: bool = False,
-        prefetch_frames: int = 3,
+        self, path: Path, *, mesh: CanonicalMesh, model: Path, settings: Settings, keep_pictures: bool = False
     ) -> None:
-        self._prefetch = QueueLimits(items=max(prefetch_frames, 1))
+        self._prefetch = QueueLimits(items=max(settings.performance.prefetch_frames, 1))
         self.path = path
         self._reader: VideoReader = open_video(
             path,
-            start_seconds=start_seconds or None,
-            end_seconds=end_seconds,
-            max_corrupt_frames=max_corrupt_frames,
+            start_seconds=settings.video.start_seconds or None,
+            end_seconds=settings.video.end_seconds,
+            max_corrupt_frames=settings.video.max_corrupt_frames,
         )
         try:
-            self._tracker = FaceTracker(
-                model,
-                max_faces=options.max_faces,
-                follow=options.follow,
-                refine=options.refine,
-                min_confidence=options.min_confidence,
-            )
+            self._tracker = open_tracker(model, settings)
         except BaseException:
             self._reader.close()
             raise
@@ -218,23 +179,15 @@ class VideoDriver:
         self.frame_rate = info.average_frame_rate
         self.time_base = info.time_base
         self.frame_count = self._reader.expected_frame_count
-        self._options = options
-        self._estimator = MotionEstimator(
-            mesh,
-            neutral=options.neutral,
-            pose_window=options.pose_window,
-            expression_window=options.expression_window,
-            frame_rate=float(info.average_frame_rate),
-        )
+        self._neutral: Neutral = settings.animation.neutral
+        self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file and the tracker."""
         self._tracker.close()
         self._reader.close()
@@ -251,16 +204,13 @@ class VideoDriver:
         return info.path.is_file() and info.container != "images"
 
     def stages(self) -> list[Stage]:
-        """Decode, track, and make motion of it."""
+        """Make the stages: decode, track, and turn faces into motion."""
         rotation = self._reader.info.rotation_degrees
         return [
             Source("decode", iter(self._reader), output=self._prefetch),
             Map("track", lambda frame: self._track(frame, rotation), output=_QUEUE),
-            Group("motion", _MotionMaker(self._estimator, self._options.neutral), output=_QUEUE),
+            Group("motion", _MotionMaker(self._estimator, self._neutral), output=_QUEUE),
         ]
-
-    def finish(self) -> None:
-        """Nothing: damage beyond what is skipped ends a run where it is met."""
 
     def _track(self, frame: Frame, rotation: Rotation) -> _Seen:
         rgb = driver_picture(frame, rotation_degrees=rotation)
@@ -281,7 +231,7 @@ class _Seen:
 
 
 class _MotionMaker:
-    """Makes motion of tracked faces; holds the first moments back until their best neutral is known."""
+    """Turns tracked faces into motion; holds the first moments back until their best neutral is known."""
 
     def __init__(self, estimator: MotionEstimator, neutral: Neutral) -> None:
         self._estimator = estimator

@@ -1,8 +1,8 @@
-"""What the parts of the animator hand one another: a tracked face, its motion, and the port of an animator.
+"""What the parts of the animator hand one another: a tracked face, its motion, and the port of a portrait's animator.
 
 A *face* is where a face is in one picture. A *motion* is what changed in it since its neutral picture: it no longer
-knows the driver's proportions, so that any portrait can follow it. An *animator* owns a portrait and makes a picture of
-each motion.
+knows the driver's proportions, so that any portrait can follow it. A *portrait animator* owns a portrait and draws it
+in each motion.
 
 Left and right are the person's own, as in ARKit: ``eyeBlinkLeft`` closes the eye on the right of an unmirrored picture.
 """
@@ -10,21 +10,23 @@ Left and right are the person's own, as in ARKit: ``eyeBlinkLeft`` closes the ey
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from vitascope.errors import UsageError
 
 __all__ = [
     "BLENDSHAPES",
     "BLENDSHAPE_INDEX",
     "LANDMARK_COUNT",
     "MESH_VERTEX_COUNT",
-    "Animator",
     "FaceMotion",
     "FloatArray",
+    "PortraitAnimator",
     "RgbPicture",
     "TrackedFace",
     "angles_of",
@@ -161,6 +163,36 @@ class FaceMotion:
     neutral_rgb: RgbPicture | None = None
     """Its picture, where pictures are kept."""
 
+    @classmethod
+    def authored(
+        cls,
+        weights: Mapping[str, float] | None = None,
+        *,
+        yaw_degrees: float = 0.0,
+        pitch_degrees: float = 0.0,
+        roll_degrees: float = 0.0,
+        pts_seconds: float = 0.0,
+    ) -> FaceMotion:
+        """Make a motion of expression weights and head angles.
+
+        Args:
+            weights: 0..1, by their names in ``BLENDSHAPES``, for example ``{"jawOpen": 0.5}``; others are 0.
+            yaw_degrees: As in ``rotation_from_degrees``.
+            pitch_degrees: The same.
+            roll_degrees: The same.
+            pts_seconds: The motion's moment.
+
+        Raises:
+            UsageError: No weight has that name.
+        """
+        blendshapes = np.zeros(len(BLENDSHAPES), np.float32)
+        for name, weight in (weights or {}).items():
+            if name not in BLENDSHAPE_INDEX:
+                raise UsageError(f"no expression weight is called {name!r}; BLENDSHAPES has all names")
+            blendshapes[BLENDSHAPE_INDEX[name]] = weight
+        rotation = rotation_from_degrees(yaw_degrees, pitch_degrees, roll_degrees)
+        return cls(rotation=rotation, blendshapes=blendshapes, pts_seconds=pts_seconds)
+
     @property
     def angles_degrees(self) -> tuple[float, float, float]:
         """(yaw, pitch, roll) of ``rotation``."""
@@ -216,7 +248,7 @@ class FaceMotion:
         )
 
 
-class Animator(Protocol):
+class PortraitAnimator(Protocol):
     """Moves a portrait. A context manager; used by one thread at a time.
 
     ``set_portrait`` may be called again with another picture; ``animate`` needs one first.
@@ -245,7 +277,7 @@ class Animator(Protocol):
         ...
 
     def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
-        """The portrait in that motion.
+        """Draw the portrait in a motion.
 
         Args:
             motion: Relative to the driver's neutral.
@@ -266,9 +298,7 @@ class Animator(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 # --- rotations ----------------------------------------------------------------------------------------------------

@@ -275,6 +275,25 @@ class MotionReader:
         if index == 0:
             raise CorruptInputError(f"{self._path}: it holds no motion")
 
+    def between(self, start_seconds: float, end_seconds: float | None) -> Iterator[tuple[float, FaceMotion]]:
+        """Read the motions of a stretch, each with its seconds since the first row of the file.
+
+        Args:
+            start_seconds: Leave out what comes before.
+            end_seconds: Leave out what comes from here on; None reads to the end.
+
+        Raises:
+            CorruptInputError: As from ``__iter__``.
+        """
+        first: float | None = None
+        for motion in self:
+            first = motion.pts_seconds if first is None else first
+            seconds = motion.pts_seconds - first
+            if end_seconds is not None and seconds >= end_seconds:
+                return
+            if seconds >= start_seconds:
+                yield seconds, motion
+
     def _read_header(self) -> tuple[np.dtype[Any], MotionHeader]:
         magic = self._file.readline(len(_MAGIC) + 12)
         if not magic.startswith(_MAGIC) or not magic.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""``vitascope animate`` from file to file: a portrait, a driver, and a film with the driver's sound and times."""
+"""``vitascope animate`` from file to file: a portrait, a driver, and a video with the driver's sound and times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import (
     Driven,
     RecordedDriver,
-    TrackingOptions,
     VideoDriver,
     no_picture_between,
     open_driver,
@@ -25,7 +24,7 @@ from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.animation.portrait import load_portrait, with_even_sides
-from vitascope.animation.tracking import require_mediapipe
+from vitascope.animation.tracking import fetch_face_model, require_mediapipe
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
@@ -43,14 +42,12 @@ from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import plain_value, size_in_words
 
 __all__ = [
-    "MODEL_NAME",
     "AnimateReport",
     "Started",
     "WrittenFile",
     "animate",
     "animate_file",
     "summarise",
-    "tracking_options",
 ]
 
 
@@ -124,9 +121,6 @@ def summarise(report: AnimateReport) -> list[str]:
     return lines
 
 
-MODEL_NAME = "face-landmarker"
-"""In the catalogue of models."""
-
 _QUEUE = QueueLimits(items=4)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
 
@@ -137,20 +131,6 @@ class Started:
 
     pipeline: Pipeline
     expected_frame_count: int | None
-
-
-def tracking_options(settings: Settings) -> TrackingOptions:
-    """How the driver is followed, from ``tracking`` and ``animation.neutral``."""
-    wanted = settings.tracking
-    return TrackingOptions(
-        max_faces=wanted.max_num_faces,
-        follow=wanted.follow,
-        refine=wanted.refine_landmarks,
-        pose_window=wanted.pose_smoothing_window or wanted.smoothing_window,
-        expression_window=wanted.smoothing_window,
-        min_confidence=wanted.min_confidence,
-        neutral=settings.animation.neutral,
-    )
 
 
 def animate(
@@ -167,7 +147,8 @@ def animate(
     Args:
         portrait: A picture file with a face: photo, painting, statue.
         driver: A video of a face, or a ``.motion`` file that was recorded before.
-        out: The film; the suffix chooses the container. A folder, or a name such as ``frame_%05d.png``, takes pictures.
+        out: The video; the suffix chooses the container. A folder, or a name such as ``frame_%05d.png``, takes
+            pictures.
         profile: Settings to begin with: ``balanced`` (default), ``fast``, ``quality`` or ``animator``.
         settings: More settings by dotted key, for example ``{"animation.expression": 1.2}``.
         record: Where to keep the driver's motion (``.motion``); None keeps none.
@@ -204,7 +185,7 @@ def animate_file(
     Args:
         portrait: A picture file.
         driver: A video, or a ``.motion`` file.
-        out: The film; a folder, or a name such as ``frame_%05d.png``, takes pictures.
+        out: The video; a folder, or a name such as ``frame_%05d.png``, takes pictures.
         loaded: Settings.
         store: Where the tracker's model lies, or is fetched to.
         record: Where to keep the driver's motion (``.motion``); None keeps none.
@@ -223,38 +204,12 @@ def animate_file(
     began = perf_counter()
     share_heaps()
     _refuse_clashes(portrait, driver, out, record)
-    # Here, where no picture is in reach: a failed import inside MediaPipe's keeps the frames that called it for ever.
     require_mediapipe()
-    return _animate(
-        portrait,
-        driver,
-        out,
-        loaded=loaded,
-        store=store,
-        record=record,
-        on_start=on_start,
-        fetch_progress=fetch_progress,
-        began=began,
-    )
-
-
-def _animate(
-    portrait: Path,
-    driver: Path,
-    out: Path,
-    *,
-    loaded: LoadedSettings,
-    store: ModelStore,
-    record: Path | None,
-    on_start: Callable[[Started], object] | None,
-    fetch_progress: Callable[[str, int, int], None] | None,
-    began: float,
-) -> AnimateReport:
     settings = loaded.settings
     replaced = tuple(
         f"{path} took the place of an earlier file" for path in (out, record) if path and path.is_file()
     )
-    model = store.pull(MODEL_NAME, progress=_named(fetch_progress))
+    model = fetch_face_model(store, fetch_progress)
     mesh = read_canonical_mesh(model)
     face = with_even_sides(
         load_portrait(
@@ -278,12 +233,8 @@ def _animate(
             driver,
             mesh=mesh,
             model=model,
-            options=tracking_options(settings),
-            start_seconds=settings.video.start_seconds or None,
-            end_seconds=settings.video.end_seconds,
-            max_corrupt_frames=settings.video.max_corrupt_frames,
+            settings=settings,
             keep_pictures=animator.needs_driver_picture,
-            prefetch_frames=settings.performance.prefetch_frames,
         )
         stack.enter_context(source)
         writer = stack.enter_context(_open_writer(out, face.rgb, source, settings))
@@ -307,7 +258,6 @@ def _animate(
             kept = writer.keep_partial()
             said = f"kept what was written: {kept}" if kept else "nothing had been written"
             raise KeyboardInterrupt(said) from error
-        source.finish()
         if not job.frame_count:
             raise no_picture_between(driver, settings.video.start_seconds, settings.video.end_seconds)
         if job.lost_count == job.frame_count:
@@ -430,10 +380,6 @@ def _written(writer: VideoWriter) -> WrittenFile:
     return WrittenFile(report.path, report.codec, report.byte_count, (*report.notes, *changes))
 
 
-def _named(progress: Callable[[str, int, int], None] | None) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, total: progress(MODEL_NAME, done, total)
-
-
 def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:
     """Refuse, before anything opens, to write over what is read."""
     if record is not None and record.suffix.lower() != MOTION_SUFFIX:
@@ -444,4 +390,4 @@ def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None
             if path.exists() and read.exists() and path.samefile(read):
                 raise UsageError(f"{path}: the output is the {name}; name another file")
     if record is not None and out.absolute() == record.absolute():
-        raise UsageError(f"{out}: film and motion cannot be the same file")
+        raise UsageError(f"{out}: video and motion cannot be the same file")

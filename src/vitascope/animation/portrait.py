@@ -13,10 +13,10 @@ import numpy.typing as npt
 from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
 from vitascope.animation.tracking import FaceTracker
-from vitascope.errors import InputError
+from vitascope.errors import InputError, UsageError
 from vitascope.media.reading.images import picture_size
 
-__all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "with_even_sides"]
+__all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "require_rgb", "with_even_sides"]
 
 PortraitFace = Literal["largest"] | int
 """Which face moves: the largest, or the n-th from the left, from 0."""
@@ -49,7 +49,7 @@ class Portrait:
 
 
 def load_portrait(
-    path: Path,
+    picture: Path | npt.NDArray[Any],
     *,
     model: Path,
     face: PortraitFace = "largest",
@@ -59,7 +59,7 @@ def load_portrait(
     """Read a portrait and find its face.
 
     Args:
-        path: A picture file.
+        picture: A picture file, or uint8 [H, W, 3], upright R'G'B', which is copied.
         model: The file ``face_landmarker.task``.
         face: Which face, when there are several.
         max_side: A longer side is shrunk to this, pixels.
@@ -67,19 +67,25 @@ def load_portrait(
 
     Raises:
         InputError: The file cannot be read, holds no face, not the one that was asked for, or a very small one.
+        UsageError: The array is no picture.
         MissingDependencyError: MediaPipe is not installed.
     """
-    rgb, notes = read_picture(path, max_side=max_side)
+    if isinstance(picture, Path):
+        name = str(picture)
+        rgb, notes = read_picture(picture, max_side=max_side)
+    else:
+        name = "the portrait"
+        rgb, notes = _shrunk(require_rgb(picture, what=name).copy(), max_side)
     faces = _find(rgb, model, confidence=0.5)
     if not faces:
-        raise InputError(_no_face(path, rgb, model, guess))
-    chosen, more = _choose(path, faces, face)
+        raise InputError(_no_face(name, rgb, model, guess))
+    chosen, more = _choose(name, faces, face)
     if chosen.size_pixels < MIN_FACE_PIXELS:
         hint = "use a larger picture of it"
         if max(rgb.shape[:2]) == max_side:
             hint = f"crop it: larger pictures are shrunk to {max_side} pixels (animation.max_side)"
         raise InputError(
-            f"{path}: the face is {chosen.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; {hint}"
+            f"{name}: the face is {chosen.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; {hint}"
         )
     yaw = chosen.angles_degrees[0]
     if abs(yaw) > _PROFILE_DEGREES:
@@ -88,7 +94,7 @@ def load_portrait(
 
 
 def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
-    """A picture file as upright opaque RGB: EXIF rotation applied, alpha on white, CMYK and grey converted.
+    """Read a picture file as upright opaque RGB: EXIF rotation applied, alpha on white, CMYK and grey converted.
 
     Returns:
         uint8 [H, W, 3], and notes for the user.
@@ -131,15 +137,31 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         if raw[..., 3].min() < peak:
             _show_on_white(bgr, raw[..., 3:], peak)
             notes.append("transparent parts of the portrait are shown on white")
-    height, width = bgr.shape[:2]
-    if max(height, width) > max_side:
-        scale = max_side / max(height, width)
-        size = (max(2, round(width * scale)), max(2, round(height * scale)))
-        bgr = cv2.resize(bgr, size, interpolation=cv2.INTER_AREA)
-        notes.append(
-            f"the portrait of {width}x{height} was shrunk to {size[0]}x{size[1]} (animation.max_side)"
-        )
-    return np.ascontiguousarray(bgr[..., ::-1]), notes
+    bgr, more = _shrunk(bgr, max_side)
+    return np.ascontiguousarray(bgr[..., ::-1]), notes + more
+
+
+def require_rgb(picture: npt.NDArray[Any], *, what: str) -> RgbPicture:
+    """Check that an array is a picture: uint8 [H, W, 3]; a C-contiguous view or copy of it.
+
+    Raises:
+        UsageError: It is another array.
+    """
+    if picture.dtype != np.uint8 or picture.shape[2:] != (3,) or not picture.size:
+        found = f"{picture.dtype} {list(picture.shape)}"
+        raise UsageError(f"{what} is {found}, expected uint8 [height, width, 3], R'G'B'")
+    return np.ascontiguousarray(picture)
+
+
+def _shrunk(picture: npt.NDArray[Any], max_side: int) -> tuple[npt.NDArray[Any], list[str]]:
+    """A picture whose longest side is no longer than that, and a note where it had to be shrunk."""
+    height, width = picture.shape[:2]
+    if max(height, width) <= max_side:
+        return picture, []
+    scale = max_side / max(height, width)
+    size = (max(2, round(width * scale)), max(2, round(height * scale)))
+    note = f"the portrait of {width}x{height} was shrunk to {size[0]}x{size[1]} (animation.max_side)"
+    return cv2.resize(picture, size, interpolation=cv2.INTER_AREA), [note]
 
 
 def _unreadable(path: Path, size: tuple[int, int]) -> InputError:
@@ -265,7 +287,7 @@ def _distinct(faces: list[TrackedFace]) -> list[TrackedFace]:
     return kept
 
 
-def _choose(path: Path, faces: list[TrackedFace], wanted: PortraitFace) -> tuple[TrackedFace, list[str]]:
+def _choose(name: str, faces: list[TrackedFace], wanted: PortraitFace) -> tuple[TrackedFace, list[str]]:
     if wanted == "largest":
         if len(faces) == 1:
             return faces[0], []
@@ -275,12 +297,12 @@ def _choose(path: Path, faces: list[TrackedFace], wanted: PortraitFace) -> tuple
     from_left = sorted(faces, key=lambda face: face.box[0] + face.box[2])
     if wanted >= len(from_left):
         raise InputError(
-            f"{path}: face {wanted} was asked for, and there are {len(faces)} (counted from 0 at the left)"
+            f"{name}: face {wanted} was asked for, and there are {len(faces)} (counted from 0 at the left)"
         )
     return from_left[wanted], []
 
 
-def _no_face(path: Path, rgb: RgbPicture, model: Path, guess: Path | None) -> str:
+def _no_face(name: str, rgb: RgbPicture, model: Path, guess: Path | None) -> str:
     """What to tell of a picture without a face; draws the detector's best guess."""
     height, width = rgb.shape[:2]
     hint = "use a picture in which one face is seen from the front and fills a tenth of the width or more"
@@ -288,7 +310,7 @@ def _no_face(path: Path, rgb: RgbPicture, model: Path, guess: Path | None) -> st
         hint = f"{width}x{height} pixels are few: use a larger picture of it"
     weak = _find(rgb, model, confidence=_WEAKEST)
     if not weak:
-        return f"{path}: no face in the portrait, not even an unlikely one; {hint}"
+        return f"{name}: no face in the portrait, not even an unlikely one; {hint}"
     left, top, right, bottom = (round(edge) for edge in weak[0].box)
     where = f"the best guess is at {left},{top} to {right},{bottom}"
     if guess is not None:
@@ -302,4 +324,4 @@ def _no_face(path: Path, rgb: RgbPicture, model: Path, guess: Path | None) -> st
                 where += f", shown in {guess}"
             except OSError:
                 where += f" ({guess} cannot be written)"
-    return f"{path}: no face in the portrait that the detector is sure of; {where}; {hint}"
+    return f"{name}: no face in the portrait that the detector is sure of; {where}; {hint}"

@@ -5,12 +5,15 @@ developers.google.com/edge/mediapipe/solutions/vision/face_landmarker/python
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,13 +21,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, RgbPicture, TrackedFace
-from vitascope.errors import EngineError, MissingDependencyError, ModelError, UsageError
+from vitascope.errors import EngineError, MissingDependencyError, ModelError
+from vitascope.models.store.store import ModelStore
 
-__all__ = ["FaceTracker", "Follow", "TrackingMode", "require_mediapipe"]
+__all__ = ["MODEL_NAME", "FaceTracker", "Follow", "fetch_face_model", "require_mediapipe"]
 
-TrackingMode = Literal["image", "video", "live"]
-"""``image``: pictures that have nothing to do with one another; ``video``: in order, each waited for; ``live``: in
-order, results come when they come, and pictures are dropped while the tracker is busy."""
+MODEL_NAME = "face-landmarker"
+"""The tracker's model in the catalogue."""
 
 Follow = Literal["largest"] | int
 """Whom to follow: the largest face when one has to be chosen, or the n-th from the left of the picture, from 0."""
@@ -33,12 +36,30 @@ _SAME_FACE_DISTANCE = 0.75
 """A face is the one of the picture before when its centre moved by less than this many of its sizes."""
 
 
+def fetch_face_model(store: ModelStore, progress: Callable[[str, int, int], None] | None = None) -> Path:
+    """Find or fetch the file ``face_landmarker.task``.
+
+    Args:
+        store: Where it lies, or is fetched to.
+        progress: Told (model, bytes here, bytes in all) while it is fetched.
+
+    Raises:
+        ModelError: It cannot be had.
+    """
+    return store.pull(MODEL_NAME, progress=None if progress is None else partial(progress, MODEL_NAME))
+
+
 def require_mediapipe() -> Any:
-    """The module ``mediapipe``.
+    """Import ``mediapipe``.
 
     Raises:
         MissingDependencyError: It is not installed, or cannot be loaded.
     """
+    if "mediapipe" not in sys.modules:
+        # It keeps failed imports of its own for ever, and with them the frames that called it. A thread has none.
+        loading = threading.Thread(target=_import_mediapipe, name="vitascope-mediapipe")
+        loading.start()
+        loading.join()
     try:
         import mediapipe
     except ImportError as error:
@@ -48,12 +69,17 @@ def require_mediapipe() -> Any:
     return mediapipe
 
 
+def _import_mediapipe() -> None:
+    with suppress(ImportError):  # raised again where it is asked for
+        importlib.import_module("mediapipe")
+
+
 class FaceTracker:
     """Finds and follows faces. A context manager; used by one thread.
 
     Args:
         model: The file ``face_landmarker.task``.
-        mode: What the pictures are.
+        mode: ``video`` for pictures in order, ``image`` for pictures that have nothing to do with one another.
         max_faces: Most faces that are found in a picture.
         follow: Which of them ``track`` gives.
         refine: Also run the blendshape network; without it all weights are 0.
@@ -68,7 +94,7 @@ class FaceTracker:
         self,
         model: Path,
         *,
-        mode: TrackingMode = "video",
+        mode: Literal["image", "video"] = "video",
         max_faces: int = 1,
         follow: Follow = "largest",
         refine: bool = True,
@@ -76,38 +102,29 @@ class FaceTracker:
     ) -> None:
         mediapipe = require_mediapipe()
         vision = mediapipe.tasks.vision
-        modes = vision.RunningMode
         self._image = mediapipe.Image
         self._srgb = mediapipe.ImageFormat.SRGB
-        self._mode: TrackingMode = mode
+        self._mode = mode
         self._follow: Follow = follow
         self._last_ms = -1
         self._followed: TrackedFace | None = None
         self._track = 0
-        self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[tuple[int, int], float]] = {}
-        self._on_faces: Callable[[list[TrackedFace]], None] | None = None
-        options: dict[str, Any] = {"result_callback": self._received} if mode == "live" else {}
         try:
             with _quiet_native_stderr():
                 self._landmarker = vision.FaceLandmarker.create_from_options(
                     vision.FaceLandmarkerOptions(
                         base_options=mediapipe.tasks.BaseOptions(model_asset_path=str(model)),
-                        running_mode={"image": modes.IMAGE, "video": modes.VIDEO, "live": modes.LIVE_STREAM}[
-                            mode
-                        ],
+                        running_mode=vision.RunningMode[mode.upper()],
                         num_faces=max_faces,
                         min_face_detection_confidence=min_confidence,
                         min_face_presence_confidence=min_confidence,
                         min_tracking_confidence=min_confidence,
                         output_face_blendshapes=refine,
                         output_facial_transformation_matrixes=True,
-                        **options,
                     )
                 )
-                if mode != "live":
-                    # Networks open when they are first used; what they print of it is of no use to anybody.
-                    self.find(np.zeros((64, 64, 3), np.uint8))
+                # Networks open when they are first used; what they print of it is of no use to anybody.
+                self.find(np.zeros((64, 64, 3), np.uint8))
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"{model}: not a Face Landmarker that MediaPipe can load ({error})") from error
 
@@ -122,7 +139,7 @@ class FaceTracker:
         self.close()
 
     def close(self) -> None:
-        """Free the networks; in live mode results that are still missing do not come any more."""
+        """Free the networks."""
         landmarker, self._landmarker = self._landmarker, None
         if landmarker is None:
             return
@@ -134,43 +151,41 @@ class FaceTracker:
             raise
 
     def find(self, rgb: RgbPicture, *, pts_seconds: float = 0.0) -> list[TrackedFace]:
-        """All faces of a picture, the largest first.
+        """Find all faces of a picture, the largest first.
 
         Args:
             rgb: uint8 [H, W, 3], upright.
             pts_seconds: When it is shown; must grow from picture to picture in ``video`` mode.
 
         Raises:
-            UsageError: The tracker is in live mode.
             EngineError: MediaPipe failed.
         """
-        if self._mode == "live":
-            raise UsageError("a live tracker takes pictures with submit()")
         picture = self._image(image_format=self._srgb, data=np.ascontiguousarray(rgb))
         try:
             if self._mode == "image":
                 result = self._landmarker.detect(picture)
             else:
-                result = self._landmarker.detect_for_video(picture, self._next_ms(pts_seconds))
+                # MediaPipe wants whole milliseconds that grow.
+                self._last_ms = max(round(pts_seconds * 1000), self._last_ms + 1)
+                result = self._landmarker.detect_for_video(picture, self._last_ms)
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"MediaPipe could not look for faces: {error}") from error
         return _faces(result, (rgb.shape[1], rgb.shape[0]), pts_seconds)
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
-        """The followed face in the next picture; None while it cannot be seen.
+        """Find the followed face in the next picture; None while it cannot be seen.
 
         Args:
             rgb: uint8 [H, W, 3], upright.
             pts_seconds: When it is shown; must grow from picture to picture.
 
         Raises:
-            UsageError: The tracker is in live mode.
             EngineError: MediaPipe failed.
         """
         return self.choose(self.find(rgb, pts_seconds=pts_seconds))
 
     def choose(self, faces: list[TrackedFace]) -> TrackedFace | None:
-        """The followed one of a picture's faces, numbered; keeps to the same person while they can be seen."""
+        """Choose the followed one of a picture's faces; keeps to the same person while they can be seen."""
         if not faces:
             self._followed = None
             return None
@@ -178,7 +193,7 @@ class FaceTracker:
         if before is not None:
             nearest = min(faces, key=lambda face: _distance(face, before))
             if _distance(nearest, before) < _SAME_FACE_DISTANCE * before.size_pixels:
-                self._followed = _numbered(nearest, self._track, is_new=False)
+                self._followed = replace(nearest, track=self._track, is_new=False)
                 return self._followed
         if self._follow == "largest":
             chosen = max(faces, key=lambda face: face.size_pixels)
@@ -189,49 +204,8 @@ class FaceTracker:
                 return None
             chosen = from_left[self._follow]
         self._track += 1
-        self._followed = _numbered(chosen, self._track, is_new=True)
+        self._followed = replace(chosen, track=self._track, is_new=True)
         return self._followed
-
-    def submit(
-        self, rgb: RgbPicture, *, pts_seconds: float, on_faces: Callable[[list[TrackedFace]], None]
-    ) -> None:
-        """Hand over a picture of live input and return at once.
-
-        Args:
-            rgb: uint8 [H, W, 3], upright; MediaPipe copies it.
-            pts_seconds: When it was captured.
-            on_faces: Called from MediaPipe's thread with all faces (none, too) of this or a later picture; pictures
-                that come while the tracker is busy are dropped.
-
-        Raises:
-            UsageError: The tracker is not in live mode.
-            EngineError: MediaPipe failed.
-        """
-        if self._mode != "live":
-            raise UsageError("submit() is for a tracker in live mode")
-        picture = self._image(image_format=self._srgb, data=np.ascontiguousarray(rgb))
-        stamp = self._next_ms(pts_seconds)
-        with self._lock:
-            self._on_faces = on_faces
-            self._waiting[stamp] = ((rgb.shape[1], rgb.shape[0]), pts_seconds)
-        try:
-            self._landmarker.detect_async(picture, stamp)
-        except (RuntimeError, ValueError) as error:
-            raise EngineError(f"MediaPipe could not look for faces: {error}") from error
-
-    def _received(self, result: Any, _picture: Any, stamp: int) -> None:
-        with self._lock:
-            known = self._waiting.pop(stamp, None)
-            # What is older was dropped by MediaPipe's flow limiter.
-            self._waiting = {key: value for key, value in self._waiting.items() if key > stamp}
-            on_faces = self._on_faces
-        if known is not None and on_faces is not None:
-            on_faces(_faces(result, *known))
-
-    def _next_ms(self, pts_seconds: float) -> int:
-        """MediaPipe wants whole milliseconds that grow."""
-        self._last_ms = max(round(pts_seconds * 1000), self._last_ms + 1)
-        return self._last_ms
 
 
 @contextmanager
@@ -286,15 +260,3 @@ def _blendshapes(result: Any, index: int) -> FloatArray:
 def _distance(face: TrackedFace, other: TrackedFace) -> float:
     (left, top, right, bottom), (left2, top2, right2, bottom2) = face.box, other.box
     return math.hypot((left + right - left2 - right2) / 2, (top + bottom - top2 - bottom2) / 2)
-
-
-def _numbered(face: TrackedFace, track: int, *, is_new: bool) -> TrackedFace:
-    return TrackedFace(
-        landmarks=face.landmarks,
-        blendshapes=face.blendshapes,
-        transform=face.transform,
-        picture_size=face.picture_size,
-        pts_seconds=face.pts_seconds,
-        track=track,
-        is_new=is_new,
-    )

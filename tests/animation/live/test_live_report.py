@@ -79,7 +79,7 @@ def test_the_gpu(figures: dict, says: str | None) -> None:
 
 def test_a_gpu_that_waits_is_poor_only_where_it_holds_something_up() -> None:
     idle = on_gpu(gpu_percent=30.0)
-    says = "poor: the GPU waits (30 % busy): the processor feeds it too slowly"
+    says = "poor: the GPU waits (30 % busy): the CPU feeds it too slowly"
     assert says in verdict(a_report(shown=200, utilisation=idle))
     assert says not in verdict(a_report(shown=200, utilisation=idle, animator="mesh"))
     assert says not in verdict(a_report(shown=200, utilisation=on_gpu()))

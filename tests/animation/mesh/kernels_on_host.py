@@ -1,4 +1,4 @@
-"""``mesh.cu`` compiled by the C++ compiler for the processor, behind as much of CuPy as ``GpuDrawing`` uses.
+"""``mesh.cu`` compiled by the C++ compiler for the CPU, behind as much of CuPy as ``GpuDrawing`` uses.
 
 Threads run one after the other: arithmetic and indexing are the GPU's, races are not shown.
 """

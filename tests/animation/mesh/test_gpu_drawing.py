@@ -1,4 +1,4 @@
-"""The mesh animator on a GPU draws what it draws on the processor."""
+"""The mesh animator on a GPU draws what it draws on the CPU."""
 
 from __future__ import annotations
 
@@ -140,15 +140,13 @@ def test_pictures_on_several_streams_do_not_mix(mesh):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """The kernels, for the processor."""
+    """The kernels, for the CPU."""
     return compile_for_host(tmp_path_factory.mktemp("kernels"), points=POINTS)
 
 
 @needs_compiler
 @pytest.mark.parametrize("face", ["astronaut", "made up"])
-def test_the_kernels_arithmetic_is_the_processors(
-    mesh, astronaut, astronaut_face, library, monkeypatch, face
-):
+def test_the_kernels_arithmetic_is_the_cpus(mesh, astronaut, astronaut_face, library, monkeypatch, face):
     rgb, tracked = astronaut, astronaut_face
     if face == "made up":
         rgb, tracked = soft_picture((421, 377)), made_up_face(mesh, (421, 377))
@@ -202,7 +200,7 @@ def test_pictures_come_down_once_and_are_the_callers_own(mesh, astronaut, astron
 
 @needs_compiler
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.5])
-def test_a_right_drawing_is_near_the_processors_and_lacks_nothing(
+def test_a_right_drawing_is_near_the_cpus_and_lacks_nothing(
     mesh, astronaut, astronaut_face, stand_in, monkeypatch, scale
 ):
     rgb = cv2.resize(astronaut, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -220,15 +218,15 @@ def test_a_right_drawing_is_near_the_processors_and_lacks_nothing(
     fill_frame = gpu_drawing.fill_frame
     with MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as animator:
         animator.set_portrait(rgb, face=face)
-        right = animator.difference_to_processor()
+        right = animator.difference_to_cpu()
         assert 0 < right.everywhere < 0.1
         assert all(0 < share < 0.25 for share in right.eyes_and_mouth)
         monkeypatch.setattr(gpu_drawing, "fill_frame", without(eyes=True))
-        blind = animator.difference_to_processor()
+        blind = animator.difference_to_cpu()
         assert blind.eyes_and_mouth[:2] == pytest.approx((1, 1), abs=0.1)
         assert blind.eyes_and_mouth[2] == right.eyes_and_mouth[2]
         monkeypatch.setattr(gpu_drawing, "fill_frame", without(eyes=False))
-        mute = animator.difference_to_processor()
+        mute = animator.difference_to_cpu()
         assert mute.eyes_and_mouth[2] == pytest.approx(1, abs=0.1)
         assert mute.eyes_and_mouth[:2] == right.eyes_and_mouth[:2]
 
@@ -257,7 +255,7 @@ def test_memory_that_is_short_leaves_both_buffers_or_none(
         assert len(drawing._samples) == len(drawing._keys) >= refused[0][0] > 0
         assert_alike(
             np.asarray(again),
-            animator._drawn_by_processor(animator._portrait, animator.bent(motions()[1]), None),
+            animator._drawn_by_cpu(animator._portrait, animator.bent(motions()[1]), None),
             animator._portrait.rig.box,
         )
 

@@ -1,4 +1,4 @@
-"""The portrait on green, for programs that take a key colour: matted picture by picture by the network in the wheel."""
+"""Effects on a live picture: the portrait on green, for programs that take a key colour; the driver in a corner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOFT_EDGE = (0.2, 0.9)
 
 
 class GreenScreen:
-    """Callable: a picture with its person on green. Used by one thread.
+    """Lays a picture's person on green, matted frame by frame by the network in the wheel. Used by one thread.
 
     Args:
         network: A matting network that takes NHWC pictures of 0..1 and gives alpha; owned by the caller.
@@ -28,7 +28,7 @@ class GreenScreen:
         self._state = network.new_state()
 
     def __call__(self, rgb: RgbPicture) -> RgbPicture:
-        """uint8 [H, W, 3] to the same, a new array."""
+        """Lay uint8 [H, W, 3] on green; a new array."""
         height, width = rgb.shape[:2]
         wanted = self._network.input_for((height, width))
         small = cv2.resize(rgb, (wanted.size[1], wanted.size[0]), interpolation=cv2.INTER_AREA)
@@ -44,7 +44,7 @@ class GreenScreen:
 
 
 def with_overlay(rgb: RgbPicture, driver: RgbPicture, face: TrackedFace) -> RgbPicture:
-    """The portrait with the driver's picture and its landmarks, small, in its upper left corner.
+    """Show the driver's picture and its landmarks, small, in the portrait's upper left corner.
 
     Args:
         rgb: The portrait, uint8 [H, W, 3]; not changed.

@@ -1,4 +1,4 @@
-"""What a live run says of itself: on the key R, and at its end."""
+"""What a live run counts, and what it says of itself: on the key R, and at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.media.sinks.outlet import OutletReport
 __all__ = ["LiveFigures", "LiveReport", "summarise_live", "verdict"]
 
 _WARM_UP_SECONDS = 10.0
-"""What was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a processor)."""
+"""What was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a CPU)."""
 
 
 class LiveFigures:
@@ -121,7 +121,7 @@ _HOT_CELSIUS = 80.0
 _FREQUENT_DROPS = 0.05
 _CLOSE = 0.9
 _OFTEN_LOST = 0.5
-_ON_PROCESSOR = ("mesh",)
+_ON_CPU = ("mesh",)
 """Animators to which a GPU that rests means nothing: it draws within a millisecond, if it draws at all."""
 
 
@@ -211,7 +211,7 @@ def verdict(report: LiveReport) -> list[str]:
             "poor: the driver's face is seldom found; more light, and a face that fills a third, help"
         )
     is_slow = fps < min(given, report.target_fps) * _CLOSE
-    return lines + _verdict_on_gpu(report.utilisation, waits=is_slow and report.animator not in _ON_PROCESSOR)
+    return lines + _verdict_on_gpu(report.utilisation, waits=is_slow and report.animator not in _ON_CPU)
 
 
 def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
@@ -227,9 +227,7 @@ def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
     if used.gpu_percent > _FULL_GPU_PERCENT:
         lines.append(f"poor: the GPU is full ({used.gpu_percent:.0f} %)")
     elif waits and used.gpu_percent < _IDLE_GPU_PERCENT:
-        lines.append(
-            f"poor: the GPU waits ({used.gpu_percent:.0f} % busy): the processor feeds it too slowly"
-        )
+        lines.append(f"poor: the GPU waits ({used.gpu_percent:.0f} % busy): the CPU feeds it too slowly")
     if (used.memory_share or 0) > _FULL_GPU_MEMORY:
         lines.append(f"warning: the GPU's memory is {used.memory_share:.0%} full")
     if (used.temperature_celsius_max or 0) > _HOT_CELSIUS:

@@ -14,18 +14,18 @@ from time import strftime
 
 from vitascope.animation.animator import open_animator
 from vitascope.animation.canonical_mesh import read_canonical_mesh
-from vitascope.animation.face import Animator
+from vitascope.animation.drivers import make_estimator, open_tracker
+from vitascope.animation.face import PortraitAnimator
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import GreenScreen
 from vitascope.animation.live.report import LiveReport
-from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, PictureSource, Tracker
+from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, Tracker
 from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySource
-from vitascope.animation.motion import Mirror, MotionEstimator
+from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
-from vitascope.animation.offline import MODEL_NAME, tracking_options
 from vitascope.animation.portrait import load_portrait, with_even_sides
-from vitascope.animation.tracking import FaceTracker, require_mediapipe
-from vitascope.config import LoadedSettings, vitascope_home
+from vitascope.animation.tracking import fetch_face_model, require_mediapipe
+from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
@@ -40,7 +40,7 @@ from vitascope.models.store.store import ModelStore
 __all__ = ["animate_live", "measure_live"]
 
 _ABSENCE_SECONDS = 1.0
-"""Longer than any camera takes for a picture, and than films stand still between two."""
+"""Longer than any camera takes for a picture, and than videos stand still between two."""
 
 
 def animate_live(
@@ -98,22 +98,21 @@ def animate_live(
         raise UsageError(f"{driver}: a camera has no start and end; a duration says how long it is followed")
     in_file = {"codec": encoding.codec, "crf": encoding.crf, "preset": encoding.preset}
     made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
-    replays = driver.lower().endswith(MOTION_SUFFIX)
+    replays = Path(driver).suffix.lower() == MOTION_SUFFIX
     if record is not None and (replays or record.suffix.lower() != MOTION_SUFFIX):
         raise UsageError(
             f"{record}: motion of a camera or a video is recorded, to a name that ends in {MOTION_SUFFIX}"
         )
     require_mediapipe()
-    model = store.pull(
-        MODEL_NAME, progress=None if fetch_progress is None else partial(fetch_progress, MODEL_NAME)
-    )
+    model = fetch_face_model(store, fetch_progress)
     mesh = read_canonical_mesh(model)
     wanted = settings.animation
     face = with_even_sides(load_portrait(portrait, model=model, face=wanted.face, max_side=wanted.max_side))
     height, width = face.rgb.shape[:2]
-    options, performance = tracking_options(settings), settings.performance
+    performance = settings.performance
     controls = Controls(
-        LiveState(smoothing_window=options.expression_window, mirror=wanted.mirror), on_message=on_message
+        LiveState(smoothing_window=settings.tracking.smoothing_window, mirror=wanted.mirror),
+        on_message=on_message,
     )
     for sink in made_sinks:
         if isinstance(sink, WindowSink):
@@ -129,31 +128,16 @@ def animate_live(
         for note in (*face.notes, *opened.notes, *_notes(loaded, opened.animator)):
             if on_message is not None:
                 on_message(note)
-        source: PictureSource
+        source = _open_source(driver, settings, endless_fps, on_message)
+        stack.enter_context(source)
         tracker: Tracker | None = None
         estimator: Estimator
         if replays:
-            replay = _open_recording(Path(driver), loaded, endless_fps)
-            stack.enter_context(replay)
-            source = estimator = replay
+            assert isinstance(source, ReplaySource | EndlessDriver)
+            estimator = source
         else:
-            source = _open_pictures(driver, loaded, endless_fps, on_message)
-            stack.enter_context(source)
-            tracker = stack.enter_context(
-                FaceTracker(
-                    model,
-                    max_faces=options.max_faces,
-                    follow=options.follow,
-                    refine=options.refine,
-                    min_confidence=options.min_confidence,
-                )
-            )
-            estimator = MotionEstimator(
-                mesh,
-                neutral=options.neutral,
-                pose_window=options.pose_window,
-                expression_window=options.expression_window,
-            )
+            tracker = stack.enter_context(open_tracker(model, settings))
+            estimator = make_estimator(mesh, settings)
         recorder = None if record is None else stack.enter_context(MotionWriter(record, frame_rate=30.0))
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
         stack.callback(selfie.close)
@@ -185,7 +169,7 @@ def animate_live(
             mirror=Mirror(mesh),
             on_background=GreenScreen(selfie),
             recorder=recorder,
-            set_strength=opened.set_gains,
+            set_strength=opened.set_strength,
             on_report=on_report,
             on_message=on_message,
             sampler=stack.enter_context(UtilisationSampler(device_id=wanted.gpu_id)),
@@ -227,55 +211,42 @@ def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings)
     )
 
 
-def _open_recording(
-    driver: Path, loaded: LoadedSettings, endless_fps: float | None
-) -> ReplaySource | EndlessDriver:
-    part = loaded.settings.video
+def _open_source(
+    driver: str, settings: Settings, endless_fps: float | None, on_message: Callable[[str], object] | None
+) -> Camera | FilmSource | ReplaySource | EndlessDriver:
+    performance, part = settings.performance, settings.video
+    if is_camera(driver):
+        lines = {"lost": f"camera {driver} is gone; waiting for it", "connected": f"camera {driver} is there"}
+        return Camera(
+            partial(
+                open_capture,
+                int(driver) if driver.isdecimal() else driver,
+                frame_rate=performance.target_fps,
+            ),
+            on_state=None if on_message is None else (lambda state: on_message(lines[state])),
+            reads_ahead=performance.use_async_capture,
+        )
+    path, start, end = Path(driver), part.start_seconds, part.end_seconds
     if endless_fps is not None:
         return EndlessDriver(
-            driver,
+            path,
             frame_rate=endless_fps,
-            start_seconds=part.start_seconds,
-            end_seconds=part.end_seconds,
-        )
-    return ReplaySource(driver, start_seconds=part.start_seconds, end_seconds=part.end_seconds)
-
-
-def _open_pictures(
-    driver: str,
-    loaded: LoadedSettings,
-    endless_fps: float | None,
-    on_message: Callable[[str], object] | None,
-) -> Camera | FilmSource | EndlessDriver:
-    performance = loaded.settings.performance
-    if not is_camera(driver):
-        part = loaded.settings.video
-        if endless_fps is not None:
-            return EndlessDriver(
-                Path(driver),
-                frame_rate=endless_fps,
-                start_seconds=part.start_seconds,
-                end_seconds=part.end_seconds,
-                max_corrupt_frames=part.max_corrupt_frames,
-            )
-        return FilmSource(
-            Path(driver),
-            start_seconds=part.start_seconds,
-            end_seconds=part.end_seconds,
+            start_seconds=start,
+            end_seconds=end,
             max_corrupt_frames=part.max_corrupt_frames,
-            prefetch_frames=performance.prefetch_frames,
         )
-    source = int(driver) if driver.isdecimal() else driver
-    lines = {"lost": f"camera {driver} is gone; waiting for it", "connected": f"camera {driver} is there"}
-    tell = None if on_message is None else (lambda state: on_message(lines[state]))
-    return Camera(
-        partial(open_capture, source, frame_rate=performance.target_fps),
-        on_state=tell,
-        reads_ahead=performance.use_async_capture,
+    if path.suffix.lower() == MOTION_SUFFIX:
+        return ReplaySource(path, start_seconds=start, end_seconds=end)
+    return FilmSource(
+        path,
+        start_seconds=start,
+        end_seconds=end,
+        max_corrupt_frames=part.max_corrupt_frames,
+        prefetch_frames=performance.prefetch_frames,
     )
 
 
-def _notes(loaded: LoadedSettings, animator: Animator) -> tuple[str, ...]:
+def _notes(loaded: LoadedSettings, animator: PortraitAnimator) -> tuple[str, ...]:
     wanted = loaded.settings.animation.batch_size
     if animator.needs_driver_picture and wanted.high > 1:
         return (f"animation.batch_size: {wanted} is for files; live, each picture is animated at once",)

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 import cv2
 
-from vitascope.animation.face import Animator, FaceMotion, RgbPicture, TrackedFace
+from vitascope.animation.face import FaceMotion, PortraitAnimator, RgbPicture, TrackedFace
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import with_overlay
 from vitascope.animation.live.report import LiveFigures, LiveReport
@@ -36,7 +36,7 @@ from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["Estimator", "LiveOptions", "LiveSession", "Paintable", "PictureSource", "Tracker"]
+__all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Tracker"]
 
 
 class PictureSource(Protocol):
@@ -87,14 +87,6 @@ class Estimator(Protocol):
         ...
 
 
-class Paintable(Protocol):
-    """What lays the portrait on another background."""
-
-    def __call__(self, rgb: RgbPicture) -> RgbPicture:
-        """The picture on its new background; a new array."""
-        ...
-
-
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
 _WAIT_SECONDS = 0.1
 _STOP_SECONDS = 5.0
@@ -126,7 +118,7 @@ class LiveOptions:
     """The first pictures, which figures leave out, and with which ``seconds`` does not begin."""
     ending_seconds: float = 60.0
     """What a run that was stopped has for the pictures on their way, of which one may take 20 seconds (LivePortrait on
-    a processor); then it is given up."""
+    a CPU); then it is given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +166,7 @@ class LiveSession:
         set_strength: Told a new strength, for animators that have one.
         on_report: Told a report when one was asked for.
         on_message: Told, in one line, what should be known at once.
-        sampler: Measures processor and GPU; started.
+        sampler: Measures CPU and GPU; started.
         device: What draws, for the report.
         with_spans: Lays a profiler's spans around the work of the stages.
     """
@@ -185,13 +177,13 @@ class LiveSession:
         *,
         tracker: Tracker | None,
         estimator: Estimator,
-        animator: Animator,
+        animator: PortraitAnimator,
         size: tuple[int, int],
         outlets: Sequence[SinkOutlet],
         controls: Controls,
         options: LiveOptions,
         mirror: Mirror | None = None,
-        on_background: Paintable | None = None,
+        on_background: Callable[[RgbPicture], RgbPicture] | None = None,
         recorder: MotionWriter | None = None,
         set_strength: Callable[[float], object] | None = None,
         on_report: Callable[[LiveReport], object] | None = None,

@@ -1,13 +1,12 @@
-"""Drivers other than a camera, in real time: a film as if it were one, and recorded motion."""
+"""Drivers other than a camera, in real time: a video as if it were one, recorded motion, and either without end."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -22,21 +21,61 @@ from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.reading.reader import VideoReader, open_video
 
-__all__ = ["EndlessDriver", "FilmSource", "RecordedEstimator", "ReplaySource", "rows_between"]
+__all__ = ["EndlessDriver", "FilmSource", "ReplaySource"]
 
 _LET_GO_SECONDS = 5.0
 """For a decoder that reads; one that hangs for longer, on a disk that went away, say, is left behind."""
+_MOST_BYTES = 256 << 20
+_NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 
 
-class FilmSource:
-    """A film that is shown at its own pace; pictures that nobody took in time fall out. A context manager.
+class _Paced:
+    """What comes due by the clock, and falls out when nobody takes it in time. A context manager.
+
+    Args:
+        clock: Seconds that pass evenly.
+        wait: Sleeps.
+    """
+
+    def __init__(self, clock: Callable[[], float], wait: Callable[[float], object]) -> None:
+        self._clock, self._wait = clock, wait
+        self._began: float | None = None
+        self.captured_count = 0
+        """Pictures that came due, also those that nobody took."""
+        self.is_over = False
+        """True after the last picture."""
+
+    def _comes_due(self, when: float, timeout_seconds: float | None) -> bool:
+        """Wait for a moment; False when it does not come in time."""
+        ahead = when - self._clock()
+        if timeout_seconds is not None and ahead > timeout_seconds:
+            self._wait(timeout_seconds)
+            return False
+        if ahead > 0:
+            self._wait(ahead)
+        return True
+
+    def close(self) -> None:
+        """Close what is open."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+class FilmSource(_Paced):
+    """A video that is shown at its own pace.
 
     Args:
         path: A video.
         start_seconds: Leave out what comes before.
         end_seconds: Leave out what comes from here on.
-        max_corrupt_frames: Damaged pictures that are skipped.
-        prefetch_frames: Pictures that a thread decodes ahead; 0 decodes when one is taken.
+        max_corrupt_frames: Damaged frames that are skipped.
+        prefetch_frames: Frames that a thread decodes ahead; 0 decodes when one is taken.
         clock: Seconds that pass evenly.
         wait: Sleeps.
 
@@ -55,6 +94,7 @@ class FilmSource:
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
+        super().__init__(clock, wait)
         self._nothing = no_picture_between(path, start_seconds, end_seconds)
         self._reader = open_video(
             path,
@@ -63,17 +103,11 @@ class FilmSource:
             max_corrupt_frames=max_corrupt_frames,
         )
         self._ahead = _ReadAhead(self._reader, prefetch_frames) if prefetch_frames else None
-        self._clock, self._wait = clock, wait
-        self._began: float | None = None
         self._next: Frame | None = None
         self._first_pts = 0.0
-        self.captured_count = 0
-        """Pictures that came due, also those that nobody took."""
-        self.is_over = False
-        """True after the last picture."""
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """The newest picture that is due, waited for; None when none comes due in time, or none is left.
+        """Wait for the newest frame that is due; None when none comes due in time, or none is left.
 
         Raises:
             InputError: None lies between start and end.
@@ -92,13 +126,9 @@ class FilmSource:
             return None
         if self._began is None:
             self._began, self._first_pts = self._clock(), following.pts_seconds
-        ahead = self._when(following) - self._clock()
-        if timeout_seconds is not None and ahead > timeout_seconds:
+        if not self._comes_due(self._when(following), timeout_seconds):
             self._next = following
-            self._wait(timeout_seconds)
             return None
-        if ahead > 0:
-            self._wait(ahead)
         while True:  # what is late falls out
             self.captured_count += 1
             frame, following = following, self._read()
@@ -112,16 +142,10 @@ class FilmSource:
         return frame
 
     def _when(self, frame: Frame) -> float:
-        assert self._began is not None  # of the first picture
+        assert self._began is not None  # of the first frame
         return self._began + frame.pts_seconds - self._first_pts
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the file, unless the decoder hangs in it."""
         if self._ahead is None or self._ahead.stop():
             self._reader.close()
@@ -163,7 +187,7 @@ class _ReadAhead:
         return not self._thread.is_alive()
 
 
-class RecordedEstimator:
+class _Recorded(_Paced):
     """The half of an estimator that recorded motion has no use for; ``update`` is its owner's."""
 
     def set_neutral(self, face: TrackedFace | None = None) -> bool:
@@ -179,8 +203,8 @@ class RecordedEstimator:
         """A recording was smoothed when it was made."""
 
 
-class ReplaySource(RecordedEstimator):
-    """Recorded motion at its own pace: camera and estimator in one. A context manager.
+class ReplaySource(_Recorded):
+    """Recorded motion at its own pace: camera and estimator in one.
 
     Args:
         path: A ``.motion`` file.
@@ -202,43 +226,30 @@ class ReplaySource(RecordedEstimator):
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
+        super().__init__(clock, wait)
         self._file = MotionReader(path)
-        self._rows = rows_between(self._file, start_seconds or 0.0, end_seconds)
-        self._clock, self._wait = clock, wait
-        self._began: float | None = None
+        self._rows = (motion for _, motion in self._file.between(start_seconds or 0.0, end_seconds))
         self._next = next(self._rows, None)
         if self._next is None:
             self._file.close()
             raise InputError(f"{path}: no motion is left between start and end")
         self._first_pts = self._next.pts_seconds
         self._given = FaceMotion()
-        self.captured_count = 0
-        """Rows that came due."""
-        self.is_over = False
-        """True after the last row."""
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """A stand-in for the picture of the newest row that is due; the row follows with ``update``."""
+        """Wait for the newest row that is due, and stand in for its picture; the row follows with ``update``."""
         if self._next is None:
             return None
         if self._began is None:
             self._began = self._clock()
-        ahead = self._when(self._next) - self._clock()
-        if timeout_seconds is not None and ahead > timeout_seconds:
-            self._wait(timeout_seconds)
+        if not self._comes_due(self._when(self._next), timeout_seconds):
             return None
-        if ahead > 0:
-            self._wait(ahead)
         while self._next is not None and self._when(self._next) <= self._clock() + 1e-4:
             self._given, self._next = self._next, next(self._rows, None)
             self.captured_count += 1
         self.is_over = self._next is None
-        return CameraPicture(
-            np.zeros((1, 1, 3), np.uint8),
-            self._when(self._given),
-            self.captured_count - 1,
-            self.captured_count == 1,
-        )
+        number = self.captured_count - 1
+        return CameraPicture(_NO_PICTURE, self._when(self._given), number, number == 0)
 
     def _when(self, row: FaceMotion) -> float:
         assert self._began is not None  # of the first row
@@ -247,50 +258,27 @@ class ReplaySource(RecordedEstimator):
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
-        """The row that ``take`` announced."""
+        """Give the row that ``take`` announced."""
         del face, pts_seconds, driver_rgb
         return self._given
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def rows_between(
-    rows: Iterable[FaceMotion], start_seconds: float, end_seconds: float | None
-) -> Iterator[FaceMotion]:
-    """Rows from ``start_seconds`` until before ``end_seconds``, both counted from the first row."""
-    first: float | None = None
-    for row in rows:
-        first = row.pts_seconds if first is None else first
-        if end_seconds is not None and row.pts_seconds - first >= end_seconds:
-            return
-        if row.pts_seconds - first >= start_seconds:
-            yield row
-
-
-_MOST_BYTES = 256 << 20
-_NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
-
-
-class EndlessDriver(RecordedEstimator):
-    """Gives a driver's pictures without end; those that nobody took in time fall out. A context manager.
+class EndlessDriver(_Recorded):
+    """For measuring: gives a driver's pictures again and again, at a rate of one's own, from memory.
 
     Reading costs nothing while it runs: the part that is given, at most its first 256 MB, is read before. For a
-    recording this is the estimator, too.
+    recording this is the estimator, too. It is never over.
 
     Args:
         path: A video, or a ``.motion`` file.
         frame_rate: Pictures a second.
         start_seconds: Leave out what comes before.
         end_seconds: Leave out what comes from here on.
-        max_corrupt_frames: Damaged pictures of a video that are skipped.
+        max_corrupt_frames: Damaged frames of a video that are skipped.
         clock: Seconds that pass evenly.
         wait: Sleeps.
 
@@ -309,11 +297,11 @@ class EndlessDriver(RecordedEstimator):
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
-        is_recording = path.suffix.lower() == MOTION_SUFFIX
+        super().__init__(clock, wait)
         self._rows: list[FaceMotion] = []
-        if is_recording:
-            with MotionReader(path) as rows:
-                self._rows = list(rows_between(rows, start_seconds or 0.0, end_seconds))
+        if path.suffix.lower() == MOTION_SUFFIX:
+            with MotionReader(path) as file:
+                self._rows = [motion for _, motion in file.between(start_seconds or 0.0, end_seconds)]
             self._pictures = [_NO_PICTURE] * len(self._rows)
         else:
             with open_video(
@@ -326,24 +314,14 @@ class EndlessDriver(RecordedEstimator):
         if not self._pictures:
             raise InputError(f"{path}: nothing is left of it between start and end")
         self._interval = 1 / frame_rate
-        self._clock, self._wait = clock, wait
-        self._began: float | None = None
         self._given = 0
-        self.captured_count = 0
-        """Pictures that came due, also those that nobody took."""
-        self.is_over = False
-        """Never."""
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """The newest picture that is due, waited for; None when none comes due in time."""
+        """Wait for the newest picture that is due; None when none comes due in time."""
         if self._began is None:
             self._began = self._clock()
-        ahead = self._began + self.captured_count * self._interval - self._clock()
-        if timeout_seconds is not None and ahead > timeout_seconds:
-            self._wait(timeout_seconds)
+        if not self._comes_due(self._began + self.captured_count * self._interval, timeout_seconds):
             return None
-        if ahead > 0:
-            self._wait(ahead)
         due = int((self._clock() - self._began) / self._interval)
         self._given = max(due, self.captured_count)
         self.captured_count = self._given + 1
@@ -354,18 +332,9 @@ class EndlessDriver(RecordedEstimator):
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
-        """The row of the picture that was taken last."""
+        """Give the row of the picture that was taken last."""
         del face, driver_rgb
         return replace(self._rows[self._given % len(self._rows)], pts_seconds=pts_seconds)
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is open."""
 
 
 def _pictures_of(reader: VideoReader) -> list[RgbPicture]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import cv2
@@ -146,7 +145,7 @@ class LivePortraitAnimator:
         return True
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
-        """See ``Animator.set_portrait``."""
+        """See ``PortraitAnimator.set_portrait``."""
         if face.size_pixels < _SMALLEST_FACE_PIXELS:
             raise InputError(
                 f"the portrait's face is {face.size_pixels:.0f} pixels wide; LivePortrait needs {_SMALLEST_FACE_PIXELS}"
@@ -167,7 +166,7 @@ class LivePortraitAnimator:
         )
 
     def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
-        """See ``Animator.animate``."""
+        """See ``PortraitAnimator.animate``."""
         (picture,) = self._animated([motion], [out])
         return picture
 
@@ -269,9 +268,7 @@ class LivePortraitAnimator:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 

@@ -1,10 +1,9 @@
-"""The mesh animator: no network, the portrait's full resolution, real time on a processor."""
+"""The mesh animator: no network, the portrait's full resolution, real time on a CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import cv2
@@ -52,12 +51,12 @@ _LEAST_CHANGE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far the GPU's picture is from the processor's."""
+    """How far the GPU's picture is from the CPU's."""
 
     everywhere: float
     """Mean over what can move, codes of 255."""
     eyes_and_mouth: tuple[float, float, float]
-    """Right eye, left eye, mouth: the mean over its rectangle, in shares of what the processor's eyeball, or inside of
+    """Right eye, left eye, mouth: the mean over its rectangle, in shares of what the CPU's eyeball, or inside of
     the mouth, changes there. 1 is what is left when it is not drawn."""
 
 
@@ -73,13 +72,15 @@ class _Portrait:
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
     on_gpu: GpuDrawing | None
-    """What draws it, when not the processor."""
+    """What draws it, when not the CPU."""
     response: Response | None = None
     """How its expressions read; None when that was not measured."""
 
 
 class MeshAnimator:
-    """Bends a portrait's face; hair, neck and what is near follow, the rest of the picture stays. An ``Animator``.
+    """Bends a portrait's face; hair, neck and what is near follow, the rest of the picture stays.
+
+    A ``PortraitAnimator``.
 
     For each motion the points of the rig are moved (``deform``), a small map of where each place's colour comes from
     is drawn with them (``raster``), and the portrait is read through it once at full resolution; eyeballs and the
@@ -88,8 +89,8 @@ class MeshAnimator:
     Args:
         mesh: The canonical face.
         gains: How strongly the portrait follows; may be changed at any time.
-        cuda_device: The GPU that draws; where the rig's points go is still worked out by the processor. None to draw
-            on the processor.
+        cuda_device: The GPU that draws; where the rig's points go is still worked out by the CPU. None to draw
+            on the CPU.
         keeps_on_gpu: Leave pictures there: CuPy arrays, on the current stream. Else they come down through page-locked
             memory, as NumPy arrays.
     """
@@ -123,9 +124,7 @@ class MeshAnimator:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 
@@ -140,7 +139,7 @@ class MeshAnimator:
             portrait.on_gpu.close()
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
-        """Take a portrait; see ``Animator``.
+        """Take a portrait; see ``PortraitAnimator``.
 
         Raises:
             InputError: The face is too small, or lies outside of the picture.
@@ -184,7 +183,7 @@ class MeshAnimator:
         self._portrait = replace(portrait, response=measure_response(self._basis, read))
 
     def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
-        """The portrait in a motion; see ``Animator``."""
+        """The portrait in a motion; see ``PortraitAnimator``."""
         return self.draw(self.bent(motion), out=out)
 
     def bent(self, motion: FaceMotion) -> Bent:
@@ -220,13 +219,13 @@ class MeshAnimator:
         if portrait.on_gpu is not None:
             drawn: RgbPicture = portrait.on_gpu.draw(bent, out=out)
             return drawn
-        return self._drawn_by_processor(portrait, bent, out)
+        return self._drawn_by_cpu(portrait, bent, out)
 
-    def difference_to_processor(self) -> Difference | None:
-        """How far the GPU's picture of a turned head that blinks, looks aside and shouts is from the processor's.
+    def difference_to_cpu(self) -> Difference | None:
+        """How far the GPU's picture of a turned head that blinks, looks aside and shouts is from the CPU's.
 
         Returns:
-            None where the processor draws.
+            None where the CPU draws.
 
         Raises:
             UsageError: No portrait was set.
@@ -244,7 +243,7 @@ class MeshAnimator:
         )
         bent = bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=Gains())
         drawn = to_host(portrait.on_gpu.draw(bent))
-        skin = self._skin_by_processor(portrait, bent, None)
+        skin = self._skin_by_cpu(portrait, bent, None)
         expected = skin.copy()
         _fill_openings(portrait, bent, expected)
         left, top, right, bottom = portrait.rig.box
@@ -261,12 +260,12 @@ class MeshAnimator:
         right_eye, left_eye, mouth = shares
         return Difference(_apart(drawn[inside], expected[inside]), (right_eye, left_eye, mouth))
 
-    def _drawn_by_processor(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
-        out = self._skin_by_processor(portrait, bent, out)
+    def _drawn_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
+        out = self._skin_by_cpu(portrait, bent, out)
         _fill_openings(portrait, bent, out)
         return out
 
-    def _skin_by_processor(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
+    def _skin_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
         """The portrait bent, with what is seen between its lids and lips bent along."""
         rgb = portrait.rgb
         coarse = self._coarse_map(portrait, bent)

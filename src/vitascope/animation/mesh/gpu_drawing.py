@@ -257,9 +257,9 @@ _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 
 
 class GpuDrawing:
-    """Draws a portrait's motions on a GPU as ``MeshAnimator`` draws them on a processor.
+    """Draws a portrait's motions on a GPU as ``MeshAnimator`` draws them on a CPU.
 
-    The processor works out where points, eyes and mouth go, and sends some 20 kB for each picture. Soft masks are
+    The CPU works out where points, eyes and mouth go, and sends some 20 kB for each picture. Soft masks are
     integrals over their polygons here, blurred pictures there: pixels on their edges differ by a few codes.
 
     Args:
@@ -323,7 +323,7 @@ class GpuDrawing:
             out: uint8 [H, W, 3], C-contiguous, on the GPU or the host as pictures are; a new array when omitted.
 
         Returns:
-            uint8 [H, W, 3]: CuPy, on the current stream, for which the processor does not wait; or NumPy, in
+            uint8 [H, W, 3]: CuPy, on the current stream, for which the CPU does not wait; or NumPy, in
             page-locked memory that is lent again when the picture is not referred to any more.
 
         Raises:
@@ -374,7 +374,7 @@ class GpuDrawing:
                 self._keys, self._samples = keys, samples
             if out is None:
                 out = cupy.empty(self._rgb.shape, np.uint8)
-            # Plain copies: CuPy's own operators on arrays keep the processor three times as long.
+            # Plain copies: CuPy's own operators on arrays keep the CPU three times as long.
             runtime = cupy.cuda.runtime
             # Less than 64 kB: CUDA has taken them when the call returns, and the next picture may be described.
             runtime.memcpyAsync(
