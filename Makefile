@@ -20,8 +20,6 @@ check: $(VENV)/installed-dev ## Style, types, import rule
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/installed-dev ## Write the generated pages anew
-	$(BIN)/python -m vitascope.config.reference
-	$(BIN)/python -m vitascope.config.template
 	$(BIN)/python -m vitascope.cli.reference
 	$(BIN)/python benchmarks/readme_figures.py
 	$(BIN)/python benchmarks/toolkit_tables.py

@@ -9,7 +9,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.cli import main
-from vitascope.cli.prompt import live_run
+from vitascope.cli.prompt import live as live_run
 from vitascope.observe.metrics import Metrics
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from vitascope.animation.live.controls import KEYS, Controls, LiveState, keys_in_words
 from vitascope.cli import main
-from vitascope.cli.prompt.live_commands import LIVE_HELP
+from vitascope.cli.prompt.console import HELP
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -29,7 +29,7 @@ def test_the_key_that_lists_them():
 
 
 def test_the_prompt():
-    assert "press ? lists them" in LIVE_HELP["press KEYS"]
+    assert "press ? lists them" in HELP["press KEYS"]
 
 
 def test_the_page():

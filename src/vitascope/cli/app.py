@@ -5,20 +5,57 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin
 
-from cyclopts import CycloptsError
+from cyclopts import (
+    App,
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from vitascope import __version__
-from vitascope.cli.completion import CompletingApp
-from vitascope.cli.usage_errors import in_words
 from vitascope.errors import VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Screen, escaped
 
-__all__ = ["app", "main"]
+__all__ = ["CompletingApp", "app", "in_words", "main"]
+
+_ZSH_WITHOUT_ACTION = re.compile(
+    r"^(\s+'(?:\*?-[^'\[]*\[[^']*\]:[\w-]+|(?:\d+|\*):(?! )[^':]*))' \\$", re.MULTILINE
+)
+"""An option's value, or a word in its place, for which the script says nothing that could be completed."""
+
+
+class CompletingApp(App):
+    """A command whose completion scripts leave free words to the shell."""
+
+    def generate_completion(
+        self,
+        *,
+        prog_name: str | None = None,
+        shell: Literal["zsh", "bash", "fish", "powershell"] | None = None,
+    ) -> str:
+        """The script of a shell.
+
+        Args:
+            prog_name: Name of the command; this one's own when omitted.
+            shell: Which one; the caller's when omitted.
+        """
+        script = super().generate_completion(prog_name=prog_name, shell=shell)
+        script = script.replace("\ncomplete -F ", "\ncomplete -o default -F ")
+        if script.startswith("#compdef"):
+            script = _ZSH_WITHOUT_ACTION.sub(r"\1:_files' \\", script)
+        return script
+
 
 FAILED = 1
 INTERRUPTED = 130
@@ -116,3 +153,43 @@ def _complain(message: str, *, debug: bool) -> None:
         sys.stderr.write(escaped(traceback.format_exc()))
     console = Screen()
     console.print(f"vitascope: {' '.join(message.split())}")
+
+
+def in_words(error: CycloptsError) -> str:
+    """One line for people: cyclopts speaks of types and tokens where a word is missing, wrong or one too many."""
+    command = " ".join(error.command_chain or ())
+    see_help = f"see vitascope {command} --help"
+    if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app is not None:
+        return _unknown_command(error.unused_tokens[0], [name for name in error.app if name[0] != "-"])
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.name
+        what = name if name.startswith("-") else name.upper()
+        return f"{command}: {what} is missing; {see_help}"
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"{command}: there is no place for {' '.join(error.unused_tokens)!r}; {see_help}"
+    if isinstance(error, UnknownOptionError) and command and "Did you mean" not in str(error):
+        return f"{command}: {str(error).rstrip('.')}; {see_help}"
+    if isinstance(error, CoercionError) and error.token is not None:
+        choices = _choices(error.target_type)
+        if choices:
+            return f"{error.token.keyword}: {error.token.value!r} is none of {', '.join(choices)}"
+    return str(error)
+
+
+def _unknown_command(word: str, commands: list[str]) -> str:
+    if word.startswith("-"):
+        return f"{word}: there is no such option here; commands are {', '.join(commands)}"
+    close = get_close_matches(word, commands, n=1)
+    if close:
+        return f"there is no command {word!r}; did you mean {close[0]}?"
+    return f"there is no command {word!r}; there are {', '.join(commands)}"
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words of a ``Literal``, also inside a union or a list."""
+    if get_origin(kind) is None:
+        return []
+    words: list[str] = []
+    for part in get_args(kind):
+        words += [part] if isinstance(part, str) else _choices(part)
+    return words

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from vitascope.cli.bench_animate import animate
-from vitascope.cli.bench_baseline import baseline
 from vitascope.cli.bench_checklist import checklist
-from vitascope.cli.prompt.ending import ending_promptly
+from vitascope.cli.ending import ending_promptly
 from vitascope.config import load_settings
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
@@ -20,7 +19,7 @@ from vitascope.observe.terminal import Page
 if TYPE_CHECKING:
     from vitascope.bench.results import BenchResults, Cell
 
-__all__ = ["app"]
+__all__ = ["app", "baseline"]
 
 _Many = Parameter(negative="", consume_multiple=False)
 _Switch = Parameter(negative="")
@@ -29,7 +28,6 @@ app = App(
     name="bench", help="Measure the speed of this machine, and what it depends on.", help_format="plaintext"
 )
 app.command(animate)
-app.command(baseline)
 app.command(checklist)
 
 
@@ -256,6 +254,29 @@ def pipeline(
         keep_earlier(path)
         ResultsFile(path, results)
         page.print(f"written: {path}")
+
+
+@app.command
+def baseline(results: Path, baselines: Path, /) -> None:
+    """Keep a run as what later ones are compared with, on this class of machine.
+
+    A class is what makes figures comparable: GPUs, processor, cores and memory. The file has a run for each class and
+    workload; compare takes the one that fits.
+
+    Args:
+        results: What bench run or bench pipeline wrote.
+        baselines: The file, for example benchmarks/baseline.json; made where it is missing.
+    """
+    from vitascope.bench.baselines import load_baselines, store_baseline
+    from vitascope.bench.results import load_results
+
+    run = load_results(results)
+    replaced = store_baseline(baselines, run)
+    page = Page()
+    page.print(
+        f"{baselines}: {'replaced' if replaced else 'added'} the baseline of {run.machine.label()}, "
+        f"{len(run.measured)} cells; it has {len(load_baselines(baselines))} in all"
+    )
 
 
 def _told(cell: Cell) -> str:

@@ -51,8 +51,7 @@ def interactive(
         from vitascope.cli.doctor import findings
         from vitascope.cli.prompt.console import CommandConsole
         from vitascope.cli.prompt.job_line import Job, JobLine
-        from vitascope.cli.prompt.live_commands import live_ending, live_failure
-        from vitascope.cli.prompt.live_run import LiveRun
+        from vitascope.cli.prompt.live import LiveRun
         from vitascope.gpu.profiling.utilisation import UtilisationSampler
         from vitascope.models.store.store import ModelStore
 
@@ -75,8 +74,8 @@ def interactive(
     def on_live_end(run: LiveRun) -> None:
         if metrics is not None:
             metrics.live_ended()
-        failures.append(live_failure(run))
-        say(live_ending(run))
+        failures.append(run.failure)
+        say(run.ending())
 
     def follow(session: LiveSession) -> None:
         if metrics is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitascope.cli.prompt.ending import ending_promptly
+from vitascope.cli.ending import ending_promptly
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.prompt.ending import ending_promptly
+from vitascope.cli.ending import ending_promptly
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
 

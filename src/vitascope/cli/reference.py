@@ -1,16 +1,38 @@
-"""Writes ``docs/commands.md`` from ``--help``: ``python -m vitascope.cli.reference [PAGE] [--check]``."""
+"""Writes what the documentation takes from the source: ``python -m vitascope.cli.reference [--check]``.
+
+``docs/commands.md`` is what ``--help`` prints, ``docs/configuration.md`` has a table of all settings, and
+``configs/gpu_config.yaml`` is a commented template of those of the GPU toolkit. ``--check`` changes nothing, and exits
+with 1 when one of them is not current.
+"""
 
 from __future__ import annotations
 
 import io
 import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
 
 from vitascope.cli.app import app
+from vitascope.config import load_settings
+from vitascope.config.catalogue import SettingField, setting_fields, value_of
+from vitascope.config.origins import display
+from vitascope.errors import ConfigError
 
-__all__ = ["COMMANDS", "reference_page"]
+__all__ = [
+    "BEGIN",
+    "COMMANDS",
+    "END",
+    "SECTIONS",
+    "commands_page",
+    "main",
+    "settings_table",
+    "template",
+    "with_settings",
+]
 
 COMMANDS = (
     (),
@@ -41,17 +63,61 @@ COMMANDS = (
     ("config",),
     ("config", "show"),
 )
-_PAGE = Path("docs/commands.md")
-_HEAD = """# Commands
+_COMMANDS_HEAD = """# Commands
 
 Written from `--help` by `make docs`; a test fails when the two differ.
 """
 
+BEGIN = "<!-- settings:begin -->"
+END = "<!-- settings:end -->"
 
-def reference_page() -> str:
-    """The page, as Markdown."""
+SECTIONS = ("gpu", "model", "processing", "tensorrt", "batching", "pipeline", "dataloader")
+"""Sections of the GPU toolkit, in the order of the template."""
+_TEMPLATE_HEAD = """\
+# The settings of the GPU toolkit, all of them, with the values of the profile "balanced".
+#
+#   vitascope segment in.mp4 -o out.mp4 -c configs/gpu_config.yaml
+#
+# Copy it, keep the lines that you change and delete the others: what stands here wins over a profile, and what is not
+# here follows it. `vitascope config show -c FILE` prints each value and where it came from; docs/configuration.md has
+# all settings, docs/gpu_optimization_guide.md says which to change, and in which order.
+#
+# This file is generated: python -m vitascope.cli.reference
+"""
+_TEMPLATE_WIDTH = 118
+
+
+def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
+    """Write or check the pages.
+
+    Args:
+        arguments: ``--check``, or nothing.
+        root: Of the repository.
+
+    Returns:
+        0, or 1 when ``--check`` found a page that is not current.
+    """
+    check = "--check" in (sys.argv[1:] if arguments is None else arguments)
+    stale = 0
+    for name, write in PAGES.items():
+        path = root / name
+        current = path.read_text(encoding="utf-8") if path.exists() else ""
+        wanted = write(current)
+        if current == wanted:
+            continue
+        if check:
+            sys.stderr.write(f"{path} is not current; run `make docs`\n")
+            stale = 1
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted, encoding="utf-8")
+    return stale
+
+
+def commands_page() -> str:
+    """Write the help of all commands as Markdown."""
     app.resolved_commands()  # one that was not imported has no help yet
-    parts = [_HEAD]
+    parts = [_COMMANDS_HEAD]
     for command in COMMANDS:
         parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{_help_of(command)}\n```\n")
     return "\n".join(parts)
@@ -65,18 +131,69 @@ def _help_of(command: tuple[str, ...]) -> str:
     return "\n".join(line.rstrip() for line in page.getvalue().strip().splitlines())
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or compare it with ``--check``."""
-    paths = [Path(argument) for argument in arguments if not argument.startswith("--")]
-    path = paths[0] if paths else _PAGE
-    if "--check" in arguments:
-        if path.exists() and path.read_text(encoding="utf-8") == reference_page():
-            return 0
-        sys.stderr.write(f"{path} does not match --help; run `make docs`\n")
-        return 1
-    path.write_text(reference_page(), encoding="utf-8")
-    return 0
+def settings_table() -> str:
+    """Write all settings as Markdown: a heading and a table for each section."""
+    parts = []
+    for section, fields in groupby(setting_fields().values(), key=lambda entry: entry.key.partition(".")[0]):
+        parts.append(f"### `{section}`\n\n| Setting | Default | Values | Meaning |\n|-|-|-|-|")
+        parts[-1] += "".join(f"\n{_row(entry)}" for entry in fields)
+    return "\n\n".join(parts)
+
+
+def with_settings(page: str) -> str:
+    """Put the current table between the markers of a page.
+
+    Raises:
+        ConfigError: The page lacks the markers.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ConfigError(f"the page has no {BEGIN} … {END} to put the table between")
+    return f"{before}{BEGIN}\n\n{settings_table()}\n\n{END}{after}"
+
+
+def _row(entry: SettingField) -> str:
+    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", entry.expected, entry.description)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def template() -> str:
+    """Write every setting of the GPU toolkit as YAML, with its meaning, its limits and its value."""
+    settings = load_settings().settings
+    fields = [entry for entry in setting_fields().values() if entry.key.partition(".")[0] in SECTIONS]
+    fields.sort(key=lambda entry: SECTIONS.index(entry.key.partition(".")[0]))  # stable: else as declared
+    lines: list[str] = [_TEMPLATE_HEAD.rstrip()]
+    open_path: list[str] = []
+    for entry in fields:
+        *path, name = entry.key.split(".")
+        shared = 0
+        while shared < min(len(path), len(open_path)) and path[shared] == open_path[shared]:
+            shared += 1
+        if shared == 0:
+            lines.append("")
+        for depth in range(shared, len(path)):
+            lines.append(f"{'  ' * depth}{path[depth]}:")
+        open_path = path
+        indent = "  " * len(path)
+        lines += _comment(entry, indent)
+        lines.append(f"{indent}{name}: {display(value_of(settings, entry.key))}")
+    return "\n".join(lines) + "\n"
+
+
+def _comment(entry: SettingField, indent: str) -> Iterator[str]:
+    text = f"{entry.description} ({entry.expected})"
+    for line in textwrap.wrap(text, _TEMPLATE_WIDTH - len(indent) - 2):
+        yield f"{indent}# {line}"
+
+
+PAGES: dict[str, Callable[[str], str]] = {
+    "docs/commands.md": lambda _: commands_page(),
+    "docs/configuration.md": with_settings,
+    "configs/gpu_config.yaml": lambda _: template(),
+}
+"""What makes the text of each page from the text that is there."""
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    sys.exit(main())

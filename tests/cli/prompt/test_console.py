@@ -8,7 +8,7 @@ from rich.console import Console
 from clips import write_clip
 from vitascope.cli.prompt.console import CommandConsole
 from vitascope.cli.prompt.job_line import JobLine
-from vitascope.cli.prompt.live_run import LiveRun
+from vitascope.cli.prompt.live import LiveRun
 from vitascope.errors import ConfigError
 from vitascope.gpu.profiling.nvml import GpuFigures
 from vitascope.gpu.profiling.utilisation import UtilisationSample
@@ -152,8 +152,9 @@ def test_stopping(typed, tmp_path):
 
 def test_help_names_every_command(typed):
     text = typed("help")
-    assert text.count("\n") == len(typed.console._commands) + 1
-    for name in [*typed.console._commands, "quit"]:
+    names = [*typed.console._alone, *typed.console._with_words, "quit"]
+    assert text.count("\n") == len(names)
+    for name in names:
         assert f"\n{name} " in f"\n{text}"
 
 

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from vitascope.animation.live.controls import Controls, LiveState
-from vitascope.cli.prompt import live_run
-from vitascope.cli.prompt.live_commands import LIVE_HELP, LiveCommands, live_ending, live_failure
-from vitascope.cli.prompt.live_run import LiveRun
-from vitascope.config import load_settings
+from vitascope.cli.prompt import live as live_run
+from vitascope.cli.prompt.console import HELP, CommandConsole
+from vitascope.cli.prompt.job_line import JobLine
+from vitascope.cli.prompt.live import LiveRun
 from vitascope.errors import InputError, UsageError
 
 
@@ -57,21 +57,23 @@ def prompt(monkeypatch, tmp_path):
     (tmp_path / "a.jpg").touch()
     (tmp_path / "talk.motion").touch()
     page, ended = io.StringIO(), []
-    with LiveRun(
-        store=None,
-        on_message=lambda line: page.write(f"{line}\n"),
-        on_report=lambda _: None,
-        on_end=lambda run: ended.append(live_ending(run)),
-    ) as run:
-        commands = LiveCommands(run, page=Console(file=page, width=200), loaded=load_settings)
+    with (
+        JobLine() as jobs,
+        LiveRun(
+            store=None,
+            on_message=lambda line: page.write(f"{line}\n"),
+            on_report=lambda _: None,
+            on_end=lambda run: ended.append(run.ending()),
+        ) as run,
+    ):
+        console = CommandConsole(jobs, page=Console(file=page, width=200), hardware=dict, live=run)
 
         def type_(line):
             before = page.tell()
-            name, *words = line.split()
-            commands.commands[name](words)
+            console.do(line.split())
             return page.getvalue()[before:]
 
-        type_.animation, type_.run, type_.commands, type_.ended = animation, run, commands, ended
+        type_.animation, type_.run, type_.console, type_.ended = animation, run, console, ended
         yield type_
     assert not run.is_running
 
@@ -95,8 +97,8 @@ def test_from_animate_to_stop(prompt):
     wait_until(lambda: prompt.animation.restarts == 1)
     with pytest.raises(UsageError, match="runs already"):
         prompt("animate a.jpg -d talk.motion --sink null")
-    prompt.commands.stop()
-    assert prompt.commands.wait(timeout_seconds=5)
+    prompt("stop live")
+    assert prompt.run.wait(timeout_seconds=5)
     assert prompt.ended == ["live: stopped"]
     prompt("animate a.jpg -d 0 --sink null")  # and once more
     wait_until(lambda: prompt.animation.given[1] == "0")
@@ -106,7 +108,7 @@ def test_the_key_q_ends_it(prompt):
     prompt("animate a.jpg -d talk.motion --sink null")
     wait_until(lambda: prompt.run._session is not None)
     prompt("press q")
-    assert prompt.commands.wait(timeout_seconds=5)
+    assert prompt.run.wait(timeout_seconds=5)
 
 
 def test_one_that_is_stopped_while_it_opens(prompt):
@@ -115,17 +117,17 @@ def test_one_that_is_stopped_while_it_opens(prompt):
     wait_until(lambda: prompt.animation.given is not None)
     with pytest.raises(UsageError, match="not open yet"):
         prompt("press m")
-    prompt.commands.stop()
+    prompt("stop live")
     prompt.animation.may_open.set()
-    assert prompt.commands.wait(timeout_seconds=5)
+    assert prompt.run.wait(timeout_seconds=5)
 
 
 @pytest.mark.parametrize("error", [InputError("no face"), ValueError("no face")])
 def test_a_failure_is_kept_and_told(prompt, error):
     prompt.animation.error = error
     prompt("animate a.jpg -d talk.motion --sink null")
-    assert prompt.commands.wait(timeout_seconds=5)
-    assert live_failure(prompt.run) is prompt.run.error
+    assert prompt.run.wait(timeout_seconds=5)
+    assert prompt.run.failure is prompt.run.error
     (line,) = prompt.ended
     assert line.startswith("live: failed: ") and line.endswith("no face")
 
@@ -148,8 +150,12 @@ def test_lines_that_cannot_be_done(prompt, line, says):
     with pytest.raises(UsageError, match=says.replace("(", r"\(")):
         prompt(line)
     with pytest.raises(UsageError, match="no live animation runs"):
-        prompt.commands.stop()
+        prompt("stop live")
 
 
 def test_every_command_is_in_the_help(prompt):
-    assert {usage.split()[0] for usage in LIVE_HELP} == set(prompt.commands.commands)
+    assert {usage.split()[0] for usage in HELP} == {
+        *prompt.console._alone,
+        *prompt.console._with_words,
+        "quit",
+    }

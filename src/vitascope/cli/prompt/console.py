@@ -1,8 +1,10 @@
-"""``vitascope interactive``: a line of input is a command; jobs run meanwhile."""
+"""The prompt of ``vitascope interactive``: a line of input is a command; jobs run meanwhile."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -12,10 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from vitascope.animation.live.controls import KEYS, keys_in_words
+from vitascope.animation.live.report import summarise_live
 from vitascope.cli.prompt.job_line import Job, JobLine, job_row, stats_table
-from vitascope.cli.prompt.live_commands import LIVE_HELP, LiveCommands
-from vitascope.cli.prompt.live_run import LiveRun
-from vitascope.cli.prompt.words import WordParser, key_and_value, nothing_more, words_of
+from vitascope.cli.prompt.live import LiveRun
 from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
@@ -23,24 +25,64 @@ from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.batch import plan_batch
 from vitascope.segmentation.report import summarise
 
-__all__ = ["CommandConsole"]
+__all__ = ["HELP", "CommandConsole"]
+
+
+class WordParser(argparse.ArgumentParser):
+    """Raises instead of leaving the program."""
+
+    def __init__(self, usage: str) -> None:
+        super().__init__(prog="", usage=usage, add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"{message}; usage: {self.usage}")
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line; quotes hold words together, ``#`` begins a comment.
+
+    Raises:
+        UsageError: A quote is not closed.
+    """
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as error:
+        raise UsageError(f"{line.strip()}: {error}") from error
+
+
+def key_and_value(words: list[str]) -> tuple[str, str]:
+    """``key value`` or ``key=value``; empty where something is missing."""
+    if "=" in " ".join(words[:1]):
+        key, _, value = " ".join(words).partition("=")
+        return key, value
+    return (words[0], " ".join(words[1:])) if words else ("", "")
+
 
 _ENDS = ("quit", "exit", "q")
 _MEANT = {"segment": "start INPUT -o OUT", "doctor": "hardware", "run": "start INPUT -o OUT", "ls": "jobs"}
 """Words that are typed here by mistake, and what does the same here."""
 _ELSEWHERE = ("bench", "cache", "models", "optimize", "profile")
 """Commands of ``vitascope`` that the prompt does not have."""
-_HELP = {
+_ANIMATE = "animate PORTRAIT -d DRIVER --sink SINK… [--record FILE] [--duration SECONDS]"
+HELP = {
     "start INPUT… -o OUT [-r]": "segment videos with the settings as they are now; one after another.",
     "stop [N | all | live]": "end a job, or the one that runs (what was written stays as a .part file), or the live "
     "animation (its files are completed).",
     "jobs": "all jobs, and how far they are.",
-    "stats [N]": "speed, delay and load of the job that runs, of processor and GPU.",
+    "stats [N]": "speed, delay and load of the job that runs, of CPU and GPU.",
     "watch": "stats, drawn anew until all jobs have ended; Ctrl-C ends it, and no job.",
     "report [N]": "what came of a job, or of the last one that ended.",
     "wait": "until all jobs and the live animation have ended.",
     "hardware": "what this machine can do.",
-    **LIVE_HELP,
+    "animate …": f"{_ANIMATE.removeprefix('animate ')}: live, with the settings as they are now.",
+    "press KEYS": "what the keys of a live animation do, such as: press m+; press ? lists them.",
+    "restart": "try the sinks of the live animation that failed again; the others go on.",
+    "live": "how the live animation does.",
     "config [WORD]": "all settings, or those whose keys have the word in them.",
     "set KEY VALUE": "a setting of the jobs that are started from now on; profile is one, too.",
     "unset KEY": "back to what the profile and the files say.",
@@ -59,7 +101,7 @@ class CommandConsole:
         files: Settings files.
         assignments: ``key=value``.
         hardware: Tells what the machine can do.
-        sampler: Measures processor and GPU; started. None leaves them out of ``stats``.
+        sampler: Measures CPU and GPU; started. None leaves them out of ``stats``.
         live: For live animation.
 
     Raises:
@@ -86,21 +128,26 @@ class CommandConsole:
         self._hardware = hardware
         self._sampler = sampler
         self._loaded = self._load(self._profile, self._assignments)
-        self._live = LiveCommands(live, page=page, loaded=lambda: self._loaded)
-        self._commands: dict[str, Callable[[list[str]], None]] = {
+        self._live = live
+        self._alone: dict[str, Callable[[], None]] = {
+            "jobs": self._list,
+            "watch": self._watch,
+            "wait": self._wait,
+            "restart": self._restart,
+            "live": self._show_live,
+            "hardware": self._show_hardware,
+            "help": self._help,
+        }
+        self._with_words: dict[str, Callable[[list[str]], None]] = {
             "start": self._start,
             "stop": self._stop,
-            "jobs": self._list,
             "stats": self._stats,
-            "watch": self._watch,
             "report": self._report,
-            "wait": self._wait,
-            "hardware": self._show_hardware,
+            "animate": self._animate,
+            "press": self._press,
             "config": self._config,
             "set": self._set,
             "unset": self._unset,
-            "help": self._help,
-            **self._live.commands,
         }
         self.first_error: VitascopeError | None = None
         """The first error of the commands so far; None when all were understood and done."""
@@ -113,13 +160,28 @@ class CommandConsole:
                 return True
             if words[0] == "vitascope" and len(words) > 1:  # as in a shell
                 words = words[1:]
-            name, *rest = words
-            if name in _ENDS:
+            if words[0] in _ENDS:
                 return False
-            self._commands.get(name, self._unknown(name))(rest)
+            self.do(words)
         except VitascopeError as error:
             self._complain(error)
         return True
+
+    def do(self, words: Sequence[str]) -> None:
+        """Do one command.
+
+        Raises:
+            UsageError: There is no such command, or its words are wrong.
+        """
+        name, *rest = words
+        if name in self._with_words:
+            self._with_words[name](rest)
+        elif name not in self._alone:
+            raise self._unknown(name)
+        elif rest:
+            raise UsageError(f"{name} takes nothing more, not {rest[0]!r}")
+        else:
+            self._alone[name]()
 
     def tell(self, job: Job) -> None:
         """Say that a job ended; callable from any thread."""
@@ -154,6 +216,8 @@ class CommandConsole:
 
     def _stop(self, words: list[str]) -> None:
         if words == ["live"] or (words == ["all"] and self._live.is_running):
+            if not self._live.is_running:
+                raise UsageError("no live animation runs; animate starts one")
             self._live.stop()
         if words == ["live"]:
             return
@@ -164,8 +228,7 @@ class CommandConsole:
             elif words != ["all"]:
                 raise UsageError(f"job {job.number} has ended already: {job.state}")
 
-    def _list(self, words: list[str]) -> None:
-        nothing_more(words, "jobs")
+    def _list(self) -> None:
         if not self._jobs.jobs:
             self._page.print("no jobs yet: start INPUT -o OUT")
             return
@@ -190,22 +253,19 @@ class CommandConsole:
         lines = [f"job {job.number} {_ending(job)}"] if job.report is None else summarise(job.report)
         self._page.print(Text("\n".join(lines)))
 
-    def _watch(self, words: list[str]) -> None:
-        nothing_more(words, "watch")
+    def _watch(self) -> None:
         with Live(self._stats_now(), console=self._page, auto_refresh=False) as live:
             while not self._jobs.wait(timeout_seconds=0.5):
                 live.update(self._stats_now(), refresh=True)
             live.update(self._stats_now(), refresh=True)
 
-    def _wait(self, words: list[str]) -> None:
-        nothing_more(words, "wait")
+    def _wait(self) -> None:
         while not self._jobs.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
             pass
         while not self._live.wait(timeout_seconds=0.5):
             pass
 
-    def _show_hardware(self, words: list[str]) -> None:
-        nothing_more(words, "hardware")
+    def _show_hardware(self) -> None:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(no_wrap=True, style="bold")
         table.add_column(overflow="fold")
@@ -245,26 +305,63 @@ class CommandConsole:
         self._adopt(None if key == "profile" else self._profile, self._without(key))
         self._page.print(Text(f"{key} = {self._value(key)}"))
 
-    def _help(self, words: list[str]) -> None:
-        nothing_more(words, "help")
-        width = max(map(len, _HELP)) + 2
-        lines = [f"{usage:{width}}{text}" for usage, text in _HELP.items()]
+    def _help(self) -> None:
+        width = max(map(len, HELP)) + 2
+        lines = [f"{usage:{width}}{text}" for usage, text in HELP.items()]
         self._page.print(Text("\n".join(lines)))
+
+    # --- the live animation -----------------------------------------------------------------------------------------
+
+    def _animate(self, words: list[str]) -> None:
+        parser = WordParser(_ANIMATE)
+        parser.add_argument("portrait", type=Path)
+        parser.add_argument("-d", "--driver", required=True)
+        parser.add_argument("--sink", action="append", required=True)
+        parser.add_argument("--record", type=Path)
+        parser.add_argument("--duration", type=float)
+        given = parser.parse_args(words)
+        self._live.start(
+            given.portrait,
+            given.driver,
+            given.sink,
+            loaded=self._loaded,
+            record=given.record,
+            seconds=given.duration,
+        )
+        self._page.print(Text(f"live: {given.portrait} follows {given.driver}"))
+
+    def _press(self, words: list[str]) -> None:
+        keys = "".join(words)
+        if not keys:
+            raise UsageError("usage: press KEYS, such as: press m+")
+        unknown = [key for key in keys if key.lower() not in (*KEYS, "=", "_")]
+        if unknown:
+            raise UsageError(f"no key {unknown[0]!r}; keys are {keys_in_words()}")
+        for key in keys:
+            self._live.press(key)
+
+    def _restart(self) -> None:
+        self._live.running_session().controls.request("restart")
+
+    def _show_live(self) -> None:
+        report = self._live.report
+        if self._live.is_running:
+            report = self._live.running_session().report()
+        if report is None:
+            raise UsageError("no live animation has run yet; animate starts one")
+        self._page.print(Text("\n".join(summarise_live(report))))
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _unknown(self, name: str) -> Callable[[list[str]], None]:
-        def refuse(_: list[str]) -> NoReturn:
-            hint = ""
-            if name in _MEANT:
-                hint = f" here, but this does the same: {_MEANT[name]}"
-            elif name in _ELSEWHERE:
-                hint = f" here: leave with quit, or open another terminal, and type vitascope {name}"
-            elif near := difflib.get_close_matches(name, [*self._commands, *_ENDS], n=1):
-                hint = f"; {near[0]!r} is one"
-            raise UsageError(f"no command is called {name!r}{hint}; help lists them")
-
-        return refuse
+    def _unknown(self, name: str) -> UsageError:
+        hint = ""
+        if name in _MEANT:
+            hint = f" here, but this does the same: {_MEANT[name]}"
+        elif name in _ELSEWHERE:
+            hint = f" here: leave with quit, or open another terminal, and type vitascope {name}"
+        elif near := difflib.get_close_matches(name, [*self._with_words, *self._alone, *_ENDS], n=1):
+            hint = f"; {near[0]!r} is one"
+        return UsageError(f"no command is called {name!r}{hint}; help lists them")
 
     def _adopt(self, profile: str | None, assignments: Sequence[str]) -> None:
         """Take other settings, when they are valid."""

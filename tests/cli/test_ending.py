@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from vitascope.cli.prompt.ending import ending_promptly
+from vitascope.cli.ending import ending_promptly
 
 STUCK = """
 import signal, tempfile, time
 from pathlib import Path
-from vitascope.cli.prompt.ending import ending_promptly
+from vitascope.cli.ending import ending_promptly
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with ending_promptly(lambda: "the search is kept"):

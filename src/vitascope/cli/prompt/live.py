@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from vitascope.animation import find_example
@@ -13,7 +12,7 @@ from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.run import animate_live
 from vitascope.animation.live.session import LiveSession
 from vitascope.config import LoadedSettings
-from vitascope.errors import UsageError, VitascopeError
+from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.reading.camera import is_camera
 from vitascope.models.store.store import ModelStore
 
@@ -104,6 +103,22 @@ class LiveRun:
             raise UsageError("the live animation is not open yet; try again")
         return session
 
+    @property
+    def failure(self) -> VitascopeError | None:
+        """Why the last animation failed, whole or in one of its sinks; None when it did not."""
+        if self.error is not None or self.report is None:
+            return self.error
+        failed = [sink.failure for sink in self.report.sinks if sink.failure is not None]
+        return OutputError("; ".join(failed)) if failed else None
+
+    def ending(self) -> str:
+        """Say how the last animation ended, in one line."""
+        failure = self.failure
+        if self.report is None:
+            return f"live: failed: {one_line(failure)}" if failure is not None else "live: stopped"
+        done = f"live: ended: {self.report.shown} pictures, {self.report.frames_per_second:.1f} fps"
+        return done if failure is None else f"{done}; failed: {one_line(failure)}"
+
     def stop(self) -> None:
         """End the animation as the key Q does; returns at once."""
         with self._lock:
@@ -160,9 +175,7 @@ class LiveRun:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop what runs, and wait for it."""
         self.stop()
         while not self.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
