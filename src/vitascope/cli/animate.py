@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from vitascope.cli.options import Assignments, ConfigFiles, Many, Switch
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -15,7 +16,6 @@ from vitascope.observe.terminal import Page, Screen
 
 __all__ = ["animate"]
 
-_Many = Parameter(negative="", consume_multiple=False)
 _METRICS_PORT = 9100
 
 
@@ -25,11 +25,11 @@ def animate(
     *,
     driver: Annotated[str, Parameter(alias="-d")],
     out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH")] = None,
-    sink: Annotated[list[str] | None, _Many] = None,
+    sink: Annotated[list[str] | None, Many] = None,
     record: Annotated[Path | None, Parameter(metavar="PATH")] = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
     animator: Literal["auto", "mesh", "liveportrait"] | None = None,
     gpu_id: int | None = None,
     fp16: Annotated[bool | None, Parameter(negative="")] = None,
@@ -45,10 +45,10 @@ def animate(
     start: str | None = None,
     end: str | None = None,
     duration: float | None = None,
-    enable_metrics: Annotated[bool, Parameter(negative="")] = False,
+    enable_metrics: Switch = False,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> None:
     """Let a portrait move like a face in a video, like recorded motion, or live like the face before a camera.
@@ -146,7 +146,7 @@ def animate(
     with holding_interrupts():
         from vitascope.animation import find_example
         from vitascope.animation.offline import Started, animate_file, summarise
-        from vitascope.cli.metrics_options import serving_metrics
+        from vitascope.cli.options import serving_metrics
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
 
@@ -198,7 +198,7 @@ def _live(
         from vitascope.animation.live.run import animate_live
         from vitascope.animation.live.session import LiveSession
         from vitascope.animation.tracking import require_mediapipe
-        from vitascope.cli.metrics_options import metrics_address, serving_metrics
+        from vitascope.cli.options import metrics_address, serving_metrics
         from vitascope.media.reading.camera import is_camera
         from vitascope.models.store.store import ModelStore
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +10,8 @@ from cyclopts import App, Parameter
 from vitascope.cli.bench_animate import animate
 from vitascope.cli.bench_checklist import checklist
 from vitascope.cli.ending import ending_promptly
+from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.printing import print_json
 from vitascope.config import load_settings
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "baseline"]
 
-_Many = Parameter(negative="", consume_multiple=False)
-_Switch = Parameter(negative="")
 
 app = App(
     name="bench", help="Measure the speed of this machine, and what it depends on.", help_format="plaintext"
@@ -36,14 +34,14 @@ def run(
     *,
     output_dir: Path = Path("results"),
     only: Literal["resolution", "batch", "precision"] | None = None,
-    quick: Annotated[bool, _Switch] = False,
+    quick: Switch = False,
     input: Annotated[Path | None, Parameter(name="--input", alias="-i")] = None,
-    stereo: Annotated[bool, _Switch] = False,
-    resume: Annotated[bool, _Switch] = False,
+    stereo: Switch = False,
+    resume: Switch = False,
     model: Annotated[str | None, Parameter(alias="-m")] = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
 ) -> None:
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
@@ -98,8 +96,8 @@ def compare(
     /,
     *,
     tolerance: float = 0.05,
-    allow_no_baseline: Annotated[bool, _Switch] = False,
-    json: Annotated[bool, _Switch] = False,
+    allow_no_baseline: Switch = False,
+    json: Switch = False,
 ) -> int:
     """Say whether the latest run is slower than the baseline; exit code 1 when it is.
 
@@ -122,17 +120,13 @@ def compare(
     lacking = why_no_baseline(baseline, run) if allow_no_baseline else None
     if lacking is not None:
         if json:
-            json_module.dump({"regression": None, "reason": lacking}, sys.stdout, indent=2)
-            sys.stdout.write("\n")
+            print_json({"regression": None, "reason": lacking})
         else:
             Page().print(f"nothing was compared: {lacking}")
         return 0
     found = compare_results(baseline_for(baseline, run), run, tolerance=tolerance)
     if json:
-        json_module.dump(
-            {"regression": found.is_regression, "method": METHOD, **asdict(found)}, sys.stdout, indent=2
-        )
-        sys.stdout.write("\n")
+        print_json({"regression": found.is_regression, "method": METHOD, **asdict(found)})
         return int(found.is_regression)
     page = Page()
     rows = [
@@ -170,8 +164,8 @@ def analyze(
     *,
     output_dir: Annotated[Path | None, Parameter(alias="-o")] = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
 ) -> None:
     """Say what results mean: targets with pass or fail, tables, drawings, and what to change.
 
@@ -211,13 +205,13 @@ def pipeline(
     video: Annotated[Path | None, Parameter()] = None,
     /,
     *,
-    discard: Annotated[bool, _Switch] = False,
+    discard: Switch = False,
     duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
-    stereo: Annotated[bool, _Switch] = False,
+    stereo: Switch = False,
     output_dir: Path | None = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
 ) -> None:
     """Run the whole pipeline over a film: the real speed of this machine, and what limits it.
 

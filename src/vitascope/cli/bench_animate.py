@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_module
 import shlex
-import sys
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitascope.config import load_settings, vitascope_home
+from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.printing import print_json
+from vitascope.config import vitascope_home
+from vitascope.config.settings_source import SettingsSource
 from vitascope.errors import UsageError
+from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.config.settings_source import SettingsSource
     from vitascope.tune.grid import Trial
     from vitascope.tune.live_tuner import LiveTuned
     from vitascope.tune.search import GridSearch
 
 __all__ = ["animate"]
 
-_Many = Parameter(negative="", consume_multiple=False)
-_Switch = Parameter(negative="")
 _DEFAULT_FILE = Path("live.yaml")
 
 
@@ -34,12 +33,12 @@ def animate(
     image: Path = Path("examples/astronaut.jpg"),
     driver: Path = Path("examples/talk.motion"),
     duration: float = 60.0,
-    auto_tune: Annotated[bool, _Switch] = False,
+    auto_tune: Switch = False,
     save_config: Annotated[Path | None, Parameter(alias="-o", metavar="FILE")] = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
-    json: Annotated[bool, _Switch] = False,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+    json: Switch = False,
 ) -> None:
     """Let a portrait follow a driver that never ends, with nothing shown: how fast is this machine?
 
@@ -60,30 +59,20 @@ def animate(
     """
     if not 0 < duration < float("inf"):
         raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
-    load_settings(profile=profile, files=config or (), assignments=set_ or ())  # errors before anything opens
+    source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
+    source.load()  # what is wrong with settings is said before anything opens
     if auto_tune:
         file = save_config or _DEFAULT_FILE
         if file.is_dir():
             raise UsageError(f"--save-config: {file} is a folder, expected a file such as {_DEFAULT_FILE}")
-        _tune(image, driver, duration, file, profile, config or [], set_ or [], json=json)
+        _tune(image, driver, duration, file, source, json=json)
         return
     if save_config is not None:
         raise UsageError("--save-config goes with --auto-tune: without it no settings are found")
-    _measure(image, driver, duration, profile, config or [], set_ or [], json=json)
+    _measure(image, driver, duration, source, json=json)
 
 
-def _measure(
-    image: Path,
-    driver: Path,
-    duration: float,
-    profile: str | None,
-    config: list[Path],
-    assignments: list[str],
-    *,
-    json: bool,
-) -> None:
-    from vitascope.observe.keys import PressedKeys, holding_interrupts
-
+def _measure(image: Path, driver: Path, duration: float, source: SettingsSource, *, json: bool) -> None:
     with holding_interrupts():
         from vitascope.animation import find_example
         from vitascope.animation.live.report import summarise_live
@@ -96,7 +85,7 @@ def _measure(
         report = measure_live(
             find_example(image),
             find_example(driver),
-            loaded=load_settings(profile=profile, files=config, assignments=assignments),
+            loaded=source.load(),
             store=ModelStore(vitascope_home()),
             seconds=duration,
             on_session=lambda session: keys.hand_to(session.controls.press, at_interrupt=session.stop),
@@ -109,21 +98,10 @@ def _measure(
 
 
 def _tune(
-    image: Path,
-    driver: Path,
-    duration: float,
-    file: Path,
-    profile: str | None,
-    config: list[Path],
-    assignments: list[str],
-    *,
-    json: bool,
+    image: Path, driver: Path, duration: float, file: Path, source: SettingsSource, *, json: bool
 ) -> None:
-    from vitascope.observe.keys import holding_interrupts
-
     with holding_interrupts():
         from vitascope.animation import find_example
-        from vitascope.config.settings_source import SettingsSource
         from vitascope.models.store.store import ModelStore
         from vitascope.tune.history import append_history
         from vitascope.tune.live_tuner import LiveTuner
@@ -135,7 +113,6 @@ def _tune(
         if not json:
             screen.print(_told(search, trial))
 
-    source = SettingsSource(profile=profile, files=tuple(config), assignments=tuple(assignments))
     subject = f"{image} and {driver}"
     with TemporaryDirectory(prefix="vitascope-") as folder:
         tuned = LiveTuner(
@@ -152,8 +129,7 @@ def _tune(
     write_tuned(file, tuned_text(tuned, source, subject=subject, when=when))
     history = append_history(tuned, subject=subject, when=when, file=file)
     if json:
-        json_module.dump(_plain(tuned, file), sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json(_plain(tuned, file))
         return
     page = Page()
     for effect in tuned.search.effects:

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from vitascope.cli.tables import print_table
+from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.printing import print_table
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["checklist"]
 
-_Many = Parameter(negative="", consume_multiple=False)
 _STYLES = {"yes": "green", "no": "bold red", "not applicable": "dim"}
 
 
@@ -29,9 +29,9 @@ def checklist(
     duration: Annotated[float | None, Parameter(alias="-d", metavar="SECONDS")] = None,
     results: Path | None = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+    json: Switch = False,
 ) -> int:
     """Ask whether everything is ready for production, and answer by measuring; exit code 1 when something is not.
 

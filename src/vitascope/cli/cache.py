@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from cyclopts import App
 
-from cyclopts import App, Parameter
-
+from vitascope.cli.options import Switch
 from vitascope.observe.terminal import Page
 
 __all__ = ["app"]
@@ -18,7 +17,7 @@ app = App(
 
 
 @app.command
-def info(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def info(*, json: Switch = False) -> None:
     """Show where the cache lies and how much is in it.
 
     Args:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from cyclopts import App
 
-from cyclopts import App, Parameter
-from rich.table import Table
-from rich.text import Text
-
-from vitascope.cli.tables import print_table
+from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.printing import listing, print_table
 from vitascope.config import load_settings
 from vitascope.observe.terminal import Page
 
@@ -22,10 +18,10 @@ app = App(name="config", help="Look at settings.", help_format="plaintext")
 def show(
     *,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, Parameter(alias="-c", negative="")] = None,
-    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
-    yaml: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+    yaml: Switch = False,
+    json: Switch = False,
 ) -> None:
     """Show every setting, its value, and where the value came from.
 
@@ -55,9 +51,6 @@ def show(
             ]
         )
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("setting", "value", "from"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, (row.key, row.value_text, str(row.origin))))
-    print_table(table)
+    print_table(
+        listing(("setting", "value", "from"), ((row.key, row.value_text, str(row.origin)) for row in rows))
+    )

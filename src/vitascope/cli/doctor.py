@@ -5,14 +5,10 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Annotated
-
-from cyclopts import Parameter
-from rich.table import Table
-from rich.text import Text
 
 from vitascope import __version__
-from vitascope.cli.tables import print_table
+from vitascope.cli.options import Switch
+from vitascope.cli.printing import facts, print_table
 from vitascope.config import vitascope_home
 from vitascope.observe.terminal import Page
 
@@ -21,7 +17,7 @@ __all__ = ["doctor", "findings"]
 _EXTRAS = {"torch": "torch", "cupy": "cuda", "mediapipe": "animate", "prometheus_client": "metrics"}
 
 
-def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def doctor(*, json: Switch = False) -> None:
     """Say what this machine can do: processor, GPU, codecs, engines, networks, settings of the system, what to install.
 
     Args:
@@ -32,12 +28,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     if json:
         page.print_json(data=found)
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    for name, value in found.items():
-        table.add_row(Text(name), Text(value))
-    print_table(table)
+    print_table(facts(found))
 
 
 def findings() -> dict[str, str]:

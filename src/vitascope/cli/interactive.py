@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from vitascope.cli.metrics_options import metrics_address, serving_metrics
+from vitascope.cli.options import Assignments, ConfigFiles, metrics_address, serving_metrics
 from vitascope.config import vitascope_home
 from vitascope.errors import VitascopeError
 from vitascope.observe.keys import holding_interrupts
@@ -20,14 +19,12 @@ from vitascope.observe.terminal import Page
 
 __all__ = ["interactive"]
 
-_Many = Parameter(negative="", consume_multiple=False)
-
 
 def interactive(
     *,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
 ) -> int:

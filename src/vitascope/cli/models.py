@@ -9,7 +9,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from vitascope.cli.tables import print_table
+from vitascope.cli.options import Switch
+from vitascope.cli.printing import print_table
 from vitascope.config import vitascope_home
 from vitascope.observe.terminal import Page, Screen
 
@@ -19,7 +20,7 @@ app = App(name="models", help="List, fetch, check and export the networks.", hel
 
 
 @app.command(name="list")
-def list_models(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def list_models(*, json: Switch = False) -> None:
     """Show every network: its licence, its size, and whether it is on this machine.
 
     Args:
@@ -124,7 +125,7 @@ def export(
     *,
     to: Annotated[Path, Parameter(metavar="FOLDER")],
     weights: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
-    fp16: Annotated[bool, Parameter(negative="")] = False,
+    fp16: Switch = False,
 ) -> None:
     """Write LivePortrait's networks as ONNX files, for other engines and programs. Needs PyTorch.
 

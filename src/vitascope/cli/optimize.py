@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-import sys
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from vitascope.cli.ending import ending_promptly
+from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.printing import print_json
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["optimize"]
 
-_Many = Parameter(negative="", consume_multiple=False)
-_Switch = Parameter(negative="")
 _LIMITED = {"latency_ms": "latency", "vram_share": "of the GPU's memory", "alpha_error": "error of the matte"}
 """Figures of a run that have limits, as they are spoken of."""
 
@@ -42,14 +40,14 @@ def optimize(
     trials: int = 40,
     seconds: float = 3.0,
     minutes: float = 15.0,
-    resume: Annotated[bool, _Switch] = False,
-    detect_bottlenecks: Annotated[bool, _Switch] = False,
-    auto_optimize: Annotated[bool, _Switch] = False,
+    resume: Switch = False,
+    detect_bottlenecks: Switch = False,
+    auto_optimize: Switch = False,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
-    json: Annotated[bool, _Switch] = False,
-    quiet: Annotated[bool, _Switch, Parameter(alias="-q")] = False,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+    json: Switch = False,
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> int:
     """Find the fastest settings of segment for a clip on this machine, by measuring; or say what limits it.
 
@@ -193,8 +191,7 @@ class _Job:
             effect.key: reason(effect) for effect in tuned.search.effects if effect.key in tuned.values
         }
         if as_json:
-            json_module.dump(_plain(tuned, file), sys.stdout, indent=2)
-            sys.stdout.write("\n")
+            print_json(_plain(tuned, file))
             return
         page = Page()
         for key, value in tuned.values.items():
@@ -271,8 +268,7 @@ def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
     )
     detected = detect_bottlenecks(run)
     if as_json:
-        json_module.dump(detected.to_dict(), sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json(detected.to_dict())
         return 0
     page = Page()
     page.print("\n".join(detected.lines()))

@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitascope.cli.ending import ending_promptly
+from vitascope.cli.options import Assignments, ConfigFiles
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
 
 __all__ = ["profile"]
-
-_Many = Parameter(negative="", consume_multiple=False)
 
 
 def profile(
@@ -26,8 +25,8 @@ def profile(
     duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
     output_dir: Annotated[Path, Parameter(alias="-o")] = Path("profile"),
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
 ) -> None:
     """Segment a video under a profiler, throw the pictures away, and say where the time or the memory goes.
 

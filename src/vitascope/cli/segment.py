@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -11,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 from rich.console import Console
 
-from vitascope.cli.metrics_options import MetricsAddress, metrics_address, serving_metrics, watch_gpus
+from vitascope.cli.options import (
+    Assignments,
+    ConfigFiles,
+    Many,
+    MetricsAddress,
+    Switch,
+    metrics_address,
+    serving_metrics,
+    watch_gpus,
+)
+from vitascope.cli.printing import print_json
 from vitascope.config import (
     Codec,
     FlagValue,
@@ -29,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["segment"]
 
-_Many = Parameter(negative="", consume_multiple=False)
-
 
 class _Told(NamedTuple):
     """What became of one input."""
@@ -45,10 +51,10 @@ def segment(
     /,
     *,
     out: Annotated[str, Parameter(alias="-o", metavar="PATH")],
-    output: Annotated[list[OutputKind] | None, _Many] = None,
+    output: Annotated[list[OutputKind] | None, Many] = None,
     profile: str | None = None,
-    config: Annotated[list[Path] | None, _Many, Parameter(alias="-c")] = None,
-    set_: Annotated[list[str] | None, _Many, Parameter(name="--set")] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
     model: Annotated[str | None, Parameter(alias="-m")] = None,
     kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = None,
     stereo: str | None = None,
@@ -67,11 +73,11 @@ def segment(
     precision: Literal["fp32", "fp16", "int8", "mixed"] | None = None,
     skip_static: float | None = None,
     recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
-    resume: Annotated[bool, Parameter(negative="")] = False,
+    resume: Switch = False,
     keep_partial: Annotated[bool | None, Parameter(negative="")] = None,
     preview: Path | None = None,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Switch = False,
+    json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
@@ -144,37 +150,9 @@ def segment(
         raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
     if tensorboard is not None and dry_run:
         raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
-    return _run(
-        SettingsSource(
-            profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
-        ),
-        inputs,
-        out,
-        recursive=recursive,
-        resume=resume,
-        preview=preview,
-        dry_run=dry_run,
-        as_json=json,
-        quiet=quiet,
-        metrics_at=metrics_at,
-        tensorboard=tensorboard,
+    source = SettingsSource(
+        profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
     )
-
-
-def _run(
-    source: SettingsSource,
-    inputs: list[str],
-    out: str,
-    *,
-    recursive: bool,
-    resume: bool,
-    preview: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    metrics_at: MetricsAddress | None,
-    tensorboard: Path | None,
-) -> int:
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
         from vitascope.segmentation.batch import failure_to_dict, plan_batch
@@ -196,7 +174,7 @@ def _run(
         if loaded.settings.performance.auto_tune and not dry_run:
             loaded = _tuned(source, planned, screen=None if quiet else screen)
         if dry_run:
-            items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not as_json)
+            items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not json)
         else:
             _segment(
                 loaded,
@@ -205,21 +183,21 @@ def _run(
                 resume=resume,
                 screen=screen,
                 quiet=quiet,
-                chatty=not (quiet or as_json),
+                chatty=not (quiet or json),
                 metrics_at=metrics_at,
                 tensorboard=tensorboard,
             )
     except VitascopeError as error:  # refused as a whole: every input shares its fate
-        if as_json:
-            _print_json([failure_to_dict(video, error) for video in videos])
+        if json:
+            print_json([failure_to_dict(video, error) for video in videos])
         raise
     except KeyboardInterrupt:
-        if as_json:
+        if json:
             undone = [{"input": str(video), "status": "interrupted"} for video in videos[len(items) :]]
-            _print_json([*(item.fields for item in items), *undone])
+            print_json([*(item.fields for item in items), *undone])
         raise
-    if as_json:
-        _print_json([item.fields for item in items])
+    if json:
+        print_json([item.fields for item in items])
     errors = [item.error for item in items if item.error is not None]
     if len(items) == 1 and errors:
         raise errors[0]
@@ -316,8 +294,3 @@ def _gpus(segmenter: Segmenter) -> list[int]:
     if segmenter.device.kind == "cpu":
         return []
     return list(dict.fromkeys(segmenter.settings.gpu.device_ids or [segmenter.device.index]))
-
-
-def _print_json(items: list[dict[str, Any]]) -> None:
-    json_module.dump(items, sys.stdout, indent=2)
-    sys.stdout.write("\n")

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from vitascope.animation.live.controls import KEYS, keys_in_words
 from vitascope.animation.live.report import summarise_live
+from vitascope.cli.printing import facts, listing
 from vitascope.cli.prompt.job_line import Job, JobLine, job_row, stats_table
 from vitascope.cli.prompt.live import LiveRun
 from vitascope.config import LoadedSettings, load_settings
@@ -232,12 +233,8 @@ class CommandConsole:
         if not self._jobs.jobs:
             self._page.print("no jobs yet: start INPUT -o OUT")
             return
-        table = Table(box=None, pad_edge=False)
-        for column in ("job", "state", "frames", "video", "outputs"):
-            table.add_column(column, overflow="fold")
-        for job in self._jobs.jobs:
-            table.add_row(*map(Text, job_row(job)))
-        self._page.print(table)
+        columns = ("job", "state", "frames", "video", "outputs")
+        self._page.print(listing(columns, map(job_row, self._jobs.jobs)))
 
     def _stats(self, words: list[str]) -> None:
         job = self._numbered(words, "stats [N]") if words else self._running()
@@ -266,12 +263,7 @@ class CommandConsole:
             pass
 
     def _show_hardware(self) -> None:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(no_wrap=True, style="bold")
-        table.add_column(overflow="fold")
-        for name, value in self._hardware().items():
-            table.add_row(Text(name), Text(value))
-        self._page.print(table)
+        self._page.print(facts(self._hardware()))
 
     def _config(self, words: list[str]) -> None:
         if len(words) > 1:
@@ -279,12 +271,8 @@ class CommandConsole:
         rows = [row for row in self._loaded.rows() if not words or words[0] in row.key]
         if not rows:
             raise UsageError(f"no setting has {words[0]!r} in its key")
-        table = Table(box=None, pad_edge=False)
-        for column in ("setting", "value", "from"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, (row.key, row.value_text, str(row.origin))))
-        self._page.print(table)
+        shown = ((row.key, row.value_text, str(row.origin)) for row in rows)
+        self._page.print(listing(("setting", "value", "from"), shown))
 
     def _set(self, words: list[str]) -> None:
         key, value = key_and_value(words)

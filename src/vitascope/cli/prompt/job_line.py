@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal, Self
 
 from rich.table import Table
-from rich.text import Text
 
+from vitascope.cli.printing import facts
 from vitascope.config import LoadedSettings
 from vitascope.errors import VitascopeError
 from vitascope.gpu.pipeline.report import Interruptible, PipelineReport
@@ -81,9 +80,7 @@ class JobLine:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop what is not done, and wait for it."""
         with self._changed:
             self._is_closing = True
@@ -219,15 +216,10 @@ def stats_table(job: Job | None, *, sample: UtilisationSample | None) -> Table:
 
     Args:
         job: None when there is none to speak of.
-        sample: The last look at processor and GPU.
+        sample: The last look at CPU and GPU.
     """
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
     rows = [("job", "none runs")] if job is None else _of_job(job)
-    for name, value in [*rows, *([] if sample is None else _of_machine(sample))]:
-        table.add_row(Text(name), Text(value))
-    return table
+    return facts([*rows, *([] if sample is None else _of_machine(sample))])
 
 
 def _of_job(job: Job) -> list[tuple[str, str]]:

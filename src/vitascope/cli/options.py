@@ -1,12 +1,13 @@
-"""What ``--metrics-port``, ``--metrics-host`` and ``--tensorboard`` do, in every command that has them."""
+"""Flags that several commands have: settings, and where the figures of a run are served or recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.errors import DeviceError, MissingDependencyError, UsageError, one_line
@@ -14,7 +15,25 @@ from vitascope.errors import DeviceError, MissingDependencyError, UsageError, on
 if TYPE_CHECKING:
     from vitascope.observe.job_counts import JobCounts
 
-__all__ = ["MetricsAddress", "metrics_address", "serving_metrics", "watch_gpus"]
+__all__ = [
+    "Assignments",
+    "ConfigFiles",
+    "Many",
+    "MetricsAddress",
+    "Switch",
+    "metrics_address",
+    "serving_metrics",
+    "watch_gpus",
+]
+
+Many = Parameter(negative="", consume_multiple=False)
+"""A flag that may be given several times, each time with one value."""
+Switch = Annotated[bool, Parameter(negative="")]
+"""A flag without a value, and without a ``--no-`` of its own."""
+ConfigFiles = Annotated[list[Path] | None, Many, Parameter(alias="-c")]
+"""``-c FILE``: settings files."""
+Assignments = Annotated[list[str] | None, Many, Parameter(name="--set")]
+"""``--set key=value``."""
 
 
 class MetricsAddress(NamedTuple):
@@ -26,7 +45,7 @@ class MetricsAddress(NamedTuple):
 
 
 def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None:
-    """What the two flags ask for; None when nothing.
+    """Read ``--metrics-port`` and ``--metrics-host``; None when neither is given.
 
     Raises:
         UsageError: A host without a port.
@@ -42,7 +61,7 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
 def serving_metrics(
     address: MetricsAddress | None, *, screen: Console, quiet: bool, tensorboard: Path | None = None
 ) -> Iterator[JobCounts | None]:
-    """Figures to be asked for or recorded, before anything else is opened or written; None where nobody wants them.
+    """Serve and record figures, from before anything else is opened or written; None where nobody wants them.
 
     Args:
         address: Where to serve them.

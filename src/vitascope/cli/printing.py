@@ -1,0 +1,54 @@
+"""What commands print: JSON for programs, tables for people, which programs can cut into lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from vitascope.observe.terminal import Page
+
+__all__ = ["facts", "listing", "print_json", "print_table"]
+
+_UNLIMITED_WIDTH = 100_000
+
+
+def print_json(data: Any) -> None:
+    """Print plain data as JSON, indented, and nothing else."""
+    json.dump(data, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def facts(rows: Mapping[str, str] | Iterable[tuple[str, str]]) -> Table:
+    """Make a table of names and what is said of them."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, value in rows.items() if isinstance(rows, Mapping) else rows:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def listing(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Make a table with a heading for each column."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print a table: as wide as the terminal, or in a pipe or a file a row on a line, however long it gets."""
+    if sys.stdout.isatty():
+        Page(soft_wrap=False).print(table)
+        return
+    page = io.StringIO()
+    Page(file=page, width=_UNLIMITED_WIDTH, color_system=None, soft_wrap=False).print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
