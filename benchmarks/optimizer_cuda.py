@@ -30,7 +30,7 @@ import numpy as np
 
 from row_stamp import commit, gpu_stamp
 from vitascope.bench.measuring.synthetic_clip import make_clip
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.tune.optimizer import Tuned, Tuner

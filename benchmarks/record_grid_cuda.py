@@ -35,7 +35,7 @@ import numpy as np
 
 from row_stamp import commit, gpu_stamp
 from vitascope.bench.measuring.synthetic_clip import make_clip
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError, one_line
 from vitascope.tune.clip_trials import ClipTrials
 from vitascope.tune.grid import Knob, Measured

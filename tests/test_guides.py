@@ -16,7 +16,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from vitascope.cli.app import app
-from vitascope.config.catalogue import section_keys, setting_fields
+from vitascope.config.settings import section_keys, setting_fields
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides.md"
 

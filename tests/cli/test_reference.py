@@ -21,7 +21,7 @@ from vitascope.cli.reference import (
     with_settings,
 )
 from vitascope.config import load_settings
-from vitascope.config.catalogue import setting_fields
+from vitascope.config.settings import setting_fields
 from vitascope.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

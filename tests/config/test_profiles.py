@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from vitascope.config import Codec, EncoderSpeed, available_profiles, load_settings
-from vitascope.config.profiles import profile_path
+from vitascope.config.loading import profile_path
 from vitascope.media.writing.encoding import CodecName, Speed
 
 

@@ -8,7 +8,7 @@ import pytest
 from seed_blocks import SEED_BLOCKS, SeedBlock
 
 from vitascope.config import OriginKind, load_settings
-from vitascope.config.catalogue import value_of
+from vitascope.config.settings import value_of
 
 
 @pytest.mark.parametrize("block", SEED_BLOCKS, ids=lambda block: block.title)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 import vitascope.config
 from vitascope.config import BatchRange, RgbColor, Settings, load_settings
-from vitascope.config.catalogue import SettingField, section_keys, setting_fields, suggestion, value_of
+from vitascope.config.settings import SettingField, section_keys, setting_fields, suggestion, value_of
 from vitascope.errors import ConfigError
 
 FIELDS = list(setting_fields().values())
@@ -177,6 +177,7 @@ def test_exported_names() -> None:
         "RgbColor",
         "SettingRow",
         "Settings",
+        "SettingsSource",
         "VideoSettings",
         "available_profiles",
         "load_settings",

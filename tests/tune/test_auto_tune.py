@@ -7,7 +7,7 @@ import pytest
 from clips import write_clip
 from scripted_runs import HELD, script_runs
 from vitascope.cli import main
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource
 from vitascope.tune.auto_tune import auto_tune
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from live_reports import live_report
-from vitascope.config import load_settings
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource, load_settings
 from vitascope.errors import EngineError, UsageError, VitascopeError
 from vitascope.tune import live_tuner
 from vitascope.tune.history import append_history, read_history

@@ -15,8 +15,7 @@ import pytest
 
 from clips import write_clip
 from scripted_runs import HELD, script_runs
-from vitascope.config import load_settings
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource, load_settings
 from vitascope.device import Device
 from vitascope.errors import InputError, UsageError, VitascopeError
 from vitascope.segmentation import film_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clips import write_clip
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.auto_tune import auto_tune
 from vitascope.tune.optimizer import Tuner

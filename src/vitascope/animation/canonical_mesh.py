@@ -1,6 +1,9 @@
-"""MediaPipe's canonical face: vertices, triangles, and the points that a head's pose is measured by.
+"""MediaPipe's face mesh: vertices, triangles, which points make a feature, and how a head's pose is measured.
 
-It lies in the ``face_landmarker.task`` bundle (Apache-2.0), as the protocol buffer ``GeometryPipelineMetadata``
+The numbers of landmarks are those of ``FACEMESH_*`` in MediaPipe's Python package. Right and left are the person's own:
+the right eye is at the left of an unmirrored picture.
+
+The mesh lies in the ``face_landmarker.task`` bundle (Apache-2.0), as the protocol buffer ``GeometryPipelineMetadata``
 (mediapipe/tasks/cc/vision/face_geometry/proto). It is read from there instead of being copied into this package, so
 that it always is the one that the landmarks were trained on.
 """

@@ -1,4 +1,4 @@
-"""From faces that are tracked to motion: the neutral, smoothing, and what happens while the face is lost."""
+"""From tracked faces to motion: pose and shape taken apart, the neutral, smoothing, a lost face, the mirror image."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ class MotionEstimator:
         return self._shown
 
     def _begin_fade(self, pts_seconds: float) -> None:
-        if not self._has_begun:  # a film may begin in the middle of a word
+        if not self._has_begun:  # a video may begin in the middle of a word
             return
         self._fade_from, self._fade_start = self._shown, pts_seconds
 

@@ -51,7 +51,7 @@ def animate(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> None:
-    """Let a portrait move like a face in a video, like recorded motion, or live like the face before a camera.
+    """Animate a portrait with a face in a video, with recorded motion, or live with the face before a camera.
 
     Examples: vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4 (with the driver's sound); vitascope animate
     portrait.jpg --driver talk.mp4 -o out.mp4 --record talk.motion (keeps the motion for other portraits); vitascope
@@ -64,7 +64,7 @@ def animate(
     Args:
         portrait: A picture with a face: photo, painting, statue.
         driver: A video of a face, a .motion file, or a camera: its number from 0, or an address.
-        out: The film; without a suffix, a folder of pictures.
+        out: The video; without a suffix, a folder of pictures.
         sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
             may be repeated. A video or recording is then played at its own pace.
         record: Also keep the driver's motion, in a .motion file.
@@ -89,7 +89,7 @@ def animate(
         enable_metrics: Serve a live run's figures to Prometheus, at port 9100 of this machine.
         metrics_port: The same at another port; 0 takes a free one.
         tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
-        json: Print the report for machines.
+        json: Print the report as JSON.
         quiet: Print nothing but errors.
     """
     given = {

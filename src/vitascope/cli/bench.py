@@ -51,9 +51,9 @@ def run(
     Args:
         output_dir: Folder of the results; earlier ones there are kept, with their date in the name.
         only: Vary this alone.
-        quick: Small films and the small network, in some minutes: does everything work, and has it become slower?
-        input: A film of your own instead of synthetic ones; its first frames are measured.
-        stereo: Synthetic films have two eyes side by side.
+        quick: Small videos and the small network, in some minutes: does everything work, and has it become slower?
+        input: A video of your own instead of synthetic ones; its first frames are measured.
+        stereo: Synthetic videos have two eyes side by side.
         resume: Go on with the unfinished results in the folder.
         model: Network, as in segment.
         profile: As in segment: fast, balanced or quality [default: balanced].
@@ -104,9 +104,9 @@ def compare(
     Args:
         baseline: Results of an earlier run, or a file of baselines, of which that of this class of machine is taken.
         latest: Results of a later run, on the same machine.
-        tolerance: Share of the time for a frame that may come and go, 0 to 1.
-        allow_no_baseline: Where the file of baselines has none for this run, say so and end with 0.
-        json: Print for machines.
+        tolerance: Share by which the time of a frame may vary, 0 to 1.
+        allow_no_baseline: Where the file of baselines has none for this run, say so and exit with 0.
+        json: Print as JSON.
     """
     from dataclasses import asdict
 
@@ -167,9 +167,9 @@ def analyze(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Say what results mean: targets with pass or fail, tables, drawings, and what to change.
+    """Say what results mean: targets with pass or fail, tables, charts, and what to change.
 
-    Writes benchmark_report.html, which needs no network, .md, and its drawings as .png.
+    Writes benchmark_report.html, which needs no network, .md, and its charts as .png.
 
     Args:
         results: What bench run or bench pipeline wrote; several machines are shown side by side.
@@ -213,13 +213,13 @@ def pipeline(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Run the whole pipeline over a film: the real speed of this machine, and what limits it.
+    """Run the whole pipeline over a video: the real speed of this machine, and what limits it.
 
     Args:
-        video: The film; a synthetic one when omitted.
-        discard: Throw the pictures away at the end instead of encoding them.
+        video: The video; a synthetic one when omitted.
+        discard: Discard the frames at the end instead of encoding them.
         duration: Most seconds of work, once everything is open.
-        stereo: The synthetic film has two eyes side by side.
+        stereo: The synthetic video has two eyes side by side.
         output_dir: Folder for the results, which compare and analyze read; not written when omitted.
         profile: As in segment: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
@@ -254,7 +254,7 @@ def pipeline(
 def baseline(results: Path, baselines: Path, /) -> None:
     """Keep a run as what later ones are compared with, on this class of machine.
 
-    A class is what makes figures comparable: GPUs, processor, cores and memory. The file has a run for each class and
+    A class is what makes figures comparable: GPUs, CPU, cores and memory. The file has a run for each class and
     workload; compare takes the one that fits.
 
     Args:

@@ -12,8 +12,7 @@ from cyclopts import Parameter
 
 from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.cli.printing import print_json
-from vitascope.config import vitascope_home
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -48,14 +47,14 @@ def animate(
     Args:
         image: The portrait.
         driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone;
-            with --auto-tune a film is made of it, which the tracker follows).
+            with --auto-tune a video is made of it, which the tracker follows).
         duration: Seconds of measuring, all trials of --auto-tune together.
         auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order. What it sets is not tuned.
         set_: One setting as key=value, for example performance.target_fps=60; it is not tuned.
-        json: Print the report for machines.
+        json: Print the report as JSON.
     """
     if not 0 < duration < float("inf"):
         raise UsageError(f"--duration {duration:g}: a number of seconds above 0")

@@ -38,13 +38,13 @@ def checklist(
     Each question is answered with yes, no or not applicable here, and with the figure that says so.
 
     Args:
-        video: The film; a synthetic one when omitted.
-        duration: Also run the film again and again for so long: leaks, drift, lost frames; a day is 86400.
+        video: The video; a synthetic one when omitted.
+        duration: Also run the video again and again for so long: leaks, drift, lost frames; a day is 86400.
         results: What bench run wrote [default: results/benchmark_results.json, where there is one].
         profile: As in segment: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example performance.target_fps=60.
-        json: Print for machines.
+        json: Print as JSON.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():

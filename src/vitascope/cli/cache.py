@@ -21,7 +21,7 @@ def info(*, json: Switch = False) -> None:
     """Show where the cache lies and how much is in it.
 
     Args:
-        json: Print for machines.
+        json: Print as JSON.
     """
     from vitascope.segmentation.matting.cached_film import cache_contents
 
@@ -41,7 +41,7 @@ def info(*, json: Switch = False) -> None:
 
 @app.command
 def clear() -> None:
-    """Delete every matte in the cache; films are matted anew the next time."""
+    """Delete every matte in the cache; videos are matted anew the next time."""
     from vitascope.segmentation.matting.cached_film import clear_cache
 
     removed = clear_cache()

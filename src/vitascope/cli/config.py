@@ -30,7 +30,7 @@ def show(
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value.
         yaml: Print a settings file that gives the same values.
-        json: Print for machines.
+        json: Print as JSON.
     """
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
     page = Page()

@@ -18,10 +18,10 @@ _EXTRAS = {"torch": "torch", "cupy": "cuda", "mediapipe": "animate", "prometheus
 
 
 def doctor(*, json: Switch = False) -> None:
-    """Say what this machine can do: processor, GPU, codecs, engines, networks, settings of the system, what to install.
+    """Say what this machine can do: CPU, GPU, codecs, engines, networks, settings of the system, what to install.
 
     Args:
-        json: Print for machines.
+        json: Print as JSON.
     """
     found = findings()
     page = Page()
@@ -54,7 +54,7 @@ def findings() -> dict[str, str]:
         + (f", {memory / 2**30:.0f} GiB memory" if memory else ""),
         "SIMD": f"NumPy: {', '.join(simd_features()) or 'none'}; OpenCV: {cv2.getCPUFeaturesLine()}",
         "GPU": "; ".join(f"{gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus)
-        or "none found (no NVIDIA driver); everything runs on the processor",
+        or "none found (no NVIDIA driver); everything runs on the CPU",
         "segment computes on": _device(),
         "decoding": f"PyAV {av.__version__} (libavcodec {versions}); on a GPU with NVDEC what that takes, else here",
         "encoding": ", ".join(available_codecs()),

@@ -27,7 +27,7 @@ def ending_promptly(kept: Callable[[], str] = str) -> Iterator[None]:
     """For commands that measure: nothing of theirs is half-written, whenever they end.
 
     A pipeline that is interrupted joins its threads, and one that is inside a network ends with that call: eight
-    frames of 1080p take a slow processor ten seconds. Here they get one second; then temporary files are removed, all
+    frames of 1080p take a slow CPU ten seconds. Here they get one second; then temporary files are removed, all
     of which lie in one folder meanwhile, and the program ends.
 
     Args:

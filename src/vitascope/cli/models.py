@@ -24,7 +24,7 @@ def list_models(*, json: Switch = False) -> None:
     """Show every network: its licence, its size, and whether it is on this machine.
 
     Args:
-        json: Print for machines.
+        json: Print as JSON.
     """
     from vitascope.models.store.store import ModelStore
 
@@ -131,9 +131,9 @@ def export(
 
     Args:
         name: liveportrait; all other networks are ONNX files already.
-        to: Where to; created.
+        to: Folder to write to; made where it is missing.
         weights: The authors' checkpoints [default: liveportrait, below VITASCOPE_HOME].
-        fp16: Compute in FP16 inside of the networks that paint; what they take and give stays FP32.
+        fp16: Compute in FP16 inside the networks that paint; what they take and give stays FP32.
     """
     from vitascope.errors import MissingDependencyError, UsageError
     from vitascope.models.liveportrait.folder import default_folder, require_folder

@@ -17,7 +17,7 @@ from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.config.settings_source import SettingsSource
+    from vitascope.config import SettingsSource
     from vitascope.tune.grid import Trial
     from vitascope.tune.optimizer import Tuned
     from vitascope.tune.search import GridSearch
@@ -49,13 +49,13 @@ def optimize(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> int:
-    """Find the fastest settings of segment for a clip on this machine, by measuring; or say what limits it.
+    """Find the fastest settings for segmenting a video on this machine, by measuring; or say what limits it.
 
     Examples: vitascope optimize in.mp4 --save-config tuned.yaml, then vitascope segment in.mp4 -o out.mp4 -c
     tuned.yaml; vitascope optimize --detect-bottlenecks in.mp4.
 
     Args:
-        video: The clip to measure with; a synthetic one when none is named.
+        video: The video to measure with; a synthetic one when none is named.
         save_config: Settings file to write, with the reason of each value.
         target_fps: Frames a second to reach; of all settings that do, those with the most exact mattes are taken.
         max_latency_ms: Longest way of a frame from decoder to encoder, queues included.
@@ -70,14 +70,14 @@ def optimize(
         profile: Profile to begin with: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); what it sets is not searched.
         set_: One setting as key=value; it is not searched.
-        json: Print the result for machines.
-        quiet: Print no trials.
+        json: Print the result as JSON.
+        quiet: Do not print trials.
     """
     del auto_optimize  # the old script's name for what this command does anyway
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
         from vitascope.bench.measuring.synthetic_clip import synthetic_or
-        from vitascope.config.settings_source import SettingsSource
+        from vitascope.config import SettingsSource
 
     if resume and save_config is None:
         raise UsageError("--resume goes with --save-config: the search is kept beside that file")
@@ -88,11 +88,11 @@ def optimize(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
     source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
-    source.load()  # what is wrong with settings is said before a clip is made
+    source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)
     with ending_promptly(job.kept), TemporaryDirectory(prefix="vitascope-") as folder:
         if video is None:
-            job.say("making a synthetic clip to measure with; name one of yours for settings that suit it")
+            job.say("making a synthetic video to measure with; name one of yours for settings that suit it")
         clip, subject = synthetic_or(video, Path(folder))
         if detect_bottlenecks:
             return _detect(clip, source, as_json=json)

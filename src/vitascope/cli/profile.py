@@ -28,7 +28,7 @@ def profile(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Segment a video under a profiler, throw the pictures away, and say where the time or the memory goes.
+    """Segment a video under a profiler, discard the frames, and say where the time or the memory goes.
 
     Args:
         video: The input.
@@ -36,7 +36,7 @@ def profile(
             (counters of single kernels), or memory.
         duration: Most seconds of work, once everything is open.
         output_dir: Folder for traces and tables.
-        profile: How much time segment shall spend: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value.
     """

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from vitascope.cli.app import app
 from vitascope.config import load_settings
-from vitascope.config.catalogue import SettingField, setting_fields, value_of
-from vitascope.config.origins import display
+from vitascope.config.settings import SettingField, setting_fields, value_of
+from vitascope.config.yaml_file import display
 from vitascope.errors import ConfigError
 
 __all__ = [

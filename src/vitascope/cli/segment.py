@@ -25,8 +25,8 @@ from vitascope.config import (
     FlagValue,
     LoadedSettings,
     OutputKind,
+    SettingsSource,
 )
-from vitascope.config.settings_source import SettingsSource
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -86,7 +86,7 @@ def segment(
     """Cut every person out of videos.
 
     Examples: vitascope segment in.mp4 -o out.mp4 (people on green); vitascope segment in.mp4 -o cut.mov --output
-    alpha (transparent); vitascope segment clips/ -o cut/ --recursive --resume (a folder).
+    alpha (transparent); vitascope segment videos/ -o cut/ --recursive --resume (a folder).
 
     Args:
         inputs: Videos, images, folders or globs.
@@ -96,7 +96,7 @@ def segment(
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4; see vitascope config show.
         model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
-        kind: What your own ONNX file puts out.
+        kind: What your own ONNX file gives.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
@@ -113,11 +113,11 @@ def segment(
         precision: Arithmetic of the network on a GPU.
         skip_static: Change of the picture, 0 to 1, below which the last matte is used again; 0.01 for a still camera.
         recursive: Look into folders of folders.
-        resume: Leave out inputs whose outputs exist already.
+        resume: Skip inputs whose outputs exist already.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
         preview: Also write a contact sheet (PNG): source, matte and result of up to twelve frames.
         dry_run: Say what would happen, and do nothing.
-        json: Print a list for machines: for each input its status, and the report or the error.
+        json: Print a JSON list: for each input its status, and the report or the error.
         quiet: Print nothing but errors.
         metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].

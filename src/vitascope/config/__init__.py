@@ -8,9 +8,17 @@
 """
 
 from vitascope.config.environment import vitascope_home
-from vitascope.config.loading import FlagValue, LoadedSettings, load_settings
-from vitascope.config.origins import Origin, OriginKind, SettingRow
-from vitascope.config.profiles import DEFAULT_PROFILE, available_profiles
+from vitascope.config.loading import (
+    DEFAULT_PROFILE,
+    FlagValue,
+    LoadedSettings,
+    Origin,
+    OriginKind,
+    SettingRow,
+    SettingsSource,
+    available_profiles,
+    load_settings,
+)
 from vitascope.config.result import (
     Codec,
     EdgeSettings,
@@ -37,6 +45,7 @@ __all__ = [
     "RgbColor",
     "SettingRow",
     "Settings",
+    "SettingsSource",
     "VideoSettings",
     "available_profiles",
     "load_settings",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vitascope.config.section import Section, setting
-from vitascope.config.values import BatchRange, FaceChoice, FilePath
+from vitascope.config.values import BatchRange, FaceChoice, FilePath, Section, setting
 
 __all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings"]
 
@@ -15,7 +14,7 @@ class AnimationSettings(Section):
 
     animator: Literal["auto", "mesh", "liveportrait"] = setting(
         "auto",
-        "What moves the portrait: the mesh, LivePortrait's networks, or auto: these where weights and a GPU are there.",
+        "What moves the portrait: the mesh, LivePortrait's networks, or auto: these networks where they and a GPU are there.",
     )
     liveportrait_folder: FilePath | None = setting(
         None, "Folder of LivePortrait's weights; null is liveportrait below VITASCOPE_HOME."
@@ -88,5 +87,5 @@ class DebugSettings(Section):
     """``debug``: what a run reports of itself."""
 
     profile_performance: bool = setting(
-        False, "Write a profile and a trace beside the first output: every stage, on processor and GPU."
+        False, "Write a profile and a trace beside the first output: every stage, on CPU and GPU."
     )

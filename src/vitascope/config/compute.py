@@ -1,15 +1,24 @@
-"""Settings of what computes: the GPU, the network, the threads and queues around it, and the speed to reach."""
+"""Settings of what computes: the GPU, the network and how often it looks, threads, queues, and the speed to reach."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt, Le
+from pydantic import model_validator
 
-from vitascope.config.section import Section, setting
-from vitascope.config.values import BatchRange, GpuNumbers, InputSize, ThreadCount
+from vitascope.config.values import (
+    BatchRange,
+    GpuNumbers,
+    InputSize,
+    Scales,
+    Section,
+    ThreadCount,
+    conflict,
+    setting,
+)
 
-__all__ = ["GpuSettings", "ModelSettings", "PerformanceSettings", "ProcessingSettings"]
+__all__ = ["GpuSettings", "InferenceSettings", "ModelSettings", "PerformanceSettings", "ProcessingSettings"]
 
 
 class GpuSettings(Section):
@@ -40,7 +49,7 @@ class GpuSettings(Section):
     )
     encoder: Literal["cpu", "nvenc", "auto"] = setting(
         "cpu",
-        "What encodes H.264, H.265 and AV1: the processor, the GPU's NVENC, or auto: NVENC where it works.",
+        "What encodes H.264, H.265 and AV1: the CPU, the GPU's NVENC, or auto: NVENC where it works.",
     )
     max_vram_usage: float = setting(
         0.9,
@@ -162,7 +171,7 @@ class ProcessingSettings(Section):
     )
     enable_caching: bool = setting(
         False,
-        "Keep mattes on disk, so that another run over the same film with other outputs needs no network.",
+        "Keep mattes on disk, so that another run over the same video with other outputs needs no network.",
     )
     cache_size_gb: float = setting(
         4.0, "Most gigabytes (10^9 bytes) of the cache of mattes.", gt=0, le=100_000
@@ -195,16 +204,16 @@ class PerformanceSettings(Section):
         "Let `vitascope segment` measure for some seconds before a job, and choose batch size, queues and threads.",
     )
     frame_skip_enabled: bool = setting(
-        False, "Show the last picture again while a live driver barely moves, instead of animating anew."
+        False, "Show the last frame again while a live driver barely moves, instead of animating anew."
     )
     frame_skip_threshold: float = setting(
         0.92,
-        "Similarity of two driver's pictures, 0 to 1, from which on the driver barely moved.",
+        "Similarity of two of the driver's frames, 0 to 1, from which on the driver barely moved.",
         gt=0,
         le=1,
     )
     prefetch_frames: int = setting(
-        3, "Pictures of a driver's file that are decoded ahead of the tracker.", ge=0, le=1000
+        3, "Frames of a driver's file that are decoded ahead of the tracker.", ge=0, le=1000
     )
     gpu_memory_fraction: float = setting(
         0.85,
@@ -214,7 +223,7 @@ class PerformanceSettings(Section):
     )
     clear_cache_interval: int = setting(
         200,
-        "Pictures of LivePortrait between releases of unused GPU memory; 0 never releases.",
+        "Frames that LivePortrait draws between releases of unused GPU memory; 0 never releases.",
         ge=0,
         le=1_000_000_000,
     )
@@ -224,3 +233,57 @@ class PerformanceSettings(Section):
     use_async_output: bool = setting(
         True, "Give each live output a thread of its own, so that none waits for another."
     )
+
+
+class InferenceSettings(Section):
+    """``inference``: how often, at what part of the picture and at which sizes the network looks."""
+
+    skip_static: float = setting(
+        0.0,
+        "Change of the picture, 0 to 1, below which a frame takes over the last matte; 0 shows every frame to the "
+        "network; 0.01 suits a camera that stands still.",
+        ge=0,
+        le=1,
+    )
+    region: Literal["whole", "crop", "zoom"] = setting(
+        "whole",
+        "What the network sees of a frame: all of it, people's surroundings alone (crop: less work), or these enlarged "
+        "(zoom: more detail).",
+    )
+    region_margin: float = setting(
+        0.25,
+        "How much of people's surroundings goes with them on each side, as a share of their own size, 0 to 2.",
+        ge=0,
+        le=2,
+    )
+    recheck_frames: int = setting(
+        12,
+        "Frames after which region looks at the whole frame again, and early_exit compares its two networks.",
+        ge=1,
+        le=10_000,
+    )
+    early_exit: Literal["off", "smaller", "selfie"] = setting(
+        "off",
+        "Which network looks first, so that the full one need not: none, the same on a picture of half the side, or "
+        "selfie.",
+    )
+    early_exit_confidence: float = setting(
+        0.8,
+        "How sure the first network must be to be believed, 0 to 1.",
+        ge=0,
+        le=1,
+    )
+    scales: Scales = setting(
+        (1.0,),
+        "Sizes of the network's picture, relative to the usual one, whose mattes are averaged: [1, 1.5] for quality.",
+    )
+
+    @model_validator(mode="after")
+    def _check_region(self) -> Self:
+        if self.region != "whole" and self.scales != (1.0,):
+            raise conflict(
+                f"inference.region={self.region} and inference.scales are two ways to choose the network's picture; "
+                "set one",
+                ("inference.region", "inference.scales"),
+            )
+        return self

@@ -1,4 +1,4 @@
-"""From profile, files, ``--set`` and flags to one ``Settings``, remembering where each value came from.
+"""Loads settings from profile, files, ``--set`` and flags, and remembers where each value came from.
 
 ::
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import reduce
+from importlib.resources import files
 from operator import getitem
 from os import PathLike
 from pathlib import Path
@@ -21,15 +23,103 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from vitascope.config.catalogue import section_keys, setting_fields, value_of
-from vitascope.config.origins import DEFAULT_ORIGIN, Origin, OriginKind, SettingRow, display
-from vitascope.config.profiles import DEFAULT_PROFILE, profile_path
-from vitascope.config.section import CONFLICT
-from vitascope.config.settings import Settings
-from vitascope.config.yaml_file import dump_yaml, parse_value, read_settings_file, unknown_setting
+from vitascope.config.settings import Settings, section_keys, setting_fields, value_of
+from vitascope.config.values import CONFLICT
+from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
 from vitascope.errors import ConfigError
 
-__all__ = ["FlagValue", "LoadedSettings", "load_settings"]
+__all__ = [
+    "DEFAULT_ORIGIN",
+    "DEFAULT_PROFILE",
+    "FlagValue",
+    "LoadedSettings",
+    "Origin",
+    "OriginKind",
+    "SettingRow",
+    "SettingsSource",
+    "available_profiles",
+    "load_settings",
+    "profile_path",
+]
+
+DEFAULT_PROFILE = "balanced"
+
+
+def available_profiles() -> tuple[str, ...]:
+    """List the names of all profiles, in alphabetical order."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def profile_path(name: str, *, source: str = "") -> Path:
+    """Find the YAML file of a profile.
+
+    Args:
+        name: Its name; files of one's own are given as files, not as profiles.
+        source: Where the name was read, to begin the message; for example ``my.yaml:1``.
+
+    Raises:
+        ConfigError: No profile has the name.
+    """
+    names = available_profiles()
+    if name not in names:
+        before = f"{source}: " if source else ""
+        raise ConfigError(
+            f"{before}unknown profile {name!r}; the profiles are {', '.join(names)} "
+            f"(give a settings file of your own with -c)"
+        )
+    return _folder() / f"{name}.yaml"
+
+
+def _folder() -> Path:
+    return Path(str(files("vitascope") / "profiles"))
+
+
+class OriginKind(StrEnum):
+    """What kind of source a value came from; a later kind overrides an earlier one."""
+
+    DEFAULT = "default"
+    PROFILE = "profile"
+    FILE = "file"
+    SET = "set"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The source of one value."""
+
+    kind: OriginKind
+    label: str = ""
+    """``balanced`` for a profile, ``my.yaml:12`` for a line of a file, ``--set`` or ``--crf`` for the command line."""
+
+    @property
+    def explicit(self) -> bool:
+        """True when the user wrote it: not a default, and not out of a profile."""
+        return self.kind not in (OriginKind.DEFAULT, OriginKind.PROFILE)
+
+    def __str__(self) -> str:
+        return f"profile {self.label}" if self.kind is OriginKind.PROFILE else self.label or str(self.kind)
+
+
+DEFAULT_ORIGIN = Origin(OriginKind.DEFAULT)
+"""The origin of everything that nobody set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """One line of ``vitascope config show``."""
+
+    key: str
+    value: Any
+    plain_value: Any
+    """The value as JSON and YAML have it: a number, text, true or false, null, a list or a mapping."""
+    origin: Origin
+    description: str
+
+    @property
+    def value_text(self) -> str:
+        """The value on one line, as YAML would have it."""
+        return display(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +348,33 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
 def _show(value: object, *, limit: int = 60) -> str:
     text = repr(value) if isinstance(value, str) else display(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsSource:
+    """What ``load_settings`` takes."""
+
+    profile: str | None = None
+    files: tuple[Path, ...] = ()
+    assignments: tuple[str, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(
+        self, values: Mapping[str, Any] | None = None, *, chosen_by: str = "the tuner"
+    ) -> LoadedSettings:
+        """The settings, with some of them chosen.
+
+        Args:
+            values: By dotted key; they count as set on purpose.
+            chosen_by: How ``config show`` and messages name their origin.
+
+        Raises:
+            ConfigError: As ``load_settings``.
+        """
+        chosen = {key: FlagValue(value, chosen_by) for key, value in (values or {}).items()}
+        return load_settings(
+            profile=self.profile,
+            files=self.files,
+            assignments=self.assignments,
+            flags={**self.flags, **chosen},
+        )

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from vitascope.config.section import Section, conflict, setting
 from vitascope.config.values import (
     AlphaLevels,
     Expected,
@@ -14,7 +13,10 @@ from vitascope.config.values import (
     PresetName,
     RgbColor,
     Seconds,
+    Section,
     StereoChoice,
+    conflict,
+    setting,
     unique_list,
 )
 

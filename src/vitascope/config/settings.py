@@ -1,17 +1,32 @@
-"""All settings in one immutable value."""
+"""All settings in one immutable value, and the list of them by dotted key, taken from the typed sections."""
 
 from __future__ import annotations
 
-from pydantic import Field
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 
 from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings
-from vitascope.config.compute import GpuSettings, ModelSettings, PerformanceSettings, ProcessingSettings
-from vitascope.config.inference import InferenceSettings
+from vitascope.config.compute import (
+    GpuSettings,
+    InferenceSettings,
+    ModelSettings,
+    PerformanceSettings,
+    ProcessingSettings,
+)
 from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
-from vitascope.config.section import Section
 from vitascope.config.toolkit import BatchingSettings, DataloaderSettings, PipelineSettings, TensorrtSettings
+from vitascope.config.values import BatchRange, Expected, RgbColor, Section
 
-__all__ = ["Settings"]
+__all__ = ["SettingField", "Settings", "section_keys", "setting_fields", "suggestion", "value_of"]
 
 
 class Settings(Section):
@@ -44,3 +59,141 @@ class Settings(Section):
         lower end.
         """
         return (self.pipeline.stages.inference.batch_size or self.model.batch_size).low
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SettingField:
+    """One setting, as its section declares it."""
+
+    key: str
+    """Dotted path, for example ``pipeline.stages.decode.threads``."""
+    default: Any
+    """Value without profile, file or flag."""
+    description: str
+    """What it means, with its unit."""
+    expected: str
+    """What its values look like, to follow "expected" in an error message."""
+    holds_path: bool
+    """True when its value is the path of a file or folder."""
+
+
+@cache
+def setting_fields() -> Mapping[str, SettingField]:
+    """All settings by dotted key, in the order of their sections."""
+    return types.MappingProxyType({entry.key: entry for entry in _walk(Settings, "")})
+
+
+@cache
+def section_keys() -> frozenset[str]:
+    """The dotted keys of all sections, for example ``pipeline`` and ``pipeline.stages``."""
+    return frozenset(
+        key.rsplit(".", depth)[0] for key in setting_fields() for depth in range(1, key.count(".") + 1)
+    )
+
+
+def value_of(settings: Settings, key: str) -> Any:
+    """The value that ``settings`` holds under a dotted key."""
+    value: Any = settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def suggestion(key: str) -> str | None:
+    """The setting that somebody who wrote ``key`` most likely meant; None when nothing is near.
+
+    A name without its section (``batch_size``) counts as near only when a single setting has it, or nearly has it.
+    """
+    wanted = key.strip().lower().replace("-", "_")
+    fields = setting_fields()
+    if matches := difflib.get_close_matches(wanted, fields, n=1, cutoff=0.75):
+        return matches[0]
+    # The name of a whole section, misspelt, stands where sections do: it is not a setting inside another one.
+    if "." not in wanted and (matches := difflib.get_close_matches(wanted, section_keys(), n=1, cutoff=0.8)):
+        return matches[0]
+    by_name: dict[str, list[str]] = {}
+    for candidate in fields:
+        by_name.setdefault(candidate.rpartition(".")[2], []).append(candidate)
+    for name in difflib.get_close_matches(wanted.rpartition(".")[2], by_name, n=1, cutoff=0.75):
+        if len(by_name[name]) == 1:
+            return by_name[name][0]
+    matches = difflib.get_close_matches(wanted, [*fields, *section_keys()], n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
+    for name, info in model.model_fields.items():
+        annotation = info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from _walk(annotation, f"{prefix}{name}.")
+            continue
+        yield SettingField(
+            key=prefix + name,
+            default=info.get_default(call_default_factory=True, validated_data={}),
+            description=info.description or "",
+            expected=_expected(info),
+            holds_path=any(member is Path for member in _members(annotation)),
+        )
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The types that a union, an Annotated or a plain type consists of."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    elif hasattr(annotation, "__metadata__"):
+        yield from _members(get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+def _expected(info: FieldInfo) -> str:
+    return _note(info.metadata) or _expected_of(info.annotation, info.metadata)
+
+
+def _note(metadata: Sequence[Any]) -> str | None:
+    return next((item.text for item in metadata if isinstance(item, Expected)), None)
+
+
+def _expected_of(annotation: Any, metadata: Sequence[Any]) -> str:
+    if hasattr(annotation, "__metadata__"):
+        inner = annotation.__metadata__
+        return _note(inner) or _expected_of(get_args(annotation)[0], inner)
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = get_args(annotation)
+        choices = [
+            choice for member in members if get_origin(member) is Literal for choice in get_args(member)
+        ]
+        others = [_expected_of(member, metadata) for member in members if get_origin(member) is not Literal]
+        return _alternatives([*map(str, choices), *others])
+    if get_origin(annotation) is Literal:
+        return _alternatives([str(choice) for choice in get_args(annotation)])
+    if annotation in (BatchRange, RgbColor):
+        return str(annotation.expected)
+    words = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        type(None): "null",
+    }
+    return words[annotation] + (_range_words(metadata) if annotation in (int, float) else "")
+
+
+def _alternatives(choices: list[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _range_words(metadata: Sequence[Any]) -> str:
+    words = ""
+    for limit in metadata:
+        match limit:
+            case annotated_types.Ge(bound):
+                words += f" from {bound}"
+            case annotated_types.Gt(bound):
+                words += f" above {bound}"
+            case annotated_types.Le(bound):
+                words += f" to {bound}" if "from" in words else f" up to {bound}"
+            case annotated_types.Lt(bound):
+                words += f" to below {bound}"
+    return words

@@ -6,8 +6,15 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from vitascope.config.section import Section, conflict, setting
-from vitascope.config.values import MAX_BATCH_SIZE, BatchRange, FilePath, ThreadCount
+from vitascope.config.values import (
+    MAX_BATCH_SIZE,
+    BatchRange,
+    FilePath,
+    Section,
+    ThreadCount,
+    conflict,
+    setting,
+)
 
 __all__ = ["BatchingSettings", "DataloaderSettings", "PipelineSettings", "TensorrtSettings"]
 

@@ -1,4 +1,4 @@
-"""Values that are more than a number or a text: batch ranges, colours, sizes, times, files.
+"""What settings are made of: sections, and values that are more than a number or a text.
 
 Each type takes the spellings that a YAML file, ``--set`` or a flag may hold, and carries an ``Expected`` note that
 error messages quote.
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vitascope.frames import StereoLayout
 
 __all__ = [
+    "CONFLICT",
     "MAX_BATCH_SIZE",
     "MAX_NETWORK_SIDE",
     "AlphaLevels",
@@ -30,12 +31,54 @@ __all__ = [
     "InputSize",
     "PresetName",
     "RgbColor",
+    "Scales",
     "Seconds",
+    "Section",
     "StereoChoice",
     "ThreadCount",
+    "conflict",
     "parse_seconds",
+    "setting",
     "unique_list",
 ]
+
+CONFLICT = "setting_conflict"
+"""Pydantic error type of ``conflict``; its context holds the keys that contradict each other."""
+
+
+class Section(BaseModel):
+    """A group of settings: immutable, unknown keys refused, no guessing between types, no NaN or infinity."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+def setting(default: object, description: str, **limits: float) -> Any:
+    """Declare a setting.
+
+    Args:
+        default: Its value when nobody says otherwise; validated like any other.
+        description: One sentence for ``config show`` and the reference; names the unit.
+        **limits: ``ge``, ``gt``, ``le``, ``lt`` of a number, ``min_length`` of a text.
+
+    Returns:
+        A pydantic field.
+    """
+    constraints: dict[str, Any] = dict(limits)
+    return Field(default=default, description=description, **constraints)
+
+
+def conflict(message: str, keys: Sequence[str]) -> PydanticCustomError:
+    """An error about settings that are fine alone and contradict each other.
+
+    Args:
+        message: What contradicts what, and what to do; names the settings.
+        keys: The dotted keys, so that the loader can say where they were set.
+    """
+    # The text goes in as a parameter: a brace inside a file name must not be read as a placeholder.
+    return PydanticCustomError(CONFLICT, "{message}", {"message": message, "keys": tuple(keys)})
+
 
 MAX_BATCH_SIZE = 1024
 MAX_FACES = 64
@@ -310,6 +353,23 @@ def _parse_face(value: object) -> object:
     raise ValueError("neither largest nor a number of a face")
 
 
+_LEAST_SCALE, _MOST_SCALE, _MOST_SCALES = 0.25, 4.0, 8
+
+
+def _parse_scales(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = [value]
+    values = unique_list(value)
+    if not isinstance(values, tuple) or len(values) > _MOST_SCALES:
+        raise ValueError("not a list of scales")
+    if any(isinstance(item, bool) or not isinstance(item, int | float | str) for item in values):
+        raise ValueError("not numbers")
+    scales = tuple(float(item) for item in values)
+    if not all(math.isfinite(scale) and _LEAST_SCALE <= scale <= _MOST_SCALE for scale in scales):
+        raise ValueError("scale out of range")
+    return scales
+
+
 def _typed(parse: Callable[[object], object], expected: str) -> tuple[BeforeValidator, Expected]:
     return BeforeValidator(parse), Expected(expected)
 
@@ -322,6 +382,15 @@ InputSize = Annotated[
     ),
 ]
 """Size of a network's input in pixels: one side, or (width, height)."""
+
+Scales = Annotated[
+    tuple[float, ...],
+    *_typed(
+        _parse_scales,
+        f"one to {_MOST_SCALES} numbers from {_LEAST_SCALE} to {_MOST_SCALE:g}, such as [1, 1.5]",
+    ),
+]
+"""Sizes of the network's picture, relative to the usual one."""
 
 Seconds = Annotated[float, *_typed(parse_seconds, 'seconds, or a time such as "1:30" or "0:01:30.5"')]
 """A time from the start of the video, in seconds."""

@@ -14,11 +14,10 @@ from typing import Any
 
 import yaml
 
-from vitascope.config.catalogue import section_keys, setting_fields, suggestion
-from vitascope.config.origins import display
+from vitascope.config.settings import section_keys, setting_fields, suggestion
 from vitascope.errors import ConfigError
 
-__all__ = ["FileEntry", "dump_yaml", "parse_value", "read_settings_file", "unknown_setting"]
+__all__ = ["FileEntry", "display", "dump_yaml", "parse_value", "read_settings_file", "unknown_setting"]
 
 MAX_FILE_BYTES = 1 << 20
 """All settings with comments take some 10 kB; a larger file is something else (a video passed as -c, say)."""
@@ -145,6 +144,26 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     return yaml.dump(
         dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000
     )
+
+
+def display(value: object) -> str:
+    """A value on one line, spelled as in YAML: ``null``, ``true``, ``[mask, key]``, ``16-32``."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.12g}"
+        case list() | tuple():
+            return f"[{', '.join(map(display, value))}]"
+        case Mapping():
+            return f"{{{', '.join(f'{display(name)}: {display(item)}' for name, item in value.items())}}}"
+        case str() | Path():
+            text = str(value)
+            return text if text.isprintable() else repr(text)
+        case _:
+            return str(value)
 
 
 def unknown_setting(key: str, *, source: str) -> ConfigError:

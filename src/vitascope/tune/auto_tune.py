@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitascope.config import LoadedSettings
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import LoadedSettings, SettingsSource
 from vitascope.errors import VitascopeError, one_line
 from vitascope.tune.optimizer import Target, Tuner
 

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.bench.measuring.measured_run import MeasuredRun, MeasuredSegmenter
-from vitascope.config import LoadedSettings
-from vitascope.config.catalogue import value_of
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import LoadedSettings, SettingsSource
+from vitascope.config.settings import value_of
 from vitascope.device import Device
 from vitascope.errors import InputError, OutputError, VitascopeError, one_line
 from vitascope.gpu.pipeline.report import Bottleneck

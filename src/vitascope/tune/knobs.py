@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any, get_args
 
 from vitascope.config import BatchRange, LoadedSettings
-from vitascope.config.catalogue import value_of
+from vitascope.config.settings import value_of
 from vitascope.device import Device, available_cores
 from vitascope.gpu.engines.onnx_providers import Provider, missing_provider
 from vitascope.media.writing.nvenc import why_nvenc_fails

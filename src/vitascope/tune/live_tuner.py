@@ -13,9 +13,8 @@ from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.run import measure_live
 from vitascope.animation.motion_file import MOTION_SUFFIX
 from vitascope.animation.offline import animate_file
-from vitascope.config import LoadedSettings, Settings
-from vitascope.config.catalogue import value_of
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import LoadedSettings, Settings, SettingsSource
+from vitascope.config.settings import value_of
 from vitascope.device import select_device
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.models.store.store import ModelStore

@@ -9,9 +9,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Self
 
-from vitascope.config import LoadedSettings
-from vitascope.config.catalogue import value_of
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import LoadedSettings, SettingsSource
+from vitascope.config.settings import value_of
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.tune.clip_trials import ClipTrials, Shown
 from vitascope.tune.grid import Cell, Limit, Measured, SearchResult, Trial

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vitascope import __version__
-from vitascope.config.settings_source import SettingsSource
+from vitascope.config import SettingsSource
 from vitascope.errors import OutputError
 from vitascope.gpu.engines.atomic_file import write_atomically
 from vitascope.tune.grid import Effect, SearchResult

@@ -46,7 +46,7 @@ def similarity(before: RgbPicture, now: RgbPicture) -> float:
     """How much two small pictures have in common: 1 when nothing changed, 0 when any tile differs by 2 % of the scale.
 
     Two consecutive pictures of people who talk in front of a still camera: 0.73 and 0.78 in the median, 0.86
-    and 0.90 in the stillest 5 % (two clips of 512x512). So 0.92 finds drivers who sit still, and nobody who speaks.
+    and 0.90 in the stillest 5 % (two videos of 512x512). So 0.92 finds drivers who sit still, and nobody who speaks.
 
     Args:
         before: uint8 [64, 64, 3].

@@ -1,4 +1,7 @@
-"""The mesh animator's picture drawn on a GPU: maps, portrait, eyes and mouth in six launches."""
+"""The mesh animator's picture drawn on a GPU: maps, portrait, eyes and mouth in six launches.
+
+The kernels of ``mesh.cu`` are told of a portrait once (``SCENE``), and for every picture of its motion (``Frame``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The maps that a portrait is read through: coarse around the face, finer on it, finest at eyes and mouth."""
+"""The maps that a portrait is read through: coarse around the face, finer on it, finest at eyes and mouth.
+
+For each place of a map's grid it says where in the portrait the colour comes from. Triangles are drawn into it with
+array operations, all spans of all of them at once: a mesh of 1500 takes a few milliseconds on one core, without a
+compiled extension.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The same movement of lips or lids reads as more in one face and less in another: thin lips, a head that is turned, a
 smile that is there already. So an expression's strength is chosen by what a tracker reads from the animated portrait.
 For each channel the portrait is drawn at a few strengths and read; the curve in between is taken for straight. A smile
-hides much of a jaw that opens, so the jaw is drawn in a smile, too. Later
-the strength is added at which it would read as the driver does, within limits that keep faces human.
+hides much of a jaw that opens, so the jaw is drawn in a smile, too. Later the strength is added at which it would read
+as the driver does, within limits that keep faces human.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def _of_machine(sample: UtilisationSample) -> list[tuple[str, str]]:
         if sample.machine_cpu_percent is None
         else f"; the machine is {sample.machine_cpu_percent:.0f} % busy"
     )
-    rows.append(("processor", f"{sample.process_cores:.1f} cores by this process{machine}"))
+    rows.append(("CPU", f"{sample.process_cores:.1f} cores by this process{machine}"))
     if sample.resident_bytes is not None:
         rows.append(("memory", f"{sample.resident_bytes / 2**20:.0f} MiB"))
     gpu = sample.gpu

@@ -15,7 +15,7 @@ from vitascope.bench.measuring.synthetic_clip import synthetic_or
 from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, load_results
 from vitascope.bench.soak import Soak, check_soak_seconds, soak
 from vitascope.config import LoadedSettings, load_settings
-from vitascope.config.catalogue import value_of
+from vitascope.config.settings import value_of
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.frames import StereoLayout
