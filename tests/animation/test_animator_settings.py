@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from clips import write_clip
-from vitascope.animation import animator as opening
 from vitascope.animation import drivers
 from vitascope.animation.animator import gains_of, liveportrait_folder, open_animator
 from vitascope.animation.face import FaceMotion
@@ -275,7 +274,7 @@ def liveportrait(monkeypatch, tmp_path):
 
     monkeypatch.setattr(animator_module, "LivePortraitAnimator", StandIn)
     monkeypatch.setattr(LivePortraitNetworks, "open", staticmethod(open_networks))
-    monkeypatch.setattr(opening, "select_device", select)
+    monkeypatch.setattr("vitascope.animation.animator.select_device", select)
     monkeypatch.setattr(
         torch.cuda,
         "set_per_process_memory_fraction",

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from vitascope import device as device_module
-from vitascope.animation import animator as opening
 from vitascope.animation.animator import open_animator
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
@@ -53,7 +52,7 @@ def gpu(monkeypatch):
         asked.append((kind, index))
         return Device("cpu", "CPU") if kind == "cpu" else GPU
 
-    monkeypatch.setattr(opening, "select_device", select)
+    monkeypatch.setattr("vitascope.animation.animator.select_device", select)
     return asked
 
 
@@ -67,7 +66,7 @@ def drawn_by(monkeypatch):
             drawing.append(cuda_device)
             super().__init__(mesh, **rest)
 
-    monkeypatch.setattr(opening, "MeshAnimator", Recorded)
+    monkeypatch.setattr("vitascope.animation.animator.MeshAnimator", Recorded)
     return drawing
 
 
@@ -81,7 +80,7 @@ def test_the_gpu_draws_unless_the_cpu_is_asked_for(opened, gpu, drawn_by, wanted
 
 @pytest.mark.parametrize(("wanted", "says"), [("auto", 1), ("cpu", 0)])
 def test_the_number_of_a_gpu_that_is_not_there_is_said_to_do_nothing(opened, monkeypatch, wanted, says):
-    monkeypatch.setattr(opening, "select_device", lambda *_, **__: Device("cpu", "CPU"))
+    monkeypatch.setattr("vitascope.animation.animator.select_device", lambda *_, **__: Device("cpu", "CPU"))
     said = "animation.gpu_id has no effect: no GPU draws here"
     assert opened(f"gpu.device={wanted}", "animation.gpu_id=1").notes == (said,) * says
     assert opened(f"gpu.device={wanted}").notes == ()

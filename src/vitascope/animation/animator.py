@@ -105,11 +105,11 @@ class Animator:
             self._stack = stack.pop_all()
         self._drawn_by: PortraitAnimator | None = opened.animator
         self.name = opened.animator.name
-        """What draws: ``mesh`` or ``liveportrait``."""
+        """Name of the animator: ``mesh`` or ``liveportrait``."""
         self.device_label = opened.device_label
-        """Where, for example ``CPU (2 cores)``."""
+        """The device that draws, for example ``CPU (2 cores)``."""
         self.notes = (*found.notes, *opened.notes)
-        """What the user should know of portrait and settings, a line each."""
+        """Notes for the user on portrait and settings, a line each."""
         self.portrait: RgbPicture = found.rgb
         """uint8 [H, W, 3]: the portrait as it is animated, shrunk to ``animation.max_side``."""
         self.motion = FaceMotion(presence=0.0)
@@ -173,7 +173,7 @@ class OpenedAnimator:
     animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
     """Pictures of consecutive motions, of ``batch_size`` in one call of the networks."""
     device_label: str
-    """What draws, for reports."""
+    """The device that draws, for reports."""
     batch_size: int = 1
     notes: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Where motion comes from: a video with a face in it, or a recording."""
+"""Drivers, which give motion: a video with a face in it, or a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each expression weight does to the face: our own displacement of the canonical mesh for every blendshape.
+"""The effect of each expression weight on the face: our own displacement of the canonical mesh for every blendshape.
 
 A weight moves a few anchors (lips, jaw, cheeks, brows); what lies between follows smoothly, by interpolation with the
 biharmonic kernel in space, phi(r) = r (Carr et al., "Reconstruction and Representation of 3D Objects with Radial Basis
@@ -38,7 +38,7 @@ _LOWER_LIP = frozenset(INNER_LOWER_LIP[1:-1] + OUTER_LOWER_LIP[1:-1])
 _CORNERS = frozenset((61, 291, 78, 308))
 _LIPS = _UPPER_LIP | _LOWER_LIP | _CORNERS
 CHIN_POINTS = frozenset((152, 148, 377, 175, 199, 200, 171, 396))
-"""What a jaw carries whole, whatever the lips do."""
+"""Points that a jaw carries whole, whatever the lips do."""
 _JAW = frozenset((176, 400, 149, 378, 150, 379, 136, 365))
 _CHEEKS = frozenset((50, 280, 205, 425, 187, 411, 207, 427, 206, 426))
 _PUFF = frozenset((187, 411, 207, 427, 213, 433, 192, 416, 214, 434))
@@ -52,7 +52,7 @@ _ANCHORS = tuple(sorted(
 _LIP_HALF_WIDTH = 2.46
 _JAW_ARC = {"lower lip": (0.0, -3.0, -0.9), "chin": (0.0, -2.5, -1.5)}
 _CLOSED_LIPS: _Vector = (0.35, -1.4, -0.3)
-"""Where lips that stay closed go when the jaw opens; x is inward, at the corners. Measured on a driver: with the chin
+"""Way of lips that stay closed when the jaw opens; x is inward, at the corners. Measured on a driver: with the chin
 1.3 cm lower, lips and corners were 0.75 lower."""
 
 
@@ -76,12 +76,12 @@ class ExpressionBasis:
             self._fields[BLENDSHAPE_INDEX[name]] = spread @ moved
 
     def field(self, name: str) -> FloatArray:
-        """What a weight of 1 does: float32 [468, 3]."""
+        """Get the displacement for a weight of 1: float32 [468, 3]."""
         made: FloatArray = self._fields[BLENDSHAPE_INDEX[name]]
         return made
 
     def displacement(self, weights: FloatArray) -> FloatArray:
-        """What weights (float32 [52], negative ones too) do together: float32 [468, 3]."""
+        """Add up the displacements for weights (float32 [52], negative ones too): float32 [468, 3]."""
         flat = self._fields.reshape(len(BLENDSHAPES), -1)
         return np.asarray((np.asarray(weights, np.float32) @ flat).reshape(-1, 3), np.float32)
 
@@ -114,7 +114,7 @@ def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, Float
 
 
 def _side_share(x: float, side: float) -> float:
-    """How much a lip point belongs to a side: 0 at the middle, 1 at the corner."""
+    """Share with which a lip point belongs to a side: 0 at the middle, 1 at the corner."""
     return math.pow(min(max(side * x / _LIP_HALF_WIDTH, 0.0), 1.0), 1.4)
 
 

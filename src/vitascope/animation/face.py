@@ -1,4 +1,4 @@
-"""What the parts of the animator hand one another: a tracked face, its motion, and the port of a portrait's animator.
+"""Types that the parts of the animator share: a tracked face, its motion, and the port of a portrait's animator.
 
 A *face* is where a face is in one picture. A *motion* is what changed in it since its neutral picture: it no longer
 knows the driver's proportions, so that any portrait can follow it. A *portrait animator* owns a portrait and draws it
@@ -61,7 +61,7 @@ BLENDSHAPES: tuple[str, ...] = (
 """Names of the 52 expression weights, in the order of MediaPipe's blendshape network (ARKit's names)."""
 
 BLENDSHAPE_INDEX: dict[str, int] = {name: index for index, name in enumerate(BLENDSHAPES)}
-"""Where a weight stands."""
+"""Index of each weight by its name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ class TrackedFace:
     picture_size: tuple[int, int]
     """(width, height) of the picture, pixels."""
     pts_seconds: float = 0.0
-    """When the picture is shown; of live input, when it was captured."""
+    """Time at which the picture is shown; of live input, at which it was captured."""
     track: int = 0
     """Number of the followed person; the same from picture to picture while the face is followed."""
     is_new: bool = False
@@ -124,7 +124,7 @@ class TrackedFace:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FaceMotion:
-    """What a driver's head and face do, relative to the driver's neutral picture.
+    """Motion of a driver's head and face, relative to the driver's neutral picture.
 
     ``FaceMotion()`` is the neutral: an animator shows the portrait as it is (but for rounding).
     """
@@ -256,7 +256,7 @@ class PortraitAnimator(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user calls it: ``mesh``, ``liveportrait``."""
+        """Name for the user: ``mesh``, ``liveportrait``."""
         ...
 
     @property

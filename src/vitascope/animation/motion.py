@@ -105,7 +105,7 @@ def motion_between(
     face: TrackedFace,
     driver_rgb: RgbPicture | None = None,
 ) -> FaceMotion:
-    """What changed since the neutral picture.
+    """Take the difference from the neutral picture.
 
     Args:
         neutral: The driver at rest.
@@ -137,10 +137,10 @@ Neutral = Literal["auto", "first"]
 """``auto``: the most frontal and calm face seen so far; ``first``: the first face."""
 
 _HOLD_SECONDS = 0.3
-"""How long a lost face keeps its expression: MediaPipe drops single pictures in a fast turn."""
+"""Time for which a lost face keeps its expression: MediaPipe drops single pictures in a fast turn."""
 _RELAX_SECONDS = 1.0
 _CROSSFADE_SECONDS = 0.35
-"""How long it takes to go over to a face found again, or to another neutral."""
+"""Time that it takes to go over to a face found again, or to another neutral."""
 AUTO_SECONDS = 2.0
 """``auto`` looks this long for a better neutral, then keeps it."""
 
@@ -159,7 +159,7 @@ _CALM_INDICES = [BLENDSHAPE_INDEX[name] for name in _CALM]
 
 
 def neutral_score(face: TrackedFace) -> float:
-    """How far a face is from frontal and calm; 0 is ideal.
+    """Score how far a face is from frontal and calm; 0 is ideal.
 
     Ten degrees of yaw or pitch weigh as much as an expression weight of a third.
     """

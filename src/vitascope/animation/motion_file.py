@@ -67,7 +67,7 @@ _TYPES = {"f2", "f4", "f8"}
 
 @dataclass(frozen=True, slots=True)
 class MotionHeader:
-    """What a file says before its rows."""
+    """The header of a motion file."""
 
     frame_rate: float
     """Nominal rows a second."""
@@ -243,9 +243,7 @@ class MotionReader:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
 

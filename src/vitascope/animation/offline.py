@@ -79,7 +79,7 @@ class AnimateReport:
     wall_seconds: float
     pipeline: PipelineReport
     device: str | None = None
-    """What drew the pictures, for example ``CPU (2 cores)``."""
+    """The device that drew the pictures, for example ``CPU (2 cores)``."""
     corrupt_count: int = 0
     """Damaged packets or pictures of the driver, which were skipped."""
 
@@ -96,7 +96,7 @@ class AnimateReport:
 
 
 def summarise(report: AnimateReport) -> list[str]:
-    """What a person wants to know after a job, a line each; the files first."""
+    """Sum up a job for a person, a line each; the files first."""
     lines = []
     for file in report.files:
         lines.append(f"{file.path}  {file.codec}, {size_in_words(file.size_bytes)}")
@@ -288,7 +288,7 @@ def animate_file(
 
 
 class _Job:
-    """What happens to the motions."""
+    """The stages that draw and convert."""
 
     def __init__(self, opened: OpenedAnimator, recorder: MotionWriter | None, mirror: Mirror | None) -> None:
         self._opened = opened

@@ -70,6 +70,6 @@ class OneEuroFilter:
 
 
 def _share(cutoff_hz: float, step_seconds: float) -> float:
-    """How much of a new value a first-order low pass takes."""
+    """Share of a new value that a first-order low pass takes."""
     rate = 2 * math.pi * cutoff_hz * step_seconds
     return rate / (rate + 1)

@@ -16,7 +16,7 @@ __all__ = ["OUTPUT_COLOR", "driver_picture", "planes_of"]
 OUTPUT_COLOR = ColorSpec(
     matrix="bt709", full_range=False, chroma_location="center", primaries=1, transfer=1, matrix_code=1
 )
-"""How animated pictures are written: BT.709, limited range, each chroma sample the mean of its four pixels."""
+"""Colour of animated pictures in files: BT.709, limited range, each chroma sample the mean of its four pixels."""
 
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 

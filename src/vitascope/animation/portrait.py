@@ -19,7 +19,7 @@ from vitascope.media.reading.images import picture_size
 __all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "require_rgb", "with_even_sides"]
 
 PortraitFace = Literal["largest"] | int
-"""Which face moves: the largest, or the n-th from the left, from 0."""
+"""The face that moves: the largest, or the n-th from the left, from 0."""
 
 _PROFILE_DEGREES = 50.0
 _MOST_FACES = 16
@@ -35,7 +35,7 @@ _ROWS_BLENDED = 256
 _SMALL_PIXELS = 96
 """Sides below which a face, even one that fills the picture, is too small or nearly so."""
 _TRANSPARENT = 255.0
-"""What stands behind transparent pixels: white, as in picture viewers."""
+"""Value behind transparent pixels: white, as in picture viewers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Portrait:
     rgb: RgbPicture
     face: TrackedFace
     notes: tuple[str, ...] = ()
-    """What the user should know, one line each."""
+    """Notes for the user, one line each."""
 
 
 def load_portrait(
@@ -303,7 +303,7 @@ def _choose(name: str, faces: list[TrackedFace], wanted: PortraitFace) -> tuple[
 
 
 def _no_face(name: str, rgb: RgbPicture, model: Path, guess: Path | None) -> str:
-    """What to tell of a picture without a face; draws the detector's best guess."""
+    """Explain a picture without a face; draw the detector's best guess."""
     height, width = rgb.shape[:2]
     hint = "use a picture in which one face is seen from the front and fills a tenth of the width or more"
     if max(height, width) < _SMALL_PIXELS:

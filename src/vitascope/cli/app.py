@@ -132,7 +132,7 @@ def _load_command(words: Sequence[str]) -> None:
 
 
 class _Notes(logging.Handler):
-    """What the program does on its own account, a line each on stderr."""
+    """Prints what the program does on its own account, a line each on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one, above a progress bar where one is drawn."""

@@ -148,7 +148,7 @@ def _tune(
 
 
 def _command(image: Path, driver: Path, duration: float, source: SettingsSource) -> str:
-    """What searches anew, as it is typed."""
+    """Write the command that searches anew, as it is typed."""
     words = ["--image", str(image), "--driver", str(driver), "--auto-tune", "--duration", f"{duration:g}"]
     if source.profile is not None:
         words += ["--profile", source.profile]

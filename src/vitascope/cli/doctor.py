@@ -32,7 +32,7 @@ def doctor(*, json: Switch = False) -> None:
 
 
 def findings() -> dict[str, str]:
-    """What this machine can do, by what it is about."""
+    """Look up what this machine can do, by topic."""
     import av
     import cv2
 

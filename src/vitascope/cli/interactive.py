@@ -123,7 +123,7 @@ def interactive(
 
 
 def _lines(page: Console) -> Iterator[str]:
-    """What is typed; Ctrl-C forgets the line, Ctrl-D ends."""
+    """Read lines; Ctrl-C forgets the line, Ctrl-D ends."""
     with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history, where the system has them)
     while True:

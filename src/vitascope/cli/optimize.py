@@ -130,7 +130,7 @@ class _Job:
             self._screen.print(line)
 
     def kept(self) -> str:
-        """What is on disk of a search that is broken off."""
+        """Say what is on disk of a search that is broken off."""
         if self._state is None or not self._state.exists():
             return ""
         return f"{self._state} keeps the runs so far; --resume goes on with them"

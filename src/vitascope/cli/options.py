@@ -37,7 +37,7 @@ Assignments = Annotated[list[str] | None, Many, Parameter(name="--set")]
 
 
 class MetricsAddress(NamedTuple):
-    """Where to serve metrics."""
+    """Address at which metrics are served."""
 
     port: int
     host: str | None

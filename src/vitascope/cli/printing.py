@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, tables for people, which programs can cut into lines."""
+"""Prints what commands give: JSON for programs, and tables for people, which programs can cut into lines."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "docs/configuration.md": with_settings,
     "configs/gpu_config.yaml": lambda _: template(),
 }
-"""What makes the text of each page from the text that is there."""
+"""Writers of the pages, which make the new text from the text that is there."""
 
 
 if __name__ == "__main__":

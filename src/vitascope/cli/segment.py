@@ -39,7 +39,7 @@ __all__ = ["segment"]
 
 
 class _Told(NamedTuple):
-    """What became of one input."""
+    """The result for one input."""
 
     fields: dict[str, Any]
     """For machines."""

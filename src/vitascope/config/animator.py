@@ -14,7 +14,8 @@ class AnimationSettings(Section):
 
     animator: Literal["auto", "mesh", "liveportrait"] = setting(
         "auto",
-        "What moves the portrait: the mesh, LivePortrait's networks, or auto: these networks where they and a GPU are there.",
+        "What moves the portrait: the mesh, LivePortrait's networks, or auto: these networks where they and a GPU are "
+        "there.",
     )
     liveportrait_folder: FilePath | None = setting(
         None, "Folder of LivePortrait's weights; null is liveportrait below VITASCOPE_HOME."

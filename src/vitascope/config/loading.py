@@ -75,7 +75,7 @@ def _folder() -> Path:
 
 
 class OriginKind(StrEnum):
-    """What kind of source a value came from; a later kind overrides an earlier one."""
+    """Kind of source of a value; a later kind overrides an earlier one."""
 
     DEFAULT = "default"
     PROFILE = "profile"
@@ -164,7 +164,7 @@ class LoadedSettings:
         return replace(self, settings=settings)
 
     def origin(self, key: str) -> Origin:
-        """Where the value of a dotted key came from.
+        """Look up where the value of a dotted key came from.
 
         Raises:
             ConfigError: No setting has the key.
@@ -352,7 +352,7 @@ def _show(value: object, *, limit: int = 60) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsSource:
-    """What ``load_settings`` takes."""
+    """The arguments of ``load_settings``, kept to load the settings again with a few of them chosen."""
 
     profile: str | None = None
     files: tuple[Path, ...] = ()

@@ -70,9 +70,9 @@ class SettingField:
     default: Any
     """Value without profile, file or flag."""
     description: str
-    """What it means, with its unit."""
+    """Meaning, with its unit."""
     expected: str
-    """What its values look like, to follow "expected" in an error message."""
+    """Description of its values, to follow "expected" in an error message."""
     holds_path: bool
     """True when its value is the path of a file or folder."""
 

@@ -1,4 +1,4 @@
-"""What settings are made of: sections, and values that are more than a number or a text.
+"""Building blocks of settings: sections, and values that are more than a number or a text.
 
 Each type takes the spellings that a YAML file, ``--set`` or a flag may hold, and carries an ``Expected`` note that
 error messages quote.
@@ -96,7 +96,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """How many consecutive frames go to the network at once: one number, or a range for the tuner.
+    """Consecutive frames that go to the network at once: one number, or a range for the tuner.
 
     Raises:
         ValueError: Limits outside 1..1024, or the lower above the upper.

@@ -1,4 +1,4 @@
-"""What can be changed while a portrait follows a face, and the keys for it."""
+"""Controls of a live run: the state that can be changed, and the keys for it."""
 
 from __future__ import annotations
 
@@ -35,17 +35,28 @@ KEYS: dict[str, str] = {
     "q": "quit",
     "?": "this list",
 }
-"""What each key does."""
+"""Effect of each key."""
+
+
+_ASKS: dict[str, Request] = {
+    "r": "report",
+    "n": "neutral",
+    "f": "best-neutral",
+    "s": "snapshot",
+    "t": "restart",
+    "q": "quit",
+}
+"""Keys that ask for something that a stage does when it comes to it."""
 
 
 def keys_in_words() -> str:
-    """All keys, on one line."""
+    """List all keys, on one line."""
     return ", ".join(f"{key.upper()} {what}" for key, what in KEYS.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
-    """What is on, as it is now."""
+    """The state of a live run that keys change."""
 
     strength: float = 1.0
     """Times the gains of expression and pose."""
@@ -73,7 +84,7 @@ class Controls:
 
     @property
     def state(self) -> LiveState:
-        """What is on now."""
+        """The state as it is now."""
         return self._state
 
     def press(self, key: str) -> bool:
@@ -126,26 +137,11 @@ class Controls:
                 self._requests.add("smoothing")
 
     def _do(self, key: str) -> str:
+        if key in _ASKS:
+            self._requests.add(_ASKS[key])
+            return ""
         state = self._state
         match key:
-            case "r":
-                self._requests.add("report")
-                return ""
-            case "n":
-                self._requests.add("neutral")
-                return ""
-            case "f":
-                self._requests.add("best-neutral")
-                return ""
-            case "s":
-                self._requests.add("snapshot")
-                return ""
-            case "t":
-                self._requests.add("restart")
-                return ""
-            case "q":
-                self._requests.add("quit")
-                return ""
             case "?":
                 return f"keys: {keys_in_words()}"
             case "m":

@@ -1,4 +1,4 @@
-"""What a live run counts, and what it says of itself: on the key R, and at its end."""
+"""Figures and report of a live run: shown on the key R, and at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.media.sinks.outlet import OutletReport
 __all__ = ["LiveFigures", "LiveReport", "summarise_live", "verdict"]
 
 _WARM_UP_SECONDS = 10.0
-"""What was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a CPU)."""
+"""Everything that was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a CPU)."""
 
 
 class LiveFigures:
@@ -45,13 +45,13 @@ class LiveFigures:
         )
         self._paused_seconds = 0.0
         self.began: float | None = None
-        """When the first picture was captured, on ``time.monotonic``'s clock; None before."""
+        """Time at which the first picture was captured, on ``time.monotonic``'s clock; None before."""
         self.shown = 0
         """Pictures that were handed to the sinks."""
         self.repeated = 0
-        """How many of these were shown again."""
+        """Those of them that were shown again."""
         self.lost = 0
-        """How many of these had no face."""
+        """Those of them without a face."""
 
     @property
     def seconds(self) -> float:
@@ -139,9 +139,9 @@ class LiveReport:
     shown: int
     """Pictures that were handed to the sinks."""
     repeated: int
-    """How many of these showed the last picture again, because the driver had barely moved."""
+    """Those of them that showed the last picture again, because the driver had barely moved."""
     lost: int
-    """How many of these had no face."""
+    """Those of them without a face."""
     target_fps: float
     latency: Latency
     """From capture until the picture is handed to the sinks."""
@@ -149,9 +149,9 @@ class LiveReport:
     pipeline: PipelineReport
     utilisation: Utilisation | None
     max_latency_ms: float | None = None
-    """What 95 % of the pictures should stay below, from capture until they are handed to the sinks."""
+    """Limit that 95 % of the pictures should stay below, from capture until they are handed to the sinks."""
     device: str | None = None
-    """What drew the pictures, for example ``CPU (2 cores)``."""
+    """The device that drew the pictures, for example ``CPU (2 cores)``."""
 
     @property
     def frames_per_second(self) -> float:
@@ -173,7 +173,7 @@ class LiveReport:
 
 
 def verdict(report: LiveReport) -> list[str]:
-    """What is good and what is poor, a line each; the reference is a 60 fps stream on a desktop GPU."""
+    """Judge the run: good and poor, a line each; the reference is a 60 fps stream on a desktop GPU."""
     lines = []
     fps, latency_ms = report.frames_per_second, report.latency.p50_seconds * 1e3
     given = report.captured / report.seconds if report.seconds > 0 else 0.0
@@ -215,7 +215,7 @@ def verdict(report: LiveReport) -> list[str]:
 
 
 def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
-    """What a GPU says.
+    """Judge the use of the GPU.
 
     Args:
         used: What was measured; None, or one without a GPU, gives no lines.

@@ -40,7 +40,7 @@ __all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Tracker"
 
 
 class PictureSource(Protocol):
-    """What the driver is seen through, such as ``media.camera.Camera``."""
+    """Source of the driver's pictures, such as ``media.camera.Camera``."""
 
     @property
     def captured_count(self) -> int:
@@ -58,7 +58,7 @@ class PictureSource(Protocol):
 
 
 class Tracker(Protocol):
-    """What finds the driver's face, such as ``animation.tracking.FaceTracker``."""
+    """Finder of the driver's face, such as ``animation.tracking.FaceTracker``."""
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
         """The followed face; None while it cannot be seen."""
@@ -66,7 +66,7 @@ class Tracker(Protocol):
 
 
 class Estimator(Protocol):
-    """What makes motion of faces, such as ``animation.motion.MotionEstimator``."""
+    """Maker of motion from faces, such as ``animation.motion.MotionEstimator``."""
 
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
@@ -98,27 +98,27 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """How a live run goes about it."""
+    """Options of a live run."""
 
     target_fps: float = 30.0
-    """What is aimed at; the report says whether it was met."""
+    """Rate to reach; the report says whether it was met."""
     max_latency_ms: float | None = None
-    """What the delay of 95 % of the pictures should stay below; the report says when it does not."""
+    """Limit for the delay of 95 % of the pictures; the report says when it does not."""
     skip_similarity: float | None = None
     """0..1: a driver's picture at least as similar to the last one is not animated; None animates every one."""
     pose_window: int | None = None
     """Frames that the head's pose is smoothed over; None is the same as for the face."""
     snapshot_folder: Path = Path()
-    """Where snapshots go."""
+    """Folder of snapshots."""
     seconds: float | None = None
-    """When to stop by itself."""
+    """Length after which it stops by itself; None runs on."""
     absence_seconds: float | None = None
     """After so long without a picture the driver is taken for absent, and the portrait relaxes; None waits still."""
     warm_up_pictures: int = 0
     """The first pictures, which figures leave out, and with which ``seconds`` does not begin."""
     ending_seconds: float = 60.0
-    """What a run that was stopped has for the pictures on their way, of which one may take 20 seconds (LivePortrait on
-    a CPU); then it is given up."""
+    """Time that a stopped run has for the pictures on their way, of which one may take 20 seconds (LivePortrait on a
+    CPU); then it is given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +141,7 @@ class _Absence(CameraPicture):
 
 
 def _described(item: CameraPicture | _Seen | _Made) -> str:
-    """What a stage worked on when it failed."""
+    """Name the picture that a stage worked on when it failed."""
     if isinstance(item, _Made):
         return f"picture {item.picture.index} of the driver"
     captured = item.captured if isinstance(item, _Seen) else item

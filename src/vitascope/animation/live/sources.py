@@ -30,7 +30,7 @@ _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 
 
 class _Paced:
-    """What comes due by the clock, and falls out when nobody takes it in time. A context manager.
+    """Gives what comes due by the clock; what nobody takes in time falls out. A context manager.
 
     Args:
         clock: Seconds that pass evenly.

@@ -1,4 +1,4 @@
-"""Whether a driver barely moved, so that the last picture may be shown again."""
+"""Tells drivers who barely moved, for whom the last picture may be shown again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stillness:
 
 
 def similarity(before: RgbPicture, now: RgbPicture) -> float:
-    """How much two small pictures have in common: 1 when nothing changed, 0 when any tile differs by 2 % of the scale.
+    """Compare two small pictures: 1 when nothing changed, 0 when any tile differs by 2 % of the scale.
 
     Two consecutive pictures of people who talk in front of a still camera: 0.73 and 0.78 in the median, 0.86
     and 0.90 in the stillest 5 % (two videos of 512x512). So 0.92 finds drivers who sit still, and nobody who speaks.

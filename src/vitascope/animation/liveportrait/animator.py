@@ -29,7 +29,7 @@ __all__ = ["LivePortraitAnimator", "Paste"]
 
 
 class Paste:
-    """What stays the same for one portrait: where each pixel looks in the square, and how much of it shows.
+    """Pastes painted squares into one portrait: keeps where each pixel looks in the square, and how much of it shows.
 
     Args:
         portrait: uint8 [H, W, 3].
@@ -78,7 +78,7 @@ _OPEN_LIPS = 0.03
 
 @dataclass(slots=True, eq=False)
 class _Portrait:
-    """What of a portrait the driver does not change."""
+    """The part of a portrait's state that the driver does not change."""
 
     rgb: RgbPicture
     volume: Tensor
@@ -86,7 +86,7 @@ class _Portrait:
     motion: RawMotion
     keypoints: Tensor
     closing: Tensor | None
-    """What closes its lips."""
+    """Shift of keypoints that closes its lips."""
     paste: Paste
 
 
@@ -108,7 +108,6 @@ class LivePortraitAnimator:
     Args:
         networks: Owned, and closed with this.
         gains: How much of the driver's motion the portrait makes.
-        stitches: Keep the shoulders where they are; without it the whole square moves with the head.
         batch_size: Pictures for each call of the networks. Every call has this size, the last one too: they are
             compiled for it.
         release_every: Pictures between releases of unused GPU memory; 0 never releases.
@@ -119,7 +118,6 @@ class LivePortraitAnimator:
         networks: LivePortraitNetworks,
         *,
         gains: MotionGains | None = None,
-        stitches: bool = True,
         batch_size: int = 1,
         release_every: int = 0,
     ) -> None:
@@ -129,7 +127,6 @@ class LivePortraitAnimator:
         self.gains = gains or MotionGains()
         """May be changed between pictures."""
         self._networks = networks
-        self._stitches = stitches
         self._portrait: _Portrait | None = None
         self._neutral: _Neutral | None = None
         self._last_step: Tensor | None = None
@@ -171,7 +168,7 @@ class LivePortraitAnimator:
         return picture
 
     def animate_batch(self, motions: Sequence[FaceMotion]) -> list[RgbPicture]:
-        """What ``animate`` gives for each of them in turn, with few calls of the networks.
+        """Draw several motions in turn, with few calls of the networks.
 
         Args:
             motions: In the order of time, any number.
@@ -233,8 +230,7 @@ class LivePortraitAnimator:
             neutrals.append(neutral.motion)
             crops.append(crop_picture(motion.driver_rgb, neutral.to_crop, CROP_SIDE))
         driving = driven_motion(portrait.motion, RawMotion.joined(neutrals), self._motions(crops), self.gains)
-        if self._stitches:
-            driving = self._networks.stitched(portrait.keypoints.expand_as(driving), driving)
+        driving = self._networks.stitched(portrait.keypoints.expand_as(driving), driving)  # shoulders stay
         if portrait.closing is not None:
             driving = driving + portrait.closing
         return [driving[row : row + 1] for row in range(len(motions))]

@@ -88,7 +88,7 @@ def crop_picture(rgb: RgbPicture, to_crop: FloatArray, side: int) -> RgbPicture:
 
 
 def paste_mask(side: int) -> FloatArray:
-    """How much of a painted square shows: 1, falling to 0 over its outer pixels. Float32 [side, side]."""
+    """Make the cover of a painted square: 1, falling to 0 over its outer pixels. Float32 [side, side]."""
     edge = _RAMP_PIXELS * side / 512
     distance = np.minimum(np.arange(side), np.arange(side)[::-1])
     ramp = np.clip(distance / edge, 0, 1)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "MeshAnimator"]
 
 _TAKEN_SHARE = 0.85
-"""How much of an expression that the portrait shows itself is not added a second time."""
+"""Share of an expression that the portrait shows itself which is not added a second time."""
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
 
@@ -51,7 +51,7 @@ _LEAST_CHANGE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far the GPU's picture is from the CPU's."""
+    """Difference of the GPU's picture from the CPU's."""
 
     everywhere: float
     """Mean over what can move, codes of 255."""
@@ -62,7 +62,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Portrait:
-    """What is kept of a portrait."""
+    """A portrait, prepared for drawing."""
 
     rgb: RgbPicture
     rig: PortraitRig
@@ -72,9 +72,9 @@ class _Portrait:
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
     on_gpu: GpuDrawing | None
-    """What draws it, when not the CPU."""
+    """The GPU's drawing; None where the CPU draws."""
     response: Response | None = None
-    """How its expressions read; None when that was not measured."""
+    """Response of its expressions; None when it was not measured."""
 
 
 class MeshAnimator:
@@ -187,7 +187,7 @@ class MeshAnimator:
         return self.draw(self.bent(motion), out=out)
 
     def bent(self, motion: FaceMotion) -> Bent:
-        """Where a motion takes the portrait's points.
+        """Move the portrait's points by a motion.
 
         Raises:
             UsageError: No portrait was set.
@@ -222,7 +222,7 @@ class MeshAnimator:
         return self._drawn_by_cpu(portrait, bent, out)
 
     def difference_to_cpu(self) -> Difference | None:
-        """How far the GPU's picture of a turned head that blinks, looks aside and shouts is from the CPU's.
+        """Compare the GPU's picture of a turned head that blinks, looks aside and shouts with the CPU's.
 
         Returns:
             None where the CPU draws.
@@ -284,7 +284,7 @@ class MeshAnimator:
         return out
 
     def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
-        """Where the colours of the rig's box come from, on its grid."""
+        """Draw the map of where the colours of the rig's box come from, on its grid."""
         rig, maps, grid = portrait.rig, portrait.maps, portrait.maps.face
         order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
         skin = rig.skin_triangles[order]

@@ -1,4 +1,4 @@
-"""Where a motion takes the points of a portrait's rig."""
+"""Moves the points of a portrait's rig by a motion."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _SCALE_LIMIT = 1.25
 _LINEAR_SHARE = 0.75
 """A soft limit leaves so much of its range as it is."""
 _MEETING = 0.05
-"""Where lids meet: so far up from the lower one. The upper lid does most of a blink."""
+"""Place where lids meet: so far up from the lower one. The upper lid does most of a blink."""
 _CLOSED_RISE = np.array([-0.30, -0.20, -0.12, -0.04, 0.03, 0.08, 0.13, 0.14, 0.10], np.float32)
-"""How far a blink lifts the lower lid from the outer corner to the inner, in openings of the eye: two people's mean.
+"""Lift of the lower lid in a blink, from the outer corner to the inner, in openings of the eye: two people's mean.
 The line in which lids meet slopes down to the ear."""
 _RETRACTS = (0.1, 0.6)
 """Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
@@ -48,7 +48,7 @@ _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gains:
-    """How strongly the portrait follows; 1 is what the driver does, 0 nothing."""
+    """Strengths with which the portrait follows; 1 is what the driver does, 0 nothing."""
 
     expression: float = 1.0
     """Gain of everything the face does."""
@@ -83,7 +83,7 @@ class Bent:
     gaze: FloatArray
     """float32 [2, 2]: shift of the irises in widths of the eye, limited to what fits."""
     jaw_drop_cm: float
-    """How far the jaw is lower than in the portrait."""
+    """Drop of the jaw below where it is in the portrait."""
 
 
 def bend(
@@ -122,7 +122,7 @@ def bend(
 
 
 def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatArray:
-    """What the points show: their own places, but for skin that turns to the camera and was hardly seen before.
+    """Choose what the points show: their own places, but for skin that turns to the camera and was hardly seen before.
 
     Without this a cheek that comes forward would wear whatever lies behind it in the portrait.
     """
@@ -141,7 +141,7 @@ def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatAr
 
 @lru_cache(maxsize=4)
 def _vertex_gains(mesh: CanonicalMesh, gains: Gains) -> FloatArray:
-    """How much of its displacement each vertex takes: float32 [468, 1]; not to be changed."""
+    """Share of its displacement that each vertex takes: float32 [468, 1]; not to be changed."""
     x, y = np.abs(mesh.vertices[:, 0]), mesh.vertices[:, 1]
     # Trackers slide the forehead's and temples' border along with brows and head: it belongs to the skull.
     calm = np.clip((x - 5.2) / 2.2, 0, 1) * np.clip((y + 4.0) / 3.0, 0, 1)

@@ -42,9 +42,9 @@ _SEEN_WHITES = 12
 _APART_RADII = 0.15
 """Below this share of the iris's way, the portrait as it is blends into the ball in layers."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
-"""How much the lashes of a closed eye cover: the line at the lid's edge, and what hangs below."""
+"""Cover of the lashes of a closed eye: the line at the lid's edge, and what hangs below."""
 LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
-"""How far lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
+"""Lengths by which lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ class LashPlacement:
     """
 
     shown: float
-    """How much of them is drawn, 0..1."""
+    """Share of them that is drawn, 0..1."""
     corner: FloatArray
     """float32 [2]: the outer corner, pixels."""
     along: FloatArray
@@ -68,7 +68,7 @@ class LashPlacement:
     edge_heights: FloatArray
     """float32 [9]."""
     reach_px: float
-    """What ``LASH_LENGTHS`` are multiplied with."""
+    """Factor for ``LASH_LENGTHS``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,13 +76,13 @@ class EyePlacement:
     """An eye in a motion: what the colours of its pixels are worked out from."""
 
     patch: Patch
-    """Where it is drawn."""
+    """The rectangle that is drawn."""
     outline: FloatArray
     """float32 [64, 2]: the opening between the lids, pixels."""
     shown: float
-    """How far the ball is seen, 0..1: closed lids hide it."""
+    """Share of the ball that is seen, 0..1: closed lids hide it."""
     apart: float
-    """How far the iris is drawn for itself, over the white: 0 as the portrait shows it, up to 1."""
+    """Share with which the iris is drawn for itself, over the white: 0 as the portrait shows it, up to 1."""
     back: FloatArray
     """float32 [2, 3]: from a place in the result to the portrait's, before the gaze turns the iris; pixels."""
     gaze_shift: FloatArray
@@ -122,7 +122,7 @@ class Eyeball:
         if patch is None:  # an eye outside the picture is never drawn
             patch = Patch(0, 0, 1, 1)
         self.patch = patch
-        """Where the layers lie in the portrait."""
+        """Place of the layers in the portrait."""
         self.texture, self.ball, self.white = self._layers(rgb, patch, outline)
         self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
@@ -176,7 +176,7 @@ class Eyeball:
     def _seen_white(
         self, texture: RgbPicture, inner: NDArray[np.bool_], from_iris: NDArray[np.floating[Any]]
     ) -> NDArray[np.bool_]:
-        """What is seen of the white, bool [h, w]; of an eye that shows none the lightest tenth."""
+        """Find the white that is seen, bool [h, w]; of an eye that shows none the lightest tenth."""
         whites: NDArray[np.bool_] = inner & (from_iris > 1.35)
         if whites.sum() * _SEEN_WHITES >= inner.sum():
             return whites
@@ -199,7 +199,7 @@ class Eyeball:
         return np.asarray(np.minimum(colour * level, 255), np.float32)
 
     def placed(self, bent: Bent) -> EyePlacement | None:
-        """Where the eye lies in a motion; None when nothing of it is inside the picture."""
+        """Place the eye in a motion; None when nothing of it is inside the picture."""
         eye = self._eye
         outline = smooth_outline(bent.places[list(eye.outline)])
         lashes = self._lashes(bent)

@@ -39,26 +39,20 @@ MAPS = 5
 """Surroundings, face, and one for each feature."""
 _FEATURES = 3
 
+
+def _named(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    """Fields of one type, in order."""
+    return [(name, kind) for name in names]
+
+
 _MATRIX = np.dtype(("f4", 6))
-PATCH = np.dtype([("left", "i4"), ("top", "i4"), ("width", "i4"), ("height", "i4")])
-_MAP = np.dtype(
-    [
-        ("left", "f4"),
-        ("top", "f4"),
-        ("step", "f4"),
-        ("width", "i4"),
-        ("height", "i4"),
-        ("first", "i4"),
-        ("parent", "i4"),
-    ]
-)
+_PLACE, _COLOUR = np.dtype(("f4", 2)), np.dtype(("f4", 3))
+PATCH = np.dtype(_named("i4", "left", "top", "width", "height"))
+_MAP = np.dtype([*_named("f4", "left", "top", "step"), *_named("i4", "width", "height", "first", "parent")])
 _LASHES = np.dtype(
     [
-        ("shown", "f4"),
-        ("reach", "f4"),
-        ("corner", "f4", 2),
-        ("along", "f4", 2),
-        ("down", "f4", 2),
+        *_named("f4", "shown", "reach"),
+        *_named(_PLACE, "corner", "along", "down"),
         ("edge_shares", "f4", 9),
         ("edge_heights", "f4", 9),
     ]
@@ -66,10 +60,9 @@ _LASHES = np.dtype(
 _EYE = np.dtype(
     [
         ("patch", PATCH),
-        ("shown", "f4"),
-        ("apart", "f4"),
+        *_named("f4", "shown", "apart"),
         ("back", _MATRIX),
-        ("gaze_shift", "f4", 2),
+        ("gaze_shift", _PLACE),
         ("lashes", _LASHES),
         ("outline", "f4", (64, 2)),
     ]
@@ -77,60 +70,30 @@ _EYE = np.dtype(
 _MOUTH = np.dtype(
     [
         ("patch", PATCH),
-        ("shown", "f4"),
-        ("own_share", "f4"),
-        ("light_px", "f4"),
-        ("tongue_light", "f4"),
-        ("is_made", "i4"),
-        ("has_upper_teeth", "i4"),
-        ("tongue", _MATRIX),
-        ("own", _MATRIX),
-        ("upper_teeth", _MATRIX),
-        ("lower_teeth", _MATRIX),
+        *_named("f4", "shown", "own_share", "light_px", "tongue_light"),
+        *_named("i4", "is_made", "has_upper_teeth"),
+        *_named(_MATRIX, "tongue", "own", "upper_teeth", "lower_teeth"),
         ("outline", "f4", (80, 2)),
     ]
 )
 _EYE_LOOK = np.dtype(
     [
-        ("texture", "u8"),
-        ("ball", "u8"),
-        ("white", "u8"),
+        *_named("u8", "texture", "ball", "white"),
         ("patch", PATCH),
-        ("iris", "f4", 2),
-        ("radius", "f4"),
-        ("feather", "f4"),
-        ("lash_colour", "f4", 3),
+        ("iris", _PLACE),
+        *_named("f4", "radius", "feather"),
+        ("lash_colour", _COLOUR),
     ],
     align=True,
 )
 SCENE = np.dtype(
     [
-        ("rgb", "u8"),
-        ("triangles", "u8"),
-        ("offsets", "u8"),
-        ("upper_teeth", "u8"),
-        ("lower_teeth", "u8"),
-        ("own_rgb", "u8"),
-        ("own_cover", "u8"),
-        ("width", "i4"),
-        ("height", "i4"),
-        ("left", "i4"),
-        ("top", "i4"),
-        ("right", "i4"),
-        ("bottom", "i4"),
-        ("triangle_count", "i4"),
-        ("teeth_width", "i4"),
-        ("teeth_height", "i4"),
-        ("own_width", "i4"),
-        ("own_height", "i4"),
-        ("mouth_feather", "f4"),
-        ("iris_ends", "f4"),
-        ("white_begins", "f4"),
-        ("line_cover", "f4"),
-        ("fringe_cover", "f4"),
+        *_named("u8", "rgb", "triangles", "offsets", "upper_teeth", "lower_teeth", "own_rgb", "own_cover"),
+        *_named("i4", "width", "height", "left", "top", "right", "bottom", "triangle_count"),
+        *_named("i4", "teeth_width", "teeth_height", "own_width", "own_height"),
+        *_named("f4", "mouth_feather", "iris_ends", "white_begins", "line_cover", "fringe_cover"),
         ("lash_lengths", "f4", 7),
-        ("cavity", "f4", 3),
-        ("tongue", "f4", 3),
+        *_named(_COLOUR, "cavity", "tongue"),
         ("eyes", _EYE_LOOK, 2),
     ],
     align=True,

@@ -1,4 +1,4 @@
-"""What the layers behind the skin share: openings cut into it, and pictures laid under them."""
+"""Tools of the layers behind the skin: openings cut into it, and pictures laid under them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def smooth_outline(points: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _spline(count: int) -> FloatArray:
-    """What each of the curve's points takes of the given: float32 [4 * count, count]."""
+    """Weights of the given points in each of the curve's: float32 [4 * count, count]."""
     t = np.arange(_SUBDIVISIONS)[:, None] / _SUBDIVISIONS
     weights = 0.5 * np.concatenate(
         (2 * t**2 - t**3 - t, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2), axis=1
@@ -100,7 +100,7 @@ def _spline(count: int) -> FloatArray:
 
 
 def opening_mask(outline: FloatArray, patch: Patch, *, feather: float) -> FloatArray:
-    """How far each pixel of a patch lies inside an outline: float32 [height, width], 0..1, soft at the edge.
+    """Draw how far each pixel of a patch lies inside an outline: float32 [height, width], 0..1, soft at the edge.
 
     Args:
         outline: float32 [N, 2], pixels of the whole picture.

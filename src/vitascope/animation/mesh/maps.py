@@ -175,7 +175,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PortraitMaps:
-    """Where the samples of a portrait's maps are, and what is drawn into each."""
+    """Plan of a portrait's maps: their samples, and what is drawn into each."""
 
     face: MapGrid
     """Over all of the rig's box."""

@@ -1,4 +1,4 @@
-"""What shows between the lips: the portrait's own teeth where they are seen, else a cavity, a tongue and made teeth."""
+"""The inside of the mouth: the portrait's own teeth where they are seen, else a cavity, a tongue and made teeth."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ class Tones:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnInside:
-    """What a portrait with parted lips shows between them, continued a little beyond."""
+    """The inside that a portrait with parted lips shows, continued a little beyond them."""
 
     rgb: RgbPicture
     """uint8 [h, w, 3]."""
     cover: FloatArray
     """float32 [h, w], 0..1: how far it counts."""
     patch: Patch
-    """Where it lies in the portrait."""
+    """Place in the portrait."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,26 +150,26 @@ class MouthPlacement:
     """
 
     patch: Patch
-    """Where it is drawn."""
+    """The rectangle that is drawn."""
     outline: FloatArray
     """float32 [80, 2]: the opening between the lips, pixels."""
     shown: float
     """0..1: the layer comes in while closed lips part."""
     own_share: float
-    """How much of the portrait's own inside is shown, 0..1."""
+    """Share of the portrait's own inside that is shown, 0..1."""
     own: FloatArray | None
     """The place of the picture of the portrait's own inside."""
     is_made: bool
-    """Whether cavity, tongue and teeth are drawn."""
+    """True when cavity, tongue and teeth are drawn."""
     tongue: FloatArray
     """The place of the tongue, whose half axes are the unit vectors."""
     tongue_light: float
-    """How much light reaches it, as a share of its own colour."""
+    """Light that reaches it, as a share of its own colour."""
     upper_teeth: FloatArray | None
     """The place of the upper row's texture; None where the portrait's own teeth are shown."""
     lower_teeth: FloatArray
     light_px: float
-    """How softly light falls in: a standard deviation, pixels."""
+    """Softness with which light falls in: a standard deviation, pixels."""
 
 
 class Mouth:
@@ -193,7 +193,7 @@ class Mouth:
         self.tones = _tones(rgb, rig)
         self.feather = max(0.5, rig.pose.scale * 0.05)
         self.own: OwnInside | None = None
-        """What the portrait shows itself; None behind closed lips."""
+        """The inside that the portrait shows itself; None behind closed lips."""
         self._has_teeth = False
         if self._rest_gap_cm > _OPEN_CM:
             self.own = self._own_inside(rgb, rig)
@@ -203,7 +203,7 @@ class Mouth:
         self.lower_teeth = _as_texture(light * self.tones.teeth * np.float32(0.92), cover)
 
     def _own_inside(self, rgb: RgbPicture, rig: PortraitRig) -> OwnInside | None:
-        """What the portrait shows between its lips, continued a little beyond them, and how far it counts."""
+        """Cut out what the portrait shows between its lips, continued a little beyond them."""
         outline = smooth_outline(rig.face.landmarks[list(_OUTLINE), :2])
         centimetre = rig.pose.scale
         patch = patch_around(outline, margin=0.8 * centimetre, size=rig.size)
@@ -222,7 +222,7 @@ class Mouth:
         return OwnInside(np.ascontiguousarray(filled), cover, patch)
 
     def _see_teeth(self, pixels: FloatArray) -> None:
-        """Whether what shows between the lips (float32 [N, 3]) is teeth, and if so, what colour made ones need."""
+        """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, what colour made ones need."""
         brightest = pixels.max(axis=1)
         colourless = 1 - pixels.min(axis=1) / np.maximum(brightest, 1)
         enamel = (brightest > 0.6 * self.tones.teeth.max()) & (colourless < 0.38)
@@ -232,7 +232,7 @@ class Mouth:
             self.tones = replace(self.tones, teeth=np.asarray(light, np.float32))
 
     def placed(self, bent: Bent) -> MouthPlacement | None:
-        """Where the inside lies in a motion; None when nothing of it is seen."""
+        """Place the inside in a motion; None when nothing of it is seen."""
         gap = _gap(bent.vertices)
         shown = _smooth(gap, *_APPEARS_CM) if self.own is None else 1.0
         if shown <= 0 or gap <= 1e-3:
@@ -263,7 +263,7 @@ class Mouth:
         )
 
     def _own_share(self, gap: float) -> float:
-        """How much of the portrait's own inside is shown: all at rest; teeth always, a dark gap less as it widens."""
+        """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens."""
         if self.own is None:
             return 0.0
         return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
@@ -371,13 +371,13 @@ def _lay_teeth(colours: FloatArray, texture: FloatArray, matrix: FloatArray, pat
 
 
 def _gap(vertices: FloatArray) -> float:
-    """How far the lips are apart in the middle, centimetres."""
+    """Gap between the lips in the middle, centimetres."""
     upper, lower = vertices[[82, 13, 312], 1].mean(), vertices[[87, 14, 317], 1].mean()
     return float(max(upper - lower, 0.0))
 
 
 def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
-    """How bright and of what colour the inside would be, from the whites of the eyes, the skin and the lips."""
+    """Estimate light and colour of the inside from the whites of the eyes, the skin and the lips."""
     landmarks = rig.face.landmarks[:, :2]
     skin = _median_at(rgb, landmarks[[50, 280, 205, 425, 4, 151]], rig.pose.scale * 0.5)
     lips = _median_at(

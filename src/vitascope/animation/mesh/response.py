@@ -1,4 +1,4 @@
-"""How a portrait's expressions read: measured once for each portrait, so that it shows what the driver shows.
+"""Measures once how a portrait's expressions read, so that it shows what the driver shows.
 
 The same movement of lips or lids reads as more in one face and less in another: thin lips, a head that is turned, a
 smile that is there already. So an expression's strength is chosen by what a tracker reads from the animated portrait.
@@ -61,7 +61,7 @@ class _Curve:
 
 
 class Response:
-    """What a portrait needs more of an expression.
+    """Strengthens expressions as far as a portrait needs it.
 
     Args:
         basis: Displacements of expressions.
@@ -111,7 +111,7 @@ class Response:
 
 
 def _parted(displacement: FloatArray) -> float:
-    """Whether a displacement parts the lips: 0 while they stay within a millimetre, 1 from 6 on."""
+    """Share with which a displacement parts the lips: 0 while they stay within a millimetre, 1 from 6 on."""
     return float(np.clip((displacement[13, 1] - displacement[14, 1] - 0.1) / 0.5, 0, 1))
 
 

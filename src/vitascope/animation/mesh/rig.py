@@ -1,4 +1,4 @@
-"""What is worked out once for a portrait: its face as a mesh, and rings around it for hair, neck and background."""
+"""The rig, worked out once for a portrait: its face as a mesh, and rings for hair, neck and background."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["GRAZING", "MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "buil
 SPOKES = len(FACE_OVAL)
 
 _FACTORS = np.array([1.0, 1.06, 1.14, 1.24, 1.36, 1.52, 1.72, 1.98, 2.26, 2.55])
-"""Where the rings lie on a spoke from the face's middle; 1 is the mesh's own border. The outermost does not move."""
+"""Places of the rings on a spoke from the face's middle; 1 is the mesh's own border. The outermost does not move."""
 _HEAD_WEIGHTS = np.array([1.0, 1.0, 0.98, 0.95, 0.88, 0.74, 0.52, 0.27, 0.09, 0.0])
-"""How much of the head's motion a ring takes at the sides and above: hair goes along, the background less and less."""
+"""Share of the head's motion that a ring takes at the sides and above: hair goes along, the background ever less."""
 _NECK_WEIGHTS = np.array([1.0, 0.92, 0.8, 0.66, 0.52, 0.38, 0.25, 0.13, 0.04, 0.0])
 """The same below the chin, where neck and shoulders hold the head back."""
 _TOP_REACH = 1.4
@@ -85,7 +85,7 @@ class PortraitRig:
 
     @property
     def pose(self) -> Pose:
-        """Where the portrait's head is."""
+        """Pose of the portrait's head."""
         return self.reading.pose
 
 
@@ -151,7 +151,7 @@ def _with_lashes(face: TrackedFace) -> TrackedFace:
 
 
 def _lid_skin(landmarks: FloatArray) -> FloatArray:
-    """What the edges of the lids show when they are closed: float32 [468, 2]."""
+    """Find the skin that the edges of closed lids show: float32 [468, 2]."""
     shown = landmarks[:MESH_VERTEX_COUNT, :2].copy()
     for eye in EYES:
         for edge, row, share in (
@@ -244,7 +244,7 @@ def _ring_triangles(count: int) -> npt.NDArray[np.int32]:
 
 
 def _distance_to_border(centre: FloatArray, directions: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """How far it is from a point to the picture's border, along each direction; pixels."""
+    """Measure the distance from a point to the picture's border, along each direction; pixels."""
     limits = np.array([size[1] - 1, size[0] - 1], np.float32)
     steps = np.where(np.abs(directions) < 1e-6, 1e-6, directions)
     to_border = np.where(steps > 0, (limits - centre) / steps, -centre / steps)

@@ -93,7 +93,7 @@ HELP = {
 
 
 class CommandConsole:
-    """What is typed, done.
+    """Does what is typed at the prompt.
 
     Args:
         jobs: Where jobs go.
@@ -397,7 +397,7 @@ class CommandConsole:
 
 
 def _ending(job: Job) -> str:
-    """How a job ended, in one line."""
+    """Say in one line how a job ended."""
     if job.report is not None:
         return f"done: {frames_in_words(job.report.frame_count)}, {job.report.frames_per_second:.1f} fps"
     if job.error is not None:

@@ -39,7 +39,7 @@ class Job:
     error: VitascopeError | None = None
     """Why it failed."""
     kept: str = ""
-    """What was kept of a job that was stopped."""
+    """The part of its output that was kept of a job that was stopped."""
     expected_frame_count: int | None = None
     run: Interruptible | None = field(default=None, repr=False)
     """While it runs, once everything is open."""
@@ -212,7 +212,7 @@ def job_row(job: Job) -> tuple[str, str, str, str, str]:
 
 
 def stats_table(job: Job | None, *, sample: UtilisationSample | None) -> Table:
-    """How a job does, and how busy the machine is.
+    """Make the table of how a job does, and how busy the machine is.
 
     Args:
         job: None when there is none to speak of.
