@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitascope.gpu.engines.cuda_graph import CapturedCall
+from vitascope.gpu.engines.torch_engine import CapturedCall
 from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, TorchWarpOps
 from vitascope.models.liveportrait.motion import MotionExtractor
 from vitascope.models.liveportrait.published import AppearanceExtractor, SpadeGenerator, WarpingNetwork

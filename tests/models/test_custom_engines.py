@@ -14,8 +14,7 @@ from fake_cupy import fake_cupy
 from fake_onnx_runtime import fake_onnx_runtime
 from fake_tensorrt import fake_tensorrt
 from vitascope.errors import MissingDependencyError, ModelError
-from vitascope.gpu.engines import onnx_providers, onnx_runtime
-from vitascope.gpu.engines import onnx_providers as onnx_binding
+from vitascope.gpu.engines import onnx_runtime
 from vitascope.gpu.engines.selection import GpuOptions
 from vitascope.gpu.engines.self_check import Machine
 from vitascope.models.custom.custom import CustomNetwork, choose_custom_network
@@ -27,7 +26,7 @@ def choose(monkeypatch, tmp_path):
     """Choose on a fake GPU; TensorRT is missing unless a test puts it there."""
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    onnx_providers._register_rtx_plugin.cache_clear()
+    onnx_runtime._register_rtx_plugin.cache_clear()
 
     def run(path, *, wanted="auto", kind="matte", most_pictures=4):
         return choose_custom_network(
@@ -99,8 +98,7 @@ def test_a_size_written_in_the_file_stays(choose, monkeypatch, tmp_path):
 
 def test_the_cuda_provider_is_taken_when_it_is_there(choose, monkeypatch, tmp_path):
     ort = fake_onnx_runtime(available=("CUDAExecutionProvider", "CPUExecutionProvider"))
-    for user in (onnx_providers, onnx_binding, onnx_runtime):
-        monkeypatch.setattr(user, "ort", ort)
+    monkeypatch.setattr(onnx_runtime, "ort", ort)
     chosen = choose(sigmoid_of_red(tmp_path / "matte.onnx", FREE), wanted="onnxruntime")
     assert chosen.engine.engine_name == "onnxruntime 1.31.1 (CUDA, tf32)"
     for _ in range(3):

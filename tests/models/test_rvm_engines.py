@@ -10,8 +10,7 @@ from fake_cupy import FakeArray, fake_cupy
 from fake_onnx_runtime import fake_onnx_runtime
 from fake_tensorrt import fake_tensorrt
 from vitascope.errors import MissingDependencyError
-from vitascope.gpu.engines import onnx_providers, onnx_runtime
-from vitascope.gpu.engines import onnx_providers as onnx_binding
+from vitascope.gpu.engines import onnx_runtime
 from vitascope.gpu.engines.selection import Candidate, GpuOptions, choose_engine
 from vitascope.gpu.engines.self_check import TOLERANCES, Machine, compare
 from vitascope.models.host_network import HostNetwork
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.fetched_model
 def choose(monkeypatch, rvm_model_path, tmp_path):
     """Choose an engine on a fake GPU for the real network."""
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
-    onnx_providers._register_rtx_plugin.cache_clear()
+    onnx_runtime._register_rtx_plugin.cache_clear()
 
     def open_network(engines):
         return RvmNetwork(rvm_model_path, downsample_ratio=1.0, threads=2, open_engines=engines)
@@ -128,8 +127,7 @@ def test_an_engine_for_single_pictures_takes_the_checks_frames_too(choose, monke
 @pytest.mark.parametrize("cuda_graph", [False, True])
 def test_onnx_runtime_on_cuda_keeps_everything_on_the_gpu(choose, monkeypatch, no_tensorrt, cuda_graph):
     ort = fake_onnx_runtime(available=("CUDAExecutionProvider", "CPUExecutionProvider"))
-    for user in (onnx_providers, onnx_binding, onnx_runtime):
-        monkeypatch.setattr(user, "ort", ort)
+    monkeypatch.setattr(onnx_runtime, "ort", ort)
     chosen = choose("onnxruntime", cuda_graph=cuda_graph)
     providers = [session.requested[0][0] for session in ort.sessions]
     graph = ", CUDA graph" if cuda_graph else ""

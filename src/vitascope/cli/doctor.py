@@ -85,7 +85,7 @@ def _nvenc() -> str:
 
 def _engines() -> dict[str, str]:
     """One line for each engine: its version, or what would bring it."""
-    from vitascope.gpu.engines.inventory import engine_inventory
+    from vitascope.gpu.engines.selection import engine_inventory
 
     lines = {engine.name: engine.version or f"missing: {engine.missing}" for engine in engine_inventory()}
     if find_spec("torch") is None:

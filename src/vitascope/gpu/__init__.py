@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncPipeline
     from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
-    from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
-    from vitascope.gpu.toolkit.batching.priority import PriorityBatcher
+    from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher, PriorityBatcher, StreamBatcher
     from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
     from vitascope.gpu.toolkit.batching.search import BatchSizeOptimizer
-    from vitascope.gpu.toolkit.batching.streams import StreamBatcher
     from vitascope.gpu.toolkit.engines.inductor import InductorEngine
     from vitascope.gpu.toolkit.engines.onnx import OnnxEngine
     from vitascope.gpu.toolkit.engines.opening import open_engine
@@ -51,7 +49,7 @@ _HOMES = {
     "CUDAKernelProcessor": "toolkit.processor",
     "CUDAProfiler": "profiling.cuda",
     "CacheManager": "memory.disk_cache",
-    "DynamicBatcher": "toolkit.batching.dynamic",
+    "DynamicBatcher": "toolkit.batching.batcher",
     "Group": "pipeline",
     "InductorEngine": "toolkit.engines.inductor",
     "InferenceRequest": "toolkit.batching.requests",
@@ -65,11 +63,11 @@ _HOMES = {
     "Pipeline": "pipeline",
     "PrefetchDataLoader": "toolkit.prefetch",
     "PreprocessingPipeline": "toolkit.preprocessing",
-    "PriorityBatcher": "toolkit.batching.priority",
+    "PriorityBatcher": "toolkit.batching.batcher",
     "Profiler": "profiling.profiler",
     "Sink": "pipeline",
     "Source": "pipeline",
-    "StreamBatcher": "toolkit.batching.streams",
+    "StreamBatcher": "toolkit.batching.batcher",
     "TemporalOptimizer": "toolkit.temporal",
     "TensorRTEngine": "toolkit.engines.tensorrt",
     "VRAMMonitor": "memory.vram_monitor",

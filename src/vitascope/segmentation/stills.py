@@ -24,9 +24,9 @@ from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.toolkit.batching.dynamic import DynamicBatcher
+from vitascope.gpu.toolkit.batching.answers import BatcherStats
+from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
-from vitascope.gpu.toolkit.batching.tally import BatcherStats
 from vitascope.media.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, MattingNetwork, SpatialState, StatelessState
 from vitascope.models.store.store import ModelStore

@@ -18,8 +18,8 @@ from vitascope.config import LoadedSettings, SettingsSource
 from vitascope.config.settings import value_of
 from vitascope.device import Device
 from vitascope.errors import InputError, OutputError, VitascopeError, one_line
+from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.pipeline.report import Bottleneck
-from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory, release_idle_memory
 from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.segmenter import Segmenter

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from vitascope.config import BatchRange, LoadedSettings
 from vitascope.config.settings import value_of
 from vitascope.device import Device, available_cores
-from vitascope.gpu.engines.onnx_providers import Provider, missing_provider
+from vitascope.gpu.engines.onnx_runtime import Provider, missing_provider
 from vitascope.media.writing.nvenc import why_nvenc_fails
 from vitascope.tune.grid import Cell, Knob
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vitascope.gpu.engines.cuda_graph import same_dtypes
+from vitascope.gpu.engines.torch_engine import same_dtypes
 
 
 def test_tensors_of_one_dtype_are_one_copy() -> None:

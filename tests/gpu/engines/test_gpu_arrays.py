@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitascope.gpu.engines.gpu_arrays import external_stream, on_stream
-from vitascope.gpu.engines.onnx_providers import _as_cupy
+from vitascope.gpu.engines.onnx_runtime import _as_cupy
 from vitascope.gpu.engines.selection import Candidate, choose_engine
 from vitascope.gpu.engines.self_check import Machine
 

@@ -10,8 +10,7 @@ import pytest
 
 from fake_onnx_runtime import fake_onnx_runtime
 from vitascope.errors import DeviceMemoryError, EngineError, MissingDependencyError
-from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange, onnx_providers, onnx_runtime
-from vitascope.gpu.engines import onnx_providers as onnx_binding
+from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange, onnx_runtime
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -25,13 +24,12 @@ def use(monkeypatch, cupy):
 
     def install(**behaviour):
         module = fake_onnx_runtime(**behaviour)
-        for user in (onnx_providers, onnx_binding, onnx_runtime):
-            monkeypatch.setattr(user, "ort", module)
-        onnx_providers._register_rtx_plugin.cache_clear()
+        monkeypatch.setattr(onnx_runtime, "ort", module)
+        onnx_runtime._register_rtx_plugin.cache_clear()
         return module
 
     yield install
-    onnx_providers._register_rtx_plugin.cache_clear()
+    onnx_runtime._register_rtx_plugin.cache_clear()
 
 
 def test_outputs_stay_on_the_gpu_and_are_right(use, cupy, doubling):
@@ -103,7 +101,7 @@ def test_a_captured_graph_keeps_its_buffers_and_has_one_id_for_each_shape(use, c
 
 
 def test_shapes_beyond_the_most_graphs_run_without_one(use, cupy, doubling, monkeypatch):
-    monkeypatch.setattr(onnx_binding, "_MOST_GRAPHS", 1)
+    monkeypatch.setattr(onnx_runtime, "_MOST_GRAPHS", 1)
     ort = use()
     engine = OnnxRuntimeEngine(doubling, provider="cuda", cuda_graph=True)
     for rows in (1, 2, 2, 1):

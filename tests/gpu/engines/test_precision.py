@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from vitascope.errors import EngineError, MissingDependencyError
-from vitascope.gpu.engines.precision import with_precision
+from vitascope.gpu.engines.onnx_network import with_precision
 
 PICTURES = {"x": np.ones((5, 3), np.float32)}
 

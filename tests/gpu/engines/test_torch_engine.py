@@ -15,8 +15,7 @@ import torch
 
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import TensorSpec
-from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.gpu.engines.torch_flags import torch_flags
+from vitascope.gpu.engines.torch_engine import TorchEngine, torch_flags
 
 FLOAT = np.dtype(np.float32)
 INPUTS = (TensorSpec("x", FLOAT, ("n", 3, "w")), TensorSpec("state", FLOAT, ("n", 1)))

@@ -12,7 +12,7 @@ import pytest
 from fake_cupy import fake_cupy
 from vitascope.device import Device
 from vitascope.gpu.download import Download
-from vitascope.gpu.memory import copy_streams
+from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
 
@@ -26,7 +26,7 @@ def cupy(monkeypatch):
 @pytest.fixture
 def pool(cupy, monkeypatch) -> PinnedMemoryPool:
     """Copies on streams of its own, whatever their size."""
-    monkeypatch.setattr(copy_streams, "_SMALL_BYTES", -1)
+    monkeypatch.setattr(pinned_pool, "_SMALL_BYTES", -1)
     return PinnedMemoryPool(0.01, device=Device("cuda", "fake", 0))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from kept_arrays import file_of, kib, noise
 
-from vitascope.gpu.memory.array_file import DamagedEntryError, pack_array, unpack_array
+from vitascope.gpu.memory.array_folder import DamagedEntryError, pack_array, unpack_array
 from vitascope.gpu.memory.disk_cache import CacheManager
 
 PLAIN = st.one_of(

@@ -17,7 +17,7 @@ from fake_cupy import fake_cupy
 from vitascope.device import Device
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.memory import host_memory as host_memory_module
-from vitascope.gpu.memory import vram_stats
+from vitascope.gpu.memory import vram_monitor
 from vitascope.gpu.memory.growth import leak_slope
 from vitascope.gpu.memory.host_memory import HostMemory, host_memory
 from vitascope.gpu.memory.vram_monitor import VRAMMonitor
@@ -32,7 +32,7 @@ def memory(monkeypatch):
         told.looks += 1
         return HostMemory(10**9, int(told.used), int(told.process))
 
-    monkeypatch.setattr(vram_stats, "host_memory", look)
+    monkeypatch.setattr(vram_monitor, "host_memory", look)
     return told
 
 
@@ -341,7 +341,7 @@ def test_a_perfect_line_is_sure() -> None:
 
 def test_the_leak_of_the_history_after_the_warm_up(monitor, memory, monkeypatch) -> None:
     clock = types.SimpleNamespace(now=0.0)
-    monkeypatch.setattr(vram_stats.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(vram_monitor.time, "perf_counter", lambda: clock.now)
     for second in range(100):
         clock.now = float(second)
         memory.used = 300e6 + min(second, 20) * 10e6

@@ -12,7 +12,7 @@ import pytest
 
 from vitascope.errors import DeviceError, OutputError
 from vitascope.gpu import MemoryProfiler
-from vitascope.gpu.memory.vram_stats import VRAMStats
+from vitascope.gpu.memory.vram_monitor import VRAMStats
 from vitascope.gpu.profiling import memory as memory_module
 
 

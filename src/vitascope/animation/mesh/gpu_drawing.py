@@ -31,7 +31,7 @@ from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, VitascopeError
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
-from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory
+from vitascope.gpu.memory.shortage import is_out_of_memory
 
 __all__ = ["MAPS", "PATCH", "SCENE", "GpuDrawing", "fill_frame", "frame_type", "inverse"]
 

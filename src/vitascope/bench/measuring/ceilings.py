@@ -196,7 +196,7 @@ def _cupy_product(cupy: Any, precision: str, effort: CeilingEffort) -> Row:
 
 
 def _torch_product(torch: Any, index: int, precision: str, effort: CeilingEffort) -> Row:
-    from vitascope.gpu.engines.torch_flags import torch_flags
+    from vitascope.gpu.engines.torch_engine import torch_flags
 
     dtype = torch.float16 if precision == "fp16" else torch.float32
     side = effort.largest_side

@@ -1,7 +1,8 @@
 """Inference engines behind one port.
 
-Those that need more than the base install (``torch_engine``, ``trt_plan``), and what users of the toolkit hold
-(``inductor``, ``tensorrt``, ``opening``), are imported from their own modules.
+Those that need more than the base install (``torch_engine``, ``trt_plan``) are imported from their own modules. What
+users hold (``TensorRTEngine``, ``InductorEngine``, ``OnnxEngine``, ``open_engine``) is built on these, in
+``gpu/toolkit/engines``.
 """
 
 from vitascope.gpu.engines.engine import Engine, EngineSpec, Precision, ShapeRange, TensorSpec

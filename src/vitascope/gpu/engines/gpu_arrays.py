@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from vitascope.errors import DeviceMemoryError, EngineError, MissingDependencyError
 from vitascope.gpu.engines.engine import EngineSpec, Tensor
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.memory.shortage import speaks_of_memory
 
 __all__ = [
     "external_stream",
@@ -17,13 +17,8 @@ __all__ = [
     "import_cupy",
     "on_stream",
     "require_gpu_inputs",
-    "speaks_of_memory",
     "wanted_outputs",
 ]
-
-_OUT_OF_MEMORY = re.compile(
-    r"out of memory|OutOfMemory|failed to allocate|available memory|ALLOC_FAILED", re.IGNORECASE
-)
 
 
 def import_cupy() -> Any:
@@ -122,11 +117,6 @@ def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = Tru
     if on_gpu and speaks_of_memory(text):
         return DeviceMemoryError(f"{label}: {what}: the GPU has too little memory{_free_memory()}: {reason}")
     return EngineError(f"{label}: {what}: {reason}")
-
-
-def speaks_of_memory(text: str) -> bool:
-    """True for the words in which libraries say that the GPU's memory does not suffice."""
-    return _OUT_OF_MEMORY.search(text) is not None
 
 
 def _free_memory() -> str:

@@ -1,40 +1,441 @@
-"""ONNX Runtime: on the CPU, or on a GPU through CUDA, TensorRT or TensorRT-RTX."""
+"""ONNX Runtime: on the CPU, or on a GPU through CUDA, TensorRT or TensorRT-RTX.
+
+ONNX Runtime falls back in silence: a provider whose libraries are missing is dropped, and operators that no other
+provider takes run on the CPU. Here a provider that was asked for is the one that runs, or opening fails.
+
+On a GPU a session computes on the one stream that it was opened with, from and to CuPy arrays. Callers on other streams
+are ordered before and behind it by events; the host does not wait.
+
+Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` are written from ONNX Runtime's documentation
+and exercised by contract tests; they have not yet run on a GPU. ``tensorrt-rtx`` is known to register on a Hopper GPU
+and to offer no device there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 
 from vitascope.device import available_cores
-from vitascope.errors import EngineError
+from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import (
     external_stream,
     failure,
     import_cupy,
+    on_stream,
     require_gpu_inputs,
     wanted_outputs,
 )
 from vitascope.gpu.engines.onnx_library import ort
-from vitascope.gpu.engines.onnx_providers import (
-    FATAL,
-    NUMPY_DTYPES,
-    PROVIDER_LABELS,
-    BoundSession,
-    Provider,
-    SessionRequest,
-    open_session,
-)
-from vitascope.gpu.engines.precision import Calibration, with_precision
+from vitascope.gpu.engines.onnx_network import Calibration, with_precision
+from vitascope.gpu.engines.operator_trace import traces_wanted
 
-if TYPE_CHECKING:
-    pass
+__all__ = [
+    "PROVIDER_LABELS",
+    "BoundSession",
+    "OnnxRuntimeEngine",
+    "Provider",
+    "SessionRequest",
+    "missing_provider",
+    "open_session",
+]
 
-__all__ = ["OnnxRuntimeEngine"]
+
+Provider = Literal["cpu", "cuda", "tensorrt", "tensorrt-rtx"]
+
+PROVIDER_LABELS: Mapping[Provider, str] = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "tensorrt": "TensorRT",
+    "tensorrt-rtx": "TensorRT-RTX",
+}
+"""What reports call the providers."""
+
+_EXECUTION_PROVIDERS: Mapping[Provider, str] = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "tensorrt-rtx": "NvTensorRTRTXExecutionProvider",
+}
+_RTX_MODULE = "onnxruntime_ep_nv_tensorrt_rtx"
+_INSTALL: Mapping[Provider, str] = {
+    "cuda": "pip uninstall onnxruntime && pip install onnxruntime-gpu",
+    "tensorrt": "pip uninstall onnxruntime && pip install onnxruntime-gpu tensorrt",
+    "tensorrt-rtx": "pip install onnxruntime-ep-nv-tensorrt-rtx-cu13",
+}
+# ONNX Runtime's levels: 4 is fatal. Its errors reach us as exceptions; printed too, they would break the
+# one line on stderr that a failure gets.
+FATAL = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """How a network shall run."""
+
+    provider: Provider
+    threads: int
+    """Inside one operator, on the CPU."""
+    device_id: int = 0
+    stream: int = 0
+    """CUDA stream handle that the GPU's work goes to; never the default stream."""
+    cache_dir: Path | None = None
+    """Where TensorRT keeps what it built; None builds anew each time."""
+    cuda_graph: bool = False
+    allow_tf32: bool = True
+    cudnn_benchmark: bool = True
+    deterministic: bool = False
+    profiles: Mapping[str, ShapeRange] = field(default_factory=dict)
+    """For TensorRT: sizes of inputs with free dimensions."""
+    workspace_bytes: int | None = None
+    """For TensorRT: most scratch memory; None leaves its own limit."""
+
+
+def missing_provider(provider: Provider) -> str | None:
+    """Why a provider cannot be asked for here, with what would install it; None when it can be tried."""
+    if provider == "tensorrt-rtx":
+        try:
+            _register_rtx_plugin()
+        except MissingDependencyError as error:
+            return str(error)
+        return None
+    if _EXECUTION_PROVIDERS[provider] in ort.get_available_providers():
+        return None
+    return (
+        f"this ONNX Runtime has no {PROVIDER_LABELS[provider]} execution provider: {_INSTALL[provider]} "
+        "(onnxruntime and onnxruntime-gpu exclude each other)"
+    )
+
+
+def open_session(source: str | bytes, request: SessionRequest, *, label: str) -> ort.InferenceSession:
+    """Open a network on the provider that was asked for.
+
+    Raises:
+        MissingDependencyError: The provider is not installed; the message names the package.
+        EngineError: The network cannot be loaded, or ONNX Runtime would run it elsewhere.
+    """
+    if reason := missing_provider(request.provider):
+        raise MissingDependencyError(reason)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = request.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = FATAL
+    options.use_deterministic_compute = request.deterministic
+    # Worker threads sleep while they wait instead of spinning, because decode and encode want the same cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if request.provider == "cpu":
+        _have_shared_scratch_memory()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    if traces := traces_wanted():
+        traces.ask(options)
+    providers: list[Any] | None = _providers(request)
+    if request.provider != "cpu":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if request.provider == "tensorrt-rtx":
+        options.add_provider_for_devices([_rtx_device(request, label)], _rtx_options(request))
+        providers = None
+    try:
+        # Without enable_fallback=0 a session whose provider fails prints that, and opens on the CPU.
+        session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
+    except Exception as error:  # ONNX Runtime raises a dozen types whose only common base is Exception
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EngineError(f"{label}: ONNX Runtime cannot load it: {reason}") from error
+    if traces:
+        traces.opened(session)
+    _require_provider(session, request, label)
+    return session
+
+
+@cache
+def _have_shared_scratch_memory() -> None:
+    """Let the networks of this process compute in one piece of memory, where each would keep its own.
+
+    The halves of RVM run in turn, so what one leaves the next one takes: when it was written, a third less memory at
+    768x432 and half the page faults before the first frame (no row is kept). It stays with the process when sessions
+    are closed.
+    """
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(memory, None)
+
+
+def _providers(request: SessionRequest) -> list[Any]:
+    """The provider and those that take what it leaves, in order."""
+    cpu = _EXECUTION_PROVIDERS["cpu"]
+    if request.provider == "cpu":
+        return [cpu]
+    cuda = (_EXECUTION_PROVIDERS["cuda"], _cuda_options(request))
+    if request.provider == "cuda":
+        return [cuda, cpu]
+    return [(_EXECUTION_PROVIDERS["tensorrt"], _tensorrt_options(request)), cuda, cpu]
+
+
+def _cuda_options(request: SessionRequest) -> dict[str, str]:
+    return {
+        "device_id": str(request.device_id),
+        "user_compute_stream": str(request.stream),
+        "use_tf32": _flag(request.allow_tf32),
+        "cudnn_conv_algo_search": "EXHAUSTIVE" if request.cudnn_benchmark else "HEURISTIC",
+        # Under TensorRT the graph is captured by TensorRT's provider.
+        "enable_cuda_graph": _flag(request.cuda_graph and request.provider == "cuda"),
+    }
+
+
+def _tensorrt_options(request: SessionRequest) -> dict[str, str]:
+    options = {
+        "device_id": str(request.device_id),
+        "user_compute_stream": str(request.stream),
+        "trt_cuda_graph_enable": _flag(request.cuda_graph),
+        **_profile_options("trt", request.profiles),
+    }
+    if request.workspace_bytes is not None:
+        options["trt_max_workspace_size"] = str(request.workspace_bytes)
+    if request.cache_dir is not None:
+        options |= {
+            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_path": str(request.cache_dir),
+            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_path": str(request.cache_dir),
+        }
+    return options
+
+
+def _rtx_options(request: SessionRequest) -> dict[str, str]:
+    options = {
+        "device_id": str(request.device_id),
+        "has_user_compute_stream": "1",
+        "user_compute_stream": str(request.stream),
+        "enable_cuda_graph": _flag(request.cuda_graph),
+        **_profile_options("nv", request.profiles),
+    }
+    if request.cache_dir is not None:
+        options["nv_runtime_cache_path"] = str(request.cache_dir)
+    return options
+
+
+def _profile_options(prefix: str, profiles: Mapping[str, ShapeRange]) -> dict[str, str]:
+    """``name:1x3x256x256,…`` for the smallest, usual and largest sizes."""
+    if not profiles:
+        return {}
+
+    def listed(field_name: str) -> str:
+        return ",".join(
+            f"{name}:{'x'.join(str(side) for side in getattr(shapes, field_name))}"
+            for name, shapes in profiles.items()
+        )
+
+    return {
+        f"{prefix}_profile_min_shapes": listed("smallest"),
+        f"{prefix}_profile_opt_shapes": listed("usual"),
+        f"{prefix}_profile_max_shapes": listed("largest"),
+    }
+
+
+def _flag(value: bool) -> str:
+    return "1" if value else "0"
+
+
+@cache
+def _register_rtx_plugin() -> str:
+    """Load the TensorRT-RTX plugin once in this process; its execution provider's name."""
+    try:
+        plugin: Any = importlib.import_module(_RTX_MODULE)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the TensorRT-RTX execution provider is not installed: {_INSTALL['tensorrt-rtx']}"
+        ) from error
+    name: str = plugin.get_ep_name()
+    try:
+        ort.register_execution_provider_library(name, plugin.get_library_path())
+    except Exception as error:  # see open_session
+        raise MissingDependencyError(
+            f"the TensorRT-RTX execution provider is installed but cannot be loaded: {str(error).splitlines()[0]}"
+        ) from error
+    return name
+
+
+def _rtx_device(request: SessionRequest, label: str) -> Any:
+    name = _register_rtx_plugin()
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == name]
+    if len(devices) <= request.device_id:
+        raise EngineError(
+            f"{label}: TensorRT-RTX offers {len(devices)} GPUs here, and number {request.device_id} was asked for; "
+            "it takes RTX cards (compute capability 7.5, 8.6, 8.9 and 12), not A100, H100 or H200"
+        )
+    return devices[request.device_id]
+
+
+def _require_provider(session: ort.InferenceSession, request: SessionRequest, label: str) -> None:
+    """Refuse a session that runs on other providers than the one that was asked for.
+
+    Raises:
+        EngineError: The provider was dropped, or took not one operator.
+    """
+    wanted, shown = _EXECUTION_PROVIDERS[request.provider], PROVIDER_LABELS[request.provider]
+    used = session.get_providers()
+    if wanted not in used:
+        raise EngineError(
+            f"{label}: ONNX Runtime could not start its {shown} execution provider and would use {', '.join(used)}; "
+            f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
+        )
+    if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
+        return  # before ONNX Runtime 1.24 a session does not tell who took what
+    assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
+    if wanted not in assigned:
+        raise EngineError(
+            f"{label}: the {shown} execution provider takes none of the network's operators; "
+            f"they would all run on {', '.join(sorted(assigned)) or 'no provider'}"
+        )
+
+
+# Every captured graph keeps its workspace; a stream needs one or two picture sizes.
+_MOST_GRAPHS = 8
+_WITHOUT_GRAPH = "-1"
+
+
+class BoundSession:
+    """A session on a GPU.
+
+    Args:
+        session: Opened with ``stream`` as its compute stream.
+        stream: ``cupy.cuda.Stream`` that the session computes on; not the default stream.
+        device_id: Number of the GPU.
+        cuda_graph: Replay a captured graph from the third call with the same shapes on. Inputs and outputs then pass
+            through buffers that stay in place, at the price of one copy each.
+    """
+
+    def __init__(
+        self, session: ort.InferenceSession, *, stream: Any, device_id: int, cuda_graph: bool
+    ) -> None:
+        self._session = session
+        self._stream = stream
+        self._device_id = device_id
+        self._graphs: dict[Any, _CapturedRun | None] | None = {} if cuda_graph else None
+        self._plain_options = _run_options(graph_id=_WITHOUT_GRAPH if cuda_graph else None)
+
+    def run(
+        self, inputs: Mapping[str, Tensor], names: Sequence[str], *, stream: int | None
+    ) -> dict[str, Tensor]:
+        """Compute outputs; the results belong to the caller. See ``Engine.run``."""
+        with self._ordered(stream):
+            if self._graphs is None:
+                return self._run_plain(inputs, names)
+            key = (tuple((name, inputs[name].shape) for name in sorted(inputs)), tuple(names))
+            if (captured := self._graphs.get(key)) is not None:
+                return captured.run(self._session, inputs)
+            results = self._run_plain(inputs, names)
+            if len(self._graphs) < _MOST_GRAPHS:  # only a run tells the shapes of outputs
+                self._graphs[key] = _CapturedRun.allocate(
+                    self._session, inputs, results, graph_id=len(self._graphs) + 1, device_id=self._device_id
+                )
+            return results
+
+    @contextmanager
+    def _ordered(self, caller_stream: int | None) -> Iterator[None]:
+        """Work on the session's stream, behind what the caller has launched and before what they launch next."""
+        with on_stream(caller_stream, device_id=self._device_id) as caller:
+            if caller.ptr == self._stream.ptr:
+                yield
+                return
+            self._stream.wait_event(_event_on(caller))
+            with self._stream:
+                yield
+            caller.wait_event(_event_on(self._stream))
+
+    def _run_plain(self, inputs: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            _bind(binding.bind_input, name, array, self._device_id)
+        for name in names:
+            binding.bind_output(name, "cuda", self._device_id)
+        self._session.run_with_iobinding(binding, self._plain_options)
+        values = binding.get_outputs()
+        return {name: _as_cupy(value, self._device_id) for name, value in zip(names, values, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _CapturedRun:
+    """Buffers of one set of shapes, which a CUDA graph has the addresses of."""
+
+    binding: Any
+    options: ort.RunOptions
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+
+    @classmethod
+    def allocate(
+        cls,
+        session: ort.InferenceSession,
+        inputs: Mapping[str, Tensor],
+        results: Mapping[str, Tensor],
+        *,
+        graph_id: int,
+        device_id: int,
+    ) -> _CapturedRun:
+        cupy = import_cupy()
+        held_inputs = {name: cupy.empty(array.shape, array.dtype) for name, array in inputs.items()}
+        held_outputs = {name: cupy.empty(array.shape, array.dtype) for name, array in results.items()}
+        binding = session.io_binding()
+        for name, array in held_inputs.items():
+            _bind(binding.bind_input, name, array, device_id)
+        for name, array in held_outputs.items():
+            _bind(binding.bind_output, name, array, device_id)
+        return cls(binding, _run_options(graph_id=str(graph_id)), held_inputs, held_outputs)
+
+    def run(self, session: ort.InferenceSession, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        for name, array in inputs.items():
+            self.inputs[name][...] = array
+        session.run_with_iobinding(self.binding, self.options)
+        return {name: array.copy() for name, array in self.outputs.items()}
+
+
+def _run_options(*, graph_id: str | None) -> ort.RunOptions:
+    options = ort.RunOptions()
+    options.log_severity_level = FATAL
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph_id is not None:
+        options.add_run_config_entry("gpu_graph_id", graph_id)
+    return options
+
+
+def _bind(bind: Any, name: str, array: Any, device_id: int) -> None:
+    bind(name, "cuda", device_id, array.dtype.type, array.shape, array.data.ptr)
+
+
+def _event_on(stream: Any) -> Any:
+    event = import_cupy().cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
+
+
+def _as_cupy(value: Any, device_id: int) -> Any:
+    """ONNX Runtime's memory as a CuPy array, which keeps it alive."""
+    cupy = import_cupy()
+    dtype = np.dtype(NUMPY_DTYPES[value.data_type()])
+    shape = tuple(value.shape())
+    size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = cupy.cuda.UnownedMemory(value.data_ptr(), size_bytes, value, device_id)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+NUMPY_DTYPES: dict[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+}
+"""ONNX Runtime's names of the element types that engines here compute with."""
 
 
 class OnnxRuntimeEngine:
@@ -42,7 +443,7 @@ class OnnxRuntimeEngine:
 
     On the CPU it takes and gives NumPy arrays. On a GPU it takes and gives CuPy arrays, computes on one stream of its
     own (or ``stream``), orders the caller's stream behind it by events, and never makes the host wait. The GPU
-    providers have not yet run on hardware; see ``onnx_providers``. Calls come from one thread at a time.
+    providers have not yet run on hardware. Calls come from one thread at a time.
 
     Args:
         model: Path of an ``.onnx`` file, or its serialised bytes.

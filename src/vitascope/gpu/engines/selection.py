@@ -1,20 +1,31 @@
-"""Which engine runs a network: the fastest that is installed and right, or the one that was asked for."""
+"""Choosing the engine for a network: the fastest that is installed and right, or the one that was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, get_args
 
 from vitascope.errors import EngineError, MissingDependencyError, VitascopeError, one_line
 from vitascope.gpu.engines.engine import Engine, Precision, ShapeRange
-from vitascope.gpu.engines.onnx_providers import Provider
-from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
+from vitascope.gpu.engines.onnx_library import ort
+from vitascope.gpu.engines.onnx_runtime import PROVIDER_LABELS, OnnxRuntimeEngine, Provider, missing_provider
 from vitascope.gpu.engines.self_check import Arrays, Machine, Runner, SelfCheck, Subject
+from vitascope.gpu.engines.trt_plan import load_tensorrt
 
-__all__ = ["Candidate", "Chosen", "GpuOptions", "Opener", "choose_engine", "gpu_openers"]
+__all__ = [
+    "Candidate",
+    "Chosen",
+    "GpuOptions",
+    "InstalledEngine",
+    "Opener",
+    "choose_engine",
+    "engine_inventory",
+    "gpu_openers",
+]
 
 
 class Closable(Protocol):
@@ -208,3 +219,40 @@ def _open_onnx_runtime(
         profiles=profiles if builds else None,
         workspace_bytes=options.workspace_bytes if provider == "tensorrt" else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledEngine:
+    """One engine, or a package that engines need."""
+
+    name: str
+    version: str | None
+    """None when it is missing."""
+    missing: str | None
+    """Why it cannot be used, and what installs it; None when it can be tried."""
+
+
+def engine_inventory() -> list[InstalledEngine]:
+    """ONNX Runtime with each of its providers, TensorRT, and the converter for fp16 and int8.
+
+    That a provider is there does not mean that its libraries fit: that shows when a network is opened. Loads TensorRT
+    and the TensorRT-RTX plugin where they are installed, which takes a second.
+    """
+    listed = [
+        _status(f"ONNX Runtime, {PROVIDER_LABELS[provider]}", ort.__version__, missing_provider(provider))
+        for provider in get_args(Provider)
+    ]
+    try:
+        listed.append(InstalledEngine("TensorRT", load_tensorrt().__version__, None))
+    except MissingDependencyError as error:
+        listed.append(InstalledEngine("TensorRT", None, str(error)))
+    try:
+        listed.append(InstalledEngine("Model Optimizer", version("nvidia-modelopt"), None))
+    except PackageNotFoundError:
+        reason = "fp16 and int8 ONNX networks cannot be made: pip install 'nvidia-modelopt[onnx]'"
+        listed.append(InstalledEngine("Model Optimizer", None, reason))
+    return listed
+
+
+def _status(name: str, installed: str, missing: str | None) -> InstalledEngine:
+    return InstalledEngine(name, None if missing else installed, missing)

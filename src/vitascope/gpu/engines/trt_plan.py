@@ -2,7 +2,7 @@
 
 Written for TensorRT 11, where networks are strongly typed and precision switches are gone, in the way that 10 also
 takes. **Not yet run on hardware**: TensorRT was not to be had on the GPUs that this project is measured on. The code
-follows NVIDIA's documentation (see ``trt_api``) and is exercised by contract tests.
+follows NVIDIA's documentation and is exercised by contract tests.
 
 The part of TensorRT's Python interface that the engine uses, and loading it.
 
@@ -49,7 +49,7 @@ from vitascope.gpu.engines.gpu_arrays import (
     require_gpu_inputs,
     wanted_outputs,
 )
-from vitascope.gpu.engines.precision import Calibration, with_precision
+from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 from vitascope.gpu.engines.trt_cache import TrtCache
 
 __all__ = ["ErrorLog", "TrtContext", "TrtEngine", "TrtModule", "TrtPlan", "load_tensorrt", "new_error_log"]

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import OutputError
-from vitascope.gpu.memory.array_file import DamagedEntryError
-from vitascope.gpu.memory.array_folder import ArrayFolder, Totals
+from vitascope.gpu.memory.array_folder import ArrayFolder, DamagedEntryError, Totals
 
 __all__ = ["CacheManager", "CacheStats"]
 

@@ -1,12 +1,15 @@
-"""What a GPU without memory is called."""
+"""Running out of GPU memory: our error, how other libraries say it, and what they can give back."""
 
 from __future__ import annotations
 
+import gc
+import re
+import sys
 from types import TracebackType
 
 from vitascope.errors import DeviceMemoryError
 
-__all__ = ["memory_errors"]
+__all__ = ["is_out_of_memory", "memory_errors", "release_idle_memory", "speaks_of_memory"]
 
 
 class memory_errors:  # noqa: N801 - used as a function; a class because a generator costs more than the copies inside
@@ -40,3 +43,41 @@ class memory_errors:  # noqa: N801 - used as a function; a class because a gener
             f"the GPU's memory is used up{limited}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error}); "
             "smaller model.batch_size, gpu.decoder_sessions or processing.max_queue_mb need less"
         ) from error
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|failed to allocate|available memory|ALLOC_FAILED", re.IGNORECASE
+)
+_TYPES = ("OutOfMemoryError",)  # cupy.cuda.memory's, torch's and torch.cuda's
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for ``DeviceMemoryError``, ``MemoryError``, CuPy's and torch's ``OutOfMemoryError``.
+
+    Also for other errors of the runtime whose words say so: cuBLAS and cuDNN fail to get their workspaces as
+    ``RuntimeError``, and CUDA itself as ``CUDARuntimeError``.
+    """
+    if isinstance(error, DeviceMemoryError | MemoryError) or type(error).__name__ in _TYPES:
+        return True
+    return isinstance(error, RuntimeError) and speaks_of_memory(str(error))
+
+
+def release_idle_memory() -> None:
+    """Give back what CuPy's and torch's allocators keep on the GPU for later, where they are in use.
+
+    What only cycles of references still hold is freed first: an error and the frames in its traceback hold each other,
+    with the arrays and the decoder's surfaces that were on their way. Nothing of that is seen in the host's memory, and
+    Python would look for it much later.
+    """
+    gc.collect()
+    cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
+    if cupy is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def speaks_of_memory(text: str) -> bool:
+    """True for the words in which libraries say that the GPU's memory does not suffice."""
+    return _OUT_OF_MEMORY.search(text) is not None

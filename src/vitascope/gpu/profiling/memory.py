@@ -24,8 +24,7 @@ from vitascope.gpu.profiling.tables import megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes
 
 if TYPE_CHECKING:
-    from vitascope.gpu.memory.vram_monitor import VRAMMonitor
-    from vitascope.gpu.memory.vram_stats import VRAMStats
+    from vitascope.gpu.memory.vram_monitor import VRAMMonitor, VRAMStats
 
 __all__ = ["AllocationRow", "Leak", "MemoryPeak", "MemoryProfiler", "MemorySample"]
 

@@ -18,9 +18,9 @@ from vitascope.gpu.download import Download
 from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.streams import memory_errors
-from vitascope.gpu.toolkit.batching.lanes import Lane, open_lanes, origin_of, wait_for
+from vitascope.gpu.toolkit.worker_streams import WorkerStream, open_streams, origin_of, wait_for
 
-__all__ = ["KernelRunner", "OnLane", "OnThread", "PendingResult", "callers_stream"]
+__all__ = ["KernelRunner", "OnStream", "OnThread", "PendingResult", "callers_stream"]
 
 
 def callers_stream(arrays: tuple[Any, ...], *, device_id: int) -> int | None:
@@ -89,7 +89,7 @@ class OnThread(PendingResult):
         return self._future.result()
 
 
-class OnLane(PendingResult):
+class OnStream(PendingResult):
     """A result that a CUDA stream computes.
 
     Args:
@@ -148,7 +148,7 @@ class KernelRunner:
         self.on_gpu = device.kind == "cuda"
         self._stream_count = stream_count
         self._lock = threading.Lock()
-        self._lanes: list[Lane] = []
+        self._streams: list[WorkerStream] = []
         self._turn = itertools.count()
         self._held: deque[tuple[Any, object]] = deque()
         """Events of the pool's streams, and what must live until they have passed."""
@@ -190,7 +190,7 @@ class KernelRunner:
         like = arrays[0] if out is None else out
         kind, wants_gpu = kind_of(like), lies_on_gpu(like)
         if self.on_gpu:
-            begin = self._begin_on_lane if async_exec else self._run_on_callers_stream
+            begin = self._begin_on_pooled_stream if async_exec else self._run_on_callers_stream
             return begin(compute, tuple(arrays), out, kind, wants_gpu)
 
         def job() -> Any:
@@ -211,7 +211,7 @@ class KernelRunner:
         """Finish what is under way, end threads, let streams go; idempotent, and it can run again."""
         self.synchronize()
         with self._lock:
-            threads, self._threads, self._lanes = self._threads, None, []
+            threads, self._threads, self._streams = self._threads, None, []
         if threads is not None:
             threads.shutdown()
 
@@ -258,7 +258,7 @@ class KernelRunner:
         stream = import_cupy().cuda.get_current_stream()
         return self._on_host(self._download(result, stream), out, kind)
 
-    def _begin_on_lane(
+    def _begin_on_pooled_stream(
         self,
         compute: Callable[[Any], Any],
         arrays: tuple[Any, ...],
@@ -268,18 +268,18 @@ class KernelRunner:
     ) -> PendingResult:
         cupy, index = import_cupy(), self.device.index
         given = arrays if out is None else (*arrays, out)
-        lane = self._next_lane()
+        pooled = self._next_stream()
         with cupy.cuda.Device(index), memory_errors():
             # Behind all that the caller's stream was given: the inputs are ready then, and so is memory that it had
-            # from an earlier result of this lane and gave back.
+            # from an earlier result of this stream and gave back.
             origin = origin_of(given)
-            with lane.entered():
+            with pooled.entered():
                 wait_for([origin])
                 result = compute(self._target(out, wants_gpu))
-                download = None if wants_gpu else self._download(result, lane.stream)
+                download = None if wants_gpu else self._download(result, pooled.stream)
                 made = result if out is not None or not wants_gpu else to_kind(result, kind, on_gpu=True)
                 event = cupy.cuda.Event(block=True, disable_timing=True)
-                event.record(lane.stream)
+                event.record(pooled.stream)
         with self._lock:
             while self._held and self._held[0][0].done:
                 self._held.popleft()
@@ -290,7 +290,7 @@ class KernelRunner:
                 return self._on_host(download, out, kind)
             return made if out is None else out
 
-        return OnLane(event, device_id=index, collect=collect, on_gpu=wants_gpu)
+        return OnStream(event, device_id=index, collect=collect, on_gpu=wants_gpu)
 
     def _target(self, out: Any, wants_gpu: bool) -> Any:
         """``out`` on the GPU; None where the result comes down into it afterwards."""
@@ -314,8 +314,8 @@ class KernelRunner:
         np.copyto(target, array)
         return out
 
-    def _next_lane(self) -> Lane:
+    def _next_stream(self) -> WorkerStream:
         with self._lock:
-            if not self._lanes:
-                self._lanes = open_lanes(self.device, self._stream_count)
-            return self._lanes[next(self._turn) % len(self._lanes)]
+            if not self._streams:
+                self._streams = open_streams(self.device, self._stream_count)
+            return self._streams[next(self._turn) % len(self._streams)]

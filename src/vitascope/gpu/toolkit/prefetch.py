@@ -17,7 +17,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Source
 from vitascope.gpu.toolkit.batching.batch_arrays import map_leaves
-from vitascope.gpu.toolkit.batching.lanes import Seats
+from vitascope.gpu.toolkit.worker_streams import StreamPool
 
 __all__ = ["PrefetchDataLoader"]
 
@@ -80,10 +80,10 @@ class PrefetchDataLoader(Generic[Batch]):
             with closing(Pipeline([Source("prefetch", self.loader, output=limits)]).stream()) as batches:
                 yield from batches
             return
-        seats = Seats(self.device, 1)
+        streams = StreamPool(self.device, 1)
         upload = _Upload(self.device, pin_memory=self.pin_memory)
         source = Source(
-            "prefetch", map(upload.begin, self.loader), output=limits, open=seats.take, close=seats.leave
+            "prefetch", map(upload.begin, self.loader), output=limits, open=streams.take, close=streams.leave
         )
         # Memory of the copy stream must not be written again before the caller's work on it is through.
         held: deque[_Coming] = deque()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu import AdaptiveBatchSizer
-from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory
+from vitascope.gpu.memory.shortage import is_out_of_memory
 
 
 class Memory:

@@ -6,9 +6,8 @@ from concurrent.futures import Future
 
 from fake_clock import FakeClock
 
-from vitascope.gpu.toolkit.batching.answers import Answers, ComputedPart
+from vitascope.gpu.toolkit.batching.answers import Answers, BatchTally, ComputedPart
 from vitascope.gpu.toolkit.batching.requests import InferenceRequest
-from vitascope.gpu.toolkit.batching.tally import BatchTally
 from vitascope.gpu.toolkit.batching.waiting import Waiting
 
 

@@ -7,10 +7,12 @@ and ends.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,19 +24,134 @@ from vitascope.gpu.pipeline.queues import (
     BoundedQueue,
     Mark,
     QueueLimits,
+    QueueReport,
     nbytes_of,
 )
-from vitascope.gpu.pipeline.report import LatencyHistogram, PipelineReport
+from vitascope.gpu.pipeline.report import Latency, LatencyHistogram, PipelineReport, StageReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
 from vitascope.gpu.pipeline.switch_interval import quick_turns
-from vitascope.gpu.toolkit.async_pipeline.model import open_model
-from vitascope.gpu.toolkit.async_pipeline.report import AsyncConfig, AsyncResult, AsyncStats
-from vitascope.gpu.toolkit.async_pipeline.rows import Job, RowsInTurn, names_of
-from vitascope.gpu.toolkit.async_pipeline.stages import StageWork, Triple
-from vitascope.gpu.toolkit.batching.lanes import Seats, origin_of
+from vitascope.gpu.toolkit.async_pipeline.model import RowsInTurn, open_model
+from vitascope.gpu.toolkit.async_pipeline.stages import Job, StageWork, Triple, names_of
 from vitascope.gpu.toolkit.pictures import check_affine, height_and_width
+from vitascope.gpu.toolkit.worker_streams import StreamPool, origin_of
 
-__all__ = ["AsyncPipeline", "AsyncResult", "AsyncStats"]
+__all__ = ["AsyncConfig", "AsyncPipeline", "AsyncResult", "AsyncStats"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AsyncResult:
+    """What became of one frame."""
+
+    frame_id: Hashable
+    """As it was submitted."""
+    data: Any
+    """What the last stage made: see ``AsyncPipeline``."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """``total_latency``: seconds from ``submit_frame`` to here, waits included. ``stages``: seconds in the work of
+    each stage, for all frames that were in its hands together; of ``infer`` the call of the network. ``batch_size``:
+    frames of that call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncStats:
+    """How an ``AsyncPipeline`` is doing, since its start."""
+
+    fps: float
+    """Results a second, from the first submission to the last result."""
+    bottleneck_stage: str | None
+    """The stage that sets the pace; ``submit`` is whoever submits, ``deliver`` whoever takes results. None before the
+    first frame."""
+    bottleneck: str
+    """Why, in one sentence; empty before the first frame."""
+    submitted: int
+    delivered: int
+    """Results that are finished, taken or not."""
+    results_waiting: int
+    """Finished, not taken."""
+    mean_batch_size: float
+    """Frames in a call of the network; 0 before the first."""
+    stages: dict[str, StageReport]
+    """Busy figures by stage, in order. ``items`` are frames, but calls behind ``infer`` where no function of the user's
+    own runs there."""
+    queues: tuple[QueueReport, ...]
+    """Between them, in order; the first holds what was submitted, the last what waits to be taken."""
+    latency: Latency
+    """``total_latency`` over all results."""
+    cores_busy: float
+    """Processor cores that the whole process kept busy on average."""
+    gpu_busy: float | None
+    """Share of the time from the first to the last frame that the network's stream worked; None on a CPU."""
+
+
+_MOST = {"batch_size": 4096, "queue_size": 100_000, "timeout_ms": 60_000}
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncConfig:
+    """Threads, streams, sizes and times of an ``AsyncPipeline``.
+
+    Raises:
+        ConfigError: A value is no number, or out of range.
+    """
+
+    decode_threads: int = 2
+    """Threads that decode what was submitted as bytes or paths (or run ``decode``)."""
+    preprocess_streams: int = 2
+    """Pictures that are prepared at a time: threads, each with a CUDA stream of its own on a GPU."""
+    batch_size: int = 4
+    """Most frames in one call of the network."""
+    postprocess_threads: int = 1
+    """Threads that make a result from the network's answer, each with a CUDA stream of its own on a GPU."""
+    encode_threads: int = 2
+    """Threads that run ``encode``."""
+    queue_size: int = 16
+    """Most frames that wait before each stage, and most results that wait to be taken; also bounded in bytes."""
+    timeout_ms: float = 10.0
+    """Milliseconds after which a batch runs although it is not full; 0 takes what is there."""
+    cuda_graphs: bool = True
+    """Record a torch module as CUDA graphs, one for each of the batch sizes 1, 2, 4 … up to ``batch_size``; smaller
+    batches are filled up. False runs it operation by operation, as a module that waits for the GPU in between needs it.
+    Without meaning for engines and callables, and on a CPU."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not isinstance(self.cuda_graphs, bool):
+            raise ConfigError(f"cuda_graphs is {self.cuda_graphs!r}, expected True or False")
+        for item in fields(self):
+            if item.name == "cuda_graphs":
+                continue
+            value, least = getattr(self, item.name), 0 if item.name == "timeout_ms" else 1
+            most = _MOST.get(item.name, _MOST_THREADS)
+            wanted = (int,) if least else (int, float)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, wanted)
+                or not least <= value <= most
+                or math.isnan(value)
+            ):
+                kind = "a whole number" if least else "a number"
+                raise ConfigError(f"{item.name} is {value!r}, expected {kind} from {least} to {most}")
+
+    @classmethod
+    def of(cls, config: AsyncConfig | Mapping[str, Any] | None) -> AsyncConfig:
+        """From a mapping of the field names; what is missing keeps its default.
+
+        Raises:
+            ConfigError: A key is unknown, or a value is out of range.
+        """
+        if config is None:
+            return cls()
+        if isinstance(config, AsyncConfig):
+            return config
+        known = [item.name for item in fields(cls)]
+        for key in config:
+            if key not in known:
+                near = get_close_matches(str(key), known, 1)
+                hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+                raise ConfigError(f"an AsyncPipeline has no setting {key!r}{hint}")
+        return cls(**config)
+
 
 _ALL = QueueLimits(items=2**62, nbytes=None)
 
@@ -114,13 +231,13 @@ class AsyncPipeline:
             "gather": 1,
             "postprocess": self.config.postprocess_threads,
         }
-        self._seats = {name: Seats(self.device, count) for name, count in threads.items()}
+        self._streams = {name: StreamPool(self.device, count) for name, count in threads.items()}
         self._network = network
         # Frames of a call are prepared side by side in one array: they need not be brought together then.
         self._rows = RowsInTurn(self.config.batch_size) if self.device.kind == "cuda" else None
         self._work = StageWork(
             network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
-            postprocess=postprocess, encode=encode, seats=self._seats, rows=self._rows,
+            postprocess=postprocess, encode=encode, streams=self._streams, rows=self._rows,
         )  # fmt: skip
         limits = QueueLimits(items=self.config.queue_size)
         # What was submitted waits behind the source, where the report sees it.
@@ -307,7 +424,7 @@ class AsyncPipeline:
         self.stop(drain=error is None)
 
     def _stages(self, limits: QueueLimits, *, has_encode: bool) -> list[Any]:
-        config, work, seats = self.config, self._work, self._seats
+        config, work, streams = self.config, self._work, self._streams
         gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
         on_host = self.device.kind == "cpu"
         # While one call is computed the next one waits here, and one more, launched, for its place: the GPU always has
@@ -320,12 +437,12 @@ class AsyncPipeline:
             Source("submit", self._submitted(), output=limits),
             Map("decode", work.decode, workers=config.decode_threads, output=limits),
             Map("preprocess", work.preprocess, workers=config.preprocess_streams, output=limits,
-                open=seats["preprocess"].take, close=seats["preprocess"].leave),
-            Group("gather", gathering, output=ahead, open=seats["gather"].take, close=seats["gather"].leave),
+                open=streams["preprocess"].take, close=streams["preprocess"].leave),
+            Group("gather", gathering, output=ahead, open=streams["gather"].take, close=streams["gather"].leave),
             Group("infer", Batched(lambda calls: work.infer(calls[0]), size=1), output=behind,
                 open=work.host.start if on_host else None, close=work.host.close if on_host else None),
             Map("postprocess", work.postprocess, workers=config.postprocess_threads, output=behind,
-                open=seats["postprocess"].take, close=seats["postprocess"].leave),
+                open=streams["postprocess"].take, close=streams["postprocess"].leave),
         ]  # fmt: skip
         if has_encode:
             stages.append(Map("encode", work.encode, workers=config.encode_threads, output=behind))

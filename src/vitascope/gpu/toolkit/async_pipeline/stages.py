@@ -1,11 +1,15 @@
-"""What the stages of an ``AsyncPipeline`` do with a frame."""
+"""What flows through an ``AsyncPipeline``, a frame or a call of the network, and what the stages do with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from time import perf_counter
+from queue import SimpleQueue
+from threading import Lock
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, Literal
 
 import cv2
@@ -14,19 +18,192 @@ import numpy as np
 from vitascope.errors import DeviceError, EngineError, InputError
 from vitascope.frames import Frame
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
+from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
-from vitascope.gpu.toolkit.async_pipeline.host_calls import HostStream
-from vitascope.gpu.toolkit.async_pipeline.model import BatchModel
-from vitascope.gpu.toolkit.async_pipeline.rows import Call, Job, RowsInTurn, names_of
+from vitascope.gpu.pipeline.queues import nbytes_of
+from vitascope.gpu.toolkit.async_pipeline.model import BatchModel, BatchRow, RowsInTurn
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, map_leaves, split
-from vitascope.gpu.toolkit.batching.lanes import Seats, wait_for
 from vitascope.gpu.toolkit.pictures import Picture
+from vitascope.gpu.toolkit.worker_streams import Origin, StreamPool, wait_for
 
 if TYPE_CHECKING:
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
-__all__ = ["StageWork", "decode_picture", "settle_on_gpu", "settle_on_host"]
+__all__ = [
+    "Call",
+    "HostCall",
+    "HostStream",
+    "Job",
+    "StageWork",
+    "decode_picture",
+    "names_of",
+    "settle_on_gpu",
+    "settle_on_host",
+]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One frame."""
+
+    frame_id: Hashable
+    frame: Any
+    """As it was submitted; once decoded, the picture."""
+    submitted_at: float
+    """``perf_counter`` seconds."""
+    origin: Origin | None = None
+    """From when on the frame may be read, where it is on a GPU."""
+    kind: ArrayKind = "numpy"
+    """What the result is to be."""
+    wants_gpu: bool = False
+    row: BatchRow | None = None
+    """Where the network's input is to be written; once it is prepared, where it is: None when it lies elsewhere."""
+    prepared: Any = None
+    """The network's input without its batch axis."""
+    ready: Any = None
+    """``cupy.cuda.Event`` behind it; None on a CPU."""
+    call: Call | None = None
+    """The call that it shares, from the network's answer until that is taken apart."""
+    data: Any = None
+    """The network's answer, then what becomes of it."""
+    batch_size: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time in each stage's own work."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps alive, for the bounds of queues."""
+        return nbytes_of(self.frame) + nbytes_of(self.prepared) + nbytes_of(self.data)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of the network that was launched, and its frames."""
+
+    jobs: Sequence[Job]
+    label: str
+    """The frames, as messages call them."""
+    rows: int = 0
+    """Rows of the batch; those beyond its frames only fill it up."""
+    on_host: HostCall | None = None
+    """The call on a CPU."""
+    started: Any = None
+    """``cupy.cuda.Event`` with a timer before the network; None on a CPU."""
+    ended: Any = None
+    """The one behind it."""
+    output: Any = None
+    """What the network gave for all of them, on a GPU perhaps before it is computed; until it is taken apart."""
+    lock: Lock = field(default_factory=Lock)
+    """Held by whoever takes the answer apart, where several threads may want to."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps alive."""
+        return sum(job.nbytes for job in self.jobs)
+
+
+def names_of(jobs: Sequence[Job]) -> str:
+    """Frames, as messages call them."""
+    names = ", ".join(str(job.frame_id) for job in jobs)
+    return f"frame {names}" if len(jobs) == 1 else f"frames {names}"
+
+
+class HostCall:
+    """A call that was launched."""
+
+    __slots__ = ("_error", "_going", "_output", "_work", "seconds")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.seconds = 0.0
+        """How long it took, once it is over."""
+        self._work: Callable[[], Any] | None = work
+        self._output: Any = None
+        self._error: BaseException | None = None
+        self._going = threading.Lock()
+        self._going.acquire()
+
+    def wait(self) -> Any:
+        """What it gave, once it is over; once only, because nothing of it is kept.
+
+        Raises:
+            BaseException: What it raised, or an earlier call on the stream.
+        """
+        with self._going:
+            output, error, self._output, self._error = self._output, self._error, None, None
+        if error is not None:
+            raise error
+        return output
+
+    def run(self) -> BaseException | None:
+        """Compute it; what it raised."""
+        assert self._work is not None  # it runs once
+        begun = perf_counter()
+        try:
+            self._output = self._work()
+        except BaseException as error:  # told to whoever waits
+            self._error = error
+        self._work = None  # and what it was computed from
+        self.seconds = perf_counter() - begun
+        failure = self._error
+        self._going.release()
+        return failure
+
+    def fail(self, error: BaseException) -> None:
+        """Let it end without being computed."""
+        self._work, self._error = None, error
+        self._going.release()
+
+
+class HostStream:
+    """Computes calls in the order in which they are launched, without a pause between them.
+
+    The thread does nothing else: whatever is to be done with an answer, others do while the next call goes on. After a
+    call that failed no other is computed.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[HostCall | None] = SimpleQueue()
+        self._ended: BaseException | None = None
+        self._cpu_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="vitascope-network", daemon=True)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of its thread, up to the end of its last call."""
+        return self._cpu_seconds
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def launch(self, work: Callable[[], Any]) -> HostCall:
+        """Have something computed behind all that was launched before; from one thread."""
+        call = HostCall(work)
+        if self._ended is None:
+            self._calls.put(call)
+        else:
+            call.fail(self._ended)
+        return call
+
+    def owns_current_thread(self) -> bool:
+        """True inside a call."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """Compute nothing more, and wait for the call that goes on."""
+        if self._ended is None:
+            self._ended = RuntimeError("the pipeline has ended")
+        self._calls.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            if self._ended is not None:
+                call.fail(self._ended)
+            elif (error := call.run()) is not None:
+                self._ended = error
+            self._cpu_seconds = thread_time()
+            del call  # or its answer would live on while this waits for the next
 
 
 def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
@@ -162,7 +339,7 @@ def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -
 
 
 class StageWork:
-    """The callbacks of the stages. Each stage's seats say where its threads compute.
+    """The callbacks of the stages. Each stage's pool lends its threads CUDA streams.
 
     Args:
         model: The network.
@@ -173,7 +350,7 @@ class StageWork:
         preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
-        seats: Of the stages ``preprocess``, ``gather`` and ``postprocess``.
+        streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.
         rows: Where frames get their places in a call's batch; None on a CPU.
     """
 
@@ -188,7 +365,7 @@ class StageWork:
         preprocess: Callable[[Any], Any] | None,
         postprocess: Callable[[Any, Any], Any] | Literal["mask"] | None,
         encode: Callable[[Any, Any], Any] | None,
-        seats: dict[str, Seats],
+        streams: dict[str, StreamPool],
         rows: RowsInTurn | None = None,
     ) -> None:
         self._model = model
@@ -197,7 +374,7 @@ class StageWork:
         self._mean, self._std = mean, std
         self._decode, self._preprocess = decode, preprocess
         self._postprocess, self._encode = postprocess, encode
-        self._seats = seats
+        self._streams = streams
         self._rows, self._gathered = rows, 0
         self.host = HostStream()
         """Where the network computes on a CPU; it has nothing to do on a GPU."""
@@ -312,7 +489,7 @@ class StageWork:
             # Imported here: page-locked memory is of no use without a GPU.
             from vitascope.gpu.memory.pinned_pool import shared_pool
 
-            stream, pool = self._seats["postprocess"].lane.stream, shared_pool(self._model.device.index)
+            stream, pool = self._streams["postprocess"].own.stream, shared_pool(self._model.device.index)
             settle_on_gpu(call, as_mask=as_mask, stream=stream, pool=pool)
         if callable(self._postprocess):
             answers = [job.data for job in jobs]
@@ -320,7 +497,7 @@ class StageWork:
                 job.data = self._postprocess(answer, job.frame)
             if self._on_gpu:
                 # A result is finished when it is handed on, and nothing reads the answers any more when they go.
-                self._seats["postprocess"].lane.stream.synchronize()
+                self._streams["postprocess"].own.stream.synchronize()
         spent = perf_counter() - begun
         for job in jobs:
             job.seconds["postprocess"] = spent

@@ -12,8 +12,8 @@ from numbers import Integral
 from time import perf_counter
 from typing import Any, Literal, Protocol, TypeVar
 
+from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.toolkit.batching.batch_arrays import split
-from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory, release_idle_memory
 
 __all__ = ["AdaptiveBatchSizer", "MemoryFigures", "MemoryMonitor"]
 

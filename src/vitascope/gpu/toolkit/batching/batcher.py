@@ -1,4 +1,4 @@
-"""What all batchers are: a waiting room, workers that take batches from it, and a future for every request.
+"""The batchers: a waiting room, workers that take batches from it, and a future for every request.
 
 One lock guards the room. A worker that is free takes a batch or sleeps until the room can give one: it is woken by the
 request that fills a batch or begins to wait, by the time at which the oldest has waited long enough, or by ``stop``.
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -21,22 +22,37 @@ from vitascope.device import select_device
 from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, Turnstile
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
-from vitascope.gpu.toolkit.batching.answers import Answers, ComputedPart, names_of
+from vitascope.gpu.toolkit.batching.answers import Answers, BatcherStats, BatchTally, ComputedPart, names_of
 from vitascope.gpu.toolkit.batching.batch_arrays import Kinds, split, stack
-from vitascope.gpu.toolkit.batching.lanes import Lane, finish, open_lanes, origin_on, wait_for
 from vitascope.gpu.toolkit.batching.requests import (
     BatchConfig,
     Clock,
     InferenceRequest,
     InferenceResponse,
+    OnFull,
     Promise,
     Reply,
     SystemClock,
 )
-from vitascope.gpu.toolkit.batching.tally import BatcherStats, BatchTally
-from vitascope.gpu.toolkit.batching.waiting import LevelRule, Waiting, WaitingRoom
+from vitascope.gpu.toolkit.batching.waiting import LevelRule, OnDeadline, Waiting, WaitingRoom
+from vitascope.gpu.toolkit.worker_streams import (
+    WorkerStream,
+    finish,
+    open_streams,
+    origin_on,
+    wait_for,
+)
 
-__all__ = ["Batcher", "InferenceFn"]
+__all__ = [
+    "Batcher",
+    "DynamicBatcher",
+    "InferenceFn",
+    "PriorityBatcher",
+    "PriorityLevel",
+    "StreamBatcher",
+    "only_level",
+]
+
 
 InferenceFn = Callable[[Any], Any]
 """Takes one batch, gives its results: see ``InferenceRequest.data`` and ``InferenceResponse.data`` for the forms."""
@@ -106,13 +122,13 @@ class Batcher:
         """
         if self._state != "new":
             raise RuntimeError("a batcher starts once; make a new one")
-        lanes = open_lanes(self.device, len(self._functions))
+        streams = open_streams(self.device, len(self._functions))
         self._state = "open"
         self._threads = [
             threading.Thread(
-                target=self._work, args=(lane, function), name=f"vitascope-batcher-{n}", daemon=True
+                target=self._work, args=(stream, function), name=f"vitascope-batcher-{n}", daemon=True
             )
-            for n, (lane, function) in enumerate(zip(lanes, self._functions, strict=True))
+            for n, (stream, function) in enumerate(zip(streams, self._functions, strict=True))
         ]
         for thread in self._threads:
             thread.start()
@@ -302,13 +318,13 @@ class Batcher:
             return False
         return self._clients <= len(self._room) + sum(map(len, self._running.values()))
 
-    def _work(self, lane: Lane, function: InferenceFn) -> None:
+    def _work(self, stream: WorkerStream, function: InferenceFn) -> None:
         try:
             while True:
                 ticket, batch, expired = self._next()
                 self._answers.expire(expired)
                 if batch:
-                    self._run(ticket, batch, lane, function)
+                    self._run(ticket, batch, stream, function)
                 elif not expired:
                     return
         except BaseException as error:  # our own bug; nobody may wait for ever because of it
@@ -345,7 +361,9 @@ class Batcher:
                 self._clock.wait(self._work_to_do, None if wake_at is None else max(wake_at - now, 0.0))
                 del self._asleep[threading.current_thread()]
 
-    def _run(self, ticket: int, batch: Sequence[Waiting], lane: Lane, function: InferenceFn) -> None:
+    def _run(
+        self, ticket: int, batch: Sequence[Waiting], stream: WorkerStream, function: InferenceFn
+    ) -> None:
         """Compute a batch, and answer in the order in which batches were taken, whichever worker is faster."""
         live = [entry for entry in batch if entry.future.set_running_or_notify_cancel()]
         began = self._clock.now()
@@ -353,7 +371,7 @@ class Batcher:
         failure: BaseException | None = None
         try:
             if live:
-                with lane.entered():
+                with stream.entered():
                     parts = self._infer(live, function)
         except BaseException as error:  # whatever it is, clients must hear of it, and others be served
             failure = error
@@ -401,3 +419,208 @@ def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
             return True
         if left is not None and left <= min(slices):
             return False
+
+
+class DynamicBatcher(Batcher):
+    """Gathers requests of several threads into batches, by the rules of ``BatchConfig``.
+
+    ::
+
+        with DynamicBatcher(BatchConfig(max_batch_size=8, timeout_ms=5), network) as batcher:
+            response = batcher.submit(InferenceRequest(picture, "frame_001"))
+
+    One worker thread calls ``inference_fn``, on a GPU inside a CUDA stream of its own (CuPy's and torch's current
+    one), so the function needs no lock. Batches are formed in order of arrival.
+
+    Args:
+        config: Sizes and times.
+        inference_fn: Takes the stacked batch [rows, ...] in the requests' library, gives its results in fresh memory,
+            rows first.
+        device: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one. It decides what is current in the worker
+            thread; arrays stay where their clients have them.
+        device_id: Number of the GPU; without meaning on a CPU.
+        sizer: Cuts batches that the GPU's memory does not hold, and computes the parts; without one
+            ``DeviceMemoryError`` reaches the clients.
+        clock: What deadlines are measured by; ``time.perf_counter`` when omitted.
+
+    Raises:
+        DeviceError: ``device="cuda"`` cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        inference_fn: InferenceFn,
+        *,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        sizer: AdaptiveBatchSizer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            config,
+            [inference_fn],
+            levels=[only_level(config)],
+            device=device,
+            device_id=device_id,
+            sizer=sizer,
+            clock=clock,
+        )
+
+
+def only_level(config: BatchConfig) -> LevelRule:
+    """The rule of a batcher without priorities."""
+    return LevelRule(
+        most_waiting=config.max_queue_size,
+        on_full=config.on_full,
+        linger_seconds=config.timeout_ms / 1e3,
+    )
+
+
+class StreamBatcher(Batcher):
+    """A ``DynamicBatcher`` with several workers, each with a CUDA stream of its own; on a CPU just threads.
+
+    It pays where one batch does not fill the GPU, or where the host's part of a call is long. Responses come in the
+    order in which batches were formed, whichever stream is faster, so streams of requests keep their order.
+
+    Args:
+        config: Sizes and times.
+        inference_fn: As ``DynamicBatcher``'s, but called by several threads at a time; or one function for each
+            stream, which need not be thread-safe. An engine is not: its CUDA graph has one set of buffers.
+        num_streams: Batches in flight; as many as functions when these are given one by one.
+        device: See ``DynamicBatcher``.
+        device_id: Number of the GPU.
+        sizer: See ``DynamicBatcher``; shared by the workers.
+        clock: See ``DynamicBatcher``.
+
+    Raises:
+        ValueError: Fewer than one stream, or another number than functions.
+        DeviceError: ``device="cuda"`` cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        inference_fn: InferenceFn | Sequence[InferenceFn],
+        *,
+        num_streams: int | None = None,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        sizer: AdaptiveBatchSizer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if callable(inference_fn):
+            functions = [inference_fn] * (2 if num_streams is None else num_streams)
+        else:
+            functions = list(inference_fn)
+        if not functions or (num_streams is not None and num_streams != len(functions)):
+            raise ValueError(
+                f"{num_streams} streams for {len(functions)} functions: there must be one for each"
+            )
+        super().__init__(
+            config,
+            functions,
+            levels=[only_level(config)],
+            device=device,
+            device_id=device_id,
+            sizer=sizer,
+            clock=clock,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityLevel:
+    """How the requests of one level wait.
+
+    Raises:
+        ValueError: A queue that holds nothing, a negative time, or a word that is not one of the two.
+    """
+
+    max_queue_size: int = 256
+    """Most requests of this level waiting."""
+    on_full: OnFull = "reject"
+    """What the next one meets: ``reject`` an error at once, ``wait`` a thread that stands still until there is room."""
+    timeout_ms: float | None = None
+    """In the place of ``BatchConfig.timeout_ms``: 0 for requests that wait for nobody."""
+    deadline_ms: float | None = None
+    """Longest wait in the queue; None: any. Looked at whenever the network is free, so a call that runs comes first."""
+    on_deadline: OnDeadline = "reject"
+    """What happens then: ``reject`` answers with an error; ``delay`` puts the request behind the others of its level,
+    where it stays until it is its turn or it starves."""
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        if self.max_queue_size < 1:
+            raise ValueError(f"a level must hold at least 1 request, not {self.max_queue_size}")
+        for name, value in (("timeout_ms", self.timeout_ms), ("deadline_ms", self.deadline_ms)):
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"{name} is a time from 0, not {value}")
+        if self.on_full not in ("wait", "reject") or self.on_deadline not in ("reject", "delay"):
+            raise ValueError(
+                "on_full is 'wait' or 'reject' and on_deadline 'reject' or 'delay', "
+                f"not {self.on_full!r} and {self.on_deadline!r}"
+            )
+
+
+class PriorityBatcher(Batcher):
+    """A ``DynamicBatcher`` with levels: a batch is filled from level 0 first.
+
+    A request that has waited ``starvation_ms`` goes before everyone, so each is in a batch at the latest when those
+    that starved before it are done, however many urgent ones keep coming. A request takes the earlier ones of its
+    stream along: priority never reorders a stream.
+
+    Args:
+        config: Sizes, and the timeout of levels that name none. The queue's bounds are the levels'.
+        inference_fn: See ``DynamicBatcher``.
+        levels: The most urgent first; ``InferenceRequest.priority`` counts from 0.
+        starvation_ms: None: the less urgent wait as long as urgent ones come.
+        device: See ``DynamicBatcher``.
+        device_id: Number of the GPU.
+        sizer: See ``DynamicBatcher``.
+        clock: See ``DynamicBatcher``.
+
+    Raises:
+        ValueError: No level, or a starvation bound that is no time.
+        DeviceError: ``device="cuda"`` cannot be had.
+        TypeError: ``inference_fn`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        inference_fn: InferenceFn,
+        *,
+        levels: Sequence[PriorityLevel] = (PriorityLevel(timeout_ms=0.0), PriorityLevel()),
+        starvation_ms: float | None = 1000.0,
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device_id: int = 0,
+        sizer: AdaptiveBatchSizer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not levels:
+            raise ValueError("a batcher with priorities has at least one level")
+        if starvation_ms is not None and not starvation_ms >= 0:
+            raise ValueError(f"starvation_ms is a time from 0, not {starvation_ms}")
+        super().__init__(
+            config,
+            [inference_fn],
+            levels=[_rule(level, config) for level in levels],
+            starvation_seconds=None if starvation_ms is None else starvation_ms / 1e3,
+            device=device,
+            device_id=device_id,
+            sizer=sizer,
+            clock=clock,
+        )
+
+
+def _rule(level: PriorityLevel, config: BatchConfig) -> LevelRule:
+    linger_ms = config.timeout_ms if level.timeout_ms is None else level.timeout_ms
+    return LevelRule(
+        most_waiting=level.max_queue_size,
+        on_full=level.on_full,
+        linger_seconds=linger_ms / 1e3,
+        deadline_seconds=None if level.deadline_ms is None else level.deadline_ms / 1e3,
+        on_deadline=level.on_deadline,
+    )

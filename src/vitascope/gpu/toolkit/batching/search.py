@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from vitascope.device import select_device
 from vitascope.errors import DeviceMemoryError, EngineError
+from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.toolkit.batching.adaptive import MemoryMonitor
 from vitascope.gpu.toolkit.batching.batch_arrays import kind_of, stack
-from vitascope.gpu.toolkit.batching.lanes import finish, open_lanes
-from vitascope.gpu.toolkit.batching.out_of_memory import is_out_of_memory, release_idle_memory
+from vitascope.gpu.toolkit.worker_streams import finish, open_streams
 
 __all__ = ["BatchMeasurement", "BatchSearchResult", "BatchSizeOptimizer", "Verdict"]
 
@@ -135,8 +135,8 @@ class BatchSizeOptimizer:
             EngineError: Not even one request is within the latency limit.
             Exception: What ``inference_fn`` raised for another reason.
         """
-        (lane,) = open_lanes(self._device, 1)
-        with lane.entered():
+        (stream,) = open_streams(self._device, 1)
+        with stream.entered():
             found = self._probe_sizes()
             fitting = {size: probe for size, probe in found.items() if probe.verdict == "fits"}
             if not fitting:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
-from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
-from vitascope.gpu.engines.input_shapes import shapes_from_json, shapes_to_json
-from vitascope.gpu.engines.precision import Calibration
+from vitascope.gpu.engines.engine import ShapeRange, TensorSpec, shapes_from_json, shapes_to_json
+from vitascope.gpu.engines.onnx_network import Calibration
 from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 
 if TYPE_CHECKING:

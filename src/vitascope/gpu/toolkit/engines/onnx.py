@@ -15,17 +15,18 @@ from vitascope.errors import MissingDependencyError, UsageError
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import (
+    Calibration,
     kept_shapes,
     low_precision_of,
     read_network,
     with_kept_shapes,
+    with_precision,
 )
-from vitascope.gpu.engines.onnx_providers import (
+from vitascope.gpu.engines.onnx_runtime import (
+    OnnxRuntimeEngine,
     Provider,
     missing_provider,
 )
-from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
-from vitascope.gpu.engines.precision import Calibration, with_precision
 from vitascope.gpu.engines.trt_cache import TrtCache
 from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from vitascope.device import select_device
 from vitascope.errors import UsageError
-from vitascope.gpu.engines.input_shapes import InputShapes, shape_ranges
-from vitascope.gpu.engines.onnx_network import read_network
+from vitascope.gpu.engines.engine import InputShapes, shape_ranges
+from vitascope.gpu.engines.onnx_network import Calibration, read_network
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
-from vitascope.gpu.engines.precision import Calibration
 from vitascope.gpu.engines.selection import Candidate, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine, Runner
 from vitascope.gpu.toolkit.engines.onnx import OnnxEngine

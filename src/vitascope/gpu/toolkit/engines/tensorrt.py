@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vitascope.errors import DeviceError, EngineError
 from vitascope.gpu.engines.engine import ShapeRange
-from vitascope.gpu.engines.precision import Calibration
+from vitascope.gpu.engines.onnx_network import Calibration
 from vitascope.gpu.engines.trt_plan import TrtPlan, load_tensorrt
 from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
 

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from vitascope.errors import DeviceMemoryError
-from vitascope.gpu.toolkit.batching.out_of_memory import release_idle_memory
+from vitascope.gpu.memory.shortage import release_idle_memory
 
 
 class Surface:

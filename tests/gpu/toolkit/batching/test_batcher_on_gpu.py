@@ -15,7 +15,7 @@ from vitascope import device as device_module
 from vitascope.device import Device
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest
 from vitascope.gpu.toolkit.batching import batcher as batcher_module
-from vitascope.gpu.toolkit.batching.lanes import origin_on
+from vitascope.gpu.toolkit.worker_streams import origin_on
 
 
 class OnGpu(FakeArray):

@@ -1,6 +1,6 @@
-"""Where a batch is computed: a GPU and a CUDA stream of its own, or the processor. And who may read what when.
+"""CUDA streams of worker threads, and the order between them and the streams of whoever hands work in.
 
-CuPy and torch each have a current stream for each thread; inside a lane both are the lane's.
+CuPy and torch each have a current stream for each thread; inside ``WorkerStream.entered`` both are the worker's.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.recording import RECORDING
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
 
-__all__ = ["Lane", "Origin", "Seats", "finish", "open_lanes", "origin_of", "origin_on", "wait_for"]
+__all__ = [
+    "Origin", "StreamPool", "WorkerStream", "finish", "open_streams", "origin_of", "origin_on", "wait_for",
+]  # fmt: skip
 
 
 _PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread that names it
 
 
-class Lane:
-    """One worker's place.
+class WorkerStream:
+    """A CUDA stream for one worker at a time; nothing on a CPU.
 
     Args:
-        device: A GPU, or the processor.
+        device: Where the worker computes.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self.stream: Any = None
-        """``cupy.cuda.Stream``, non-blocking; None on the processor."""
+        """``cupy.cuda.Stream``, non-blocking; None on a CPU."""
         if device.kind == "cuda":
             cupy = import_cupy()
             with cupy.cuda.Device(device.index):
@@ -41,7 +43,7 @@ class Lane:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Work there inside."""
+        """Make it the current stream of CuPy and torch inside."""
         if self.stream is None:
             yield
             return
@@ -58,13 +60,13 @@ class Lane:
             yield
 
 
-def open_lanes(device: Device, count: int) -> list[Lane]:
-    """As many lanes on one device. On a GPU the host first waits for what was begun, such as weights on their way."""
+def open_streams(device: Device, count: int) -> list[WorkerStream]:
+    """Open streams on one device. On a GPU the host first waits for what was begun, such as weights on their way."""
     if device.kind == "cuda":
         cupy = import_cupy()
         with cupy.cuda.Device(device.index), RECORDING:
             cupy.cuda.runtime.deviceSynchronize()
-    return [Lane(device) for _ in range(count)]
+    return [WorkerStream(device) for _ in range(count)]
 
 
 @dataclass(slots=True, eq=False)
@@ -183,8 +185,8 @@ def _torch_on_gpu() -> Any:
     return torch if torch is not None and torch.cuda.is_available() else None
 
 
-class Seats:
-    """Gives each thread of a stage a CUDA stream of its own, for as long as the thread works; nothing on a CPU.
+class StreamPool:
+    """Lends each thread of a stage a stream of its own for as long as the thread works; nothing on a CPU.
 
     Args:
         device: Where.
@@ -192,29 +194,29 @@ class Seats:
     """
 
     def __init__(self, device: Device, count: int) -> None:
-        self._free = open_lanes(device, count)
+        self._free = open_streams(device, count)
         self._lock = threading.Lock()
         self._mine = threading.local()
 
     @property
-    def lane(self) -> Lane:
-        """The calling thread's."""
-        lane: Lane = self._mine.lane
-        return lane
+    def own(self) -> WorkerStream:
+        """The calling thread's stream."""
+        own: WorkerStream = self._mine.own
+        return own
 
     def take(self) -> None:
-        """Work on a stream from here on; a stage's ``open``."""
+        """Make a stream of the pool this thread's current one; a stage's ``open``."""
         with self._lock:
-            lane = self._free.pop()
+            own = self._free.pop()
         with ExitStack() as stack:
-            stack.enter_context(lane.entered())
-            self._mine.lane, self._mine.leaving = lane, stack.pop_all()
+            stack.enter_context(own.entered())
+            self._mine.own, self._mine.leaving = own, stack.pop_all()
 
     def leave(self) -> None:
-        """Go back; a stage's ``close``."""
-        lane, leaving = self._mine.lane, self._mine.leaving
-        if lane.stream is not None:
-            lane.stream.synchronize()
+        """Wait for the stream's work and give it back; a stage's ``close``."""
+        own, leaving = self._mine.own, self._mine.leaving
+        if own.stream is not None:
+            own.stream.synchronize()
         leaving.close()
         with self._lock:
-            self._free.append(lane)
+            self._free.append(own)
