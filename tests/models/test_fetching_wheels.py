@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import subprocess
 import sys
 import tarfile
@@ -111,9 +111,11 @@ def test_a_file_in_the_current_directory_is_not_taken_for_pip(
 
 
 def test_a_missing_pip_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
+    real = importlib.machinery.PathFinder.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "pip" else real(name, *rest)
+        importlib.machinery.PathFinder,
+        "find_spec",
+        lambda name, *rest: None if name == "pip" else real(name, *rest),
     )
     with pytest.raises(FetchError, match="pip is not installed in this Python environment"):
         fetch_wheel(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -205,6 +206,42 @@ def compiled_again(built, monkeypatch):
 
 def aot(directory, notes, fingerprint="one"):
     return engine(mode="aot", cache_dir=directory, fingerprint=fingerprint, on_note=notes.append)
+
+
+PACKAGE_AFTER = """
+import importlib.util
+from pathlib import Path
+
+{before}
+import numpy as np
+import torch
+
+from vitascope.gpu.engines import TensorSpec
+from vitascope.gpu.engines.torch_engine import TorchEngine
+
+one = TensorSpec("x", np.dtype(np.float32), (2,))
+with TorchEngine(
+    torch.nn.ReLU(), inputs=[one], outputs=[one], mode="aot", cache_dir=Path({directory!r}), fingerprint="one"
+) as engine:
+    print(engine.run({{"x": np.array([-1, 1], np.float32)}})["x"])
+"""
+
+
+class TestAfterDistutils:
+    pytestmark = needs_compiler
+
+    @pytest.mark.parametrize(
+        "before",
+        [
+            "import distutils.core",
+            "importlib.util.find_spec('pip')",
+            "importlib.util.find_spec('pip'); import distutils.core",
+        ],
+    )
+    def test_packages_are_built_in_a_process_that_met_distutils_or_pip_first(self, tmp_path, before):
+        program = PACKAGE_AFTER.format(before=before, directory=str(tmp_path))
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        assert done.stdout.strip() == "[0. 1.]", done.stderr
 
 
 class TestPackages:

@@ -146,7 +146,8 @@ def _open(path: Path, device: torch.device) -> Call:
     )
 
     def call(*inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(package(*inputs))
+        results = package(*inputs)
+        return (results,) if isinstance(results, Tensor) else tuple(results)
 
     return call
 

