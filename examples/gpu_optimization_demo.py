@@ -49,6 +49,7 @@ from vitascope.gpu import (
     StreamBatcher,
     TemporalOptimizer,
     VRAMMonitor,
+    find_optimal_batch_size,
 )
 from vitascope.gpu.pipeline import Batched
 
@@ -160,7 +161,11 @@ def batching(device: DeviceWord, frames: list[np.ndarray]) -> str:
     best = BatchSizeOptimizer(
         inference_fn, pictures[0], max_batch_size=4, rounds=2, warm_ups=1, device=device
     ).search()
-    return f"frames a call: {', '.join(made)}; sizes that fit: {sizes}; best of 1..4: {best.batch_size} ({best.reason})"
+    of_module = find_optimal_batch_size(make_model(), (3, *SIZE), 0.9, max_batch_size=2, device=device)
+    return (
+        f"frames a call: {', '.join(made)}; sizes that fit: {sizes}; best of 1..4: {best.batch_size} ({best.reason}); "
+        f"of the module alone, best of 1 and 2: {of_module}"
+    )
 
 
 def pipeline(device: DeviceWord, frames: list[np.ndarray]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
     from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher, PriorityBatcher, StreamBatcher
     from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
-    from vitascope.gpu.toolkit.batching.search import BatchSizeOptimizer
+    from vitascope.gpu.toolkit.batching.search import BatchSizeOptimizer, find_optimal_batch_size
     from vitascope.gpu.toolkit.engines.inductor import InductorEngine
     from vitascope.gpu.toolkit.engines.onnx import OnnxEngine
     from vitascope.gpu.toolkit.engines.opening import open_engine
@@ -71,6 +71,7 @@ _HOMES = {
     "TemporalOptimizer": "toolkit.temporal",
     "TensorRTEngine": "toolkit.engines.tensorrt",
     "VRAMMonitor": "memory.vram_monitor",
+    "find_optimal_batch_size": "toolkit.batching.search",
     "open_engine": "toolkit.engines.opening",
 }
 
@@ -105,6 +106,7 @@ __all__ = [
     "TemporalOptimizer",
     "TensorRTEngine",
     "VRAMMonitor",
+    "find_optimal_batch_size",
     "open_engine",
 ]
 

@@ -182,3 +182,18 @@ def test_a_framework_must_be_there_and_fit(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match="PyTorch"):
         MemoryPool(device="cpu", framework="torch")
+
+
+def test_a_dtype_of_pytorch_gives_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    pool = MemoryPool(device="cpu")
+    tensor = pool.get_tensor((2, 3), torch.float32)
+    assert isinstance(tensor, torch.Tensor)
+    assert (tuple(tensor.shape), tensor.dtype) == ((2, 3), torch.float32)
+    assert pool.get_tensor((2, 3), torch.float32) is tensor
+    array = pool.get_tensor((2, 3), "float32")
+    assert isinstance(array, np.ndarray)
+    with pool.lease((2, 3), torch.float16) as half:
+        assert half.dtype == torch.float16
+    pool.clear()
+    assert pool.get_tensor((2, 3), torch.float32) is not tensor

@@ -90,3 +90,30 @@ def test_on_a_gpu():
     ):
         for frame, result in zip(FRAMES, pipeline.preprocess_batch(FRAMES), strict=True):
             np.testing.assert_allclose(result, processor.fused_preprocess(frame, (8, 8)), atol=1e-4)
+
+
+def test_a_subclass_says_what_is_done_to_a_frame():
+    class Halving(PreprocessingPipeline):
+        def __init__(self, num_threads=32):
+            super().__init__(num_threads)
+
+        def preprocess_frame(self, frame):
+            return cv2.resize(frame, None, fx=0.5, fy=0.5)
+
+    with Halving(num_threads=4) as pipeline:
+        prepared = watched(lambda: pipeline.preprocess_batch(FRAMES))
+    assert [frame.shape for frame in prepared] == [(10, 15, 3)] * len(FRAMES)
+    assert [int(frame[0, 0, 0]) for frame in prepared] == list(range(len(FRAMES)))
+
+
+def test_a_subclass_may_add_to_what_the_pipeline_does():
+    class Shifted(PreprocessingPipeline):
+        def preprocess_frame(self, frame):
+            return super().preprocess_frame(frame) + 1
+
+    with Shifted(2, preprocess_frame=lambda frame: int(frame[0, 0, 0])) as pipeline:
+        assert pipeline.preprocess_batch(FRAMES[:3]) == [1, 2, 3]
+    with Shifted(2, target_size=(8, 8), device="cpu") as pipeline:
+        (prepared,) = pipeline.preprocess_batch([np.zeros((20, 30, 3), np.uint8)])
+    assert prepared.shape == (1, 3, 8, 8)
+    assert (prepared == 1).all()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pictures import random_frame
+from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.toolkit.temporal import StillnessGate, TemporalOptimizer, change, thumbnail
 
@@ -199,3 +200,13 @@ def test_a_gpu_decides_as_the_processor_does():
     frames = [random_frame(PIXEL_FORMATS["nv12"], (128, 256), color=centred, seed=seed) for seed in (0, 1)]
     on_gpu = [frame.with_planes(tuple(cupy.asarray(plane) for plane in frame.planes)) for frame in frames]
     assert change(*map(thumbnail, on_gpu)) == pytest.approx(change(*map(thumbnail, frames)), abs=2e-3)
+
+
+def test_a_model_may_come_later_and_its_absence_is_said():
+    optimizer = TemporalOptimizer(skip_threshold=0.01)
+    with pytest.raises(UsageError, match="give it a model"):
+        optimizer.process(picture())
+    optimizer.model = lambda frame: frame + 1
+    first = optimizer.process(torch.zeros(3, 20, 20))
+    assert optimizer.process(torch.zeros(3, 20, 20)) is first
+    assert (optimizer.computed, optimizer.reused) == (1, 1)

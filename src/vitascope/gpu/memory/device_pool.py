@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Hashable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from vitascope.errors import DeviceMemoryError, MissingDependencyError
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
 
-__all__ = ["DeviceArrays", "DeviceLease", "Framework", "MemoryPool", "arrays_on"]
+__all__ = ["DeviceLease", "Framework", "MemoryPool"]
 
 
 Framework = Literal["auto", "numpy", "cupy", "torch"]
 
 
-class DeviceArrays(Protocol):
-    """Arrays of one library on one device."""
+class _HostArrays:
+    """Arrays of one library on one device; here NumPy's on the host."""
 
     def dtype_of(self, dtype: Any) -> Any:
         """The library's own dtype, hashable, with ``itemsize``.
@@ -30,7 +30,7 @@ class DeviceArrays(Protocol):
         Raises:
             ValueError: The library has no such dtype, or it holds objects.
         """
-        ...
+        return _plain_dtype(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A C-contiguous array from the library's allocator.
@@ -38,68 +38,28 @@ class DeviceArrays(Protocol):
         Raises:
             DeviceMemoryError: There is no memory.
         """
-        ...
-
-    def mark(self) -> Any:
-        """What was launched on the current stream up to now; None where nothing runs on."""
-        ...
-
-    def wait_for(self, mark: Any) -> None:
-        """Let the current stream wait for that; the host does not."""
-        ...
-
-    def release_idle(self) -> None:
-        """Give back what the library's allocator holds idle."""
-        ...
-
-
-def arrays_on(device: Device, framework: Framework) -> DeviceArrays:
-    """The arrays of a library.
-
-    Raises:
-        ValueError: It has no arrays on that device.
-        MissingDependencyError: It is not installed.
-    """
-    if framework == "auto":
-        framework = "numpy" if device.kind == "cpu" else "cupy"
-    if framework == "torch":
-        return _TorchArrays(device)
-    if (framework, device.kind) == ("numpy", "cpu"):
-        return _NumpyArrays()
-    if (framework, device.kind) == ("cupy", "cuda"):
-        return _CupyArrays(device)
-    raise ValueError(f"{framework} has no arrays on {device.label}; expected auto or torch")
-
-
-class _NumpyArrays:
-    def dtype_of(self, dtype: Any) -> np.dtype[Any]:
-        return _plain_dtype(dtype)
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         try:
             return np.empty(shape, dtype)
         except MemoryError as error:
             raise DeviceMemoryError(f"the host has too little memory: {error}") from error
 
-    def mark(self) -> None:
+    def mark(self) -> Any:
+        """What was launched on the current stream up to now; None where nothing runs on."""
         return None
 
     def wait_for(self, mark: Any) -> None:
-        pass
+        """Let the current stream wait for that; the host does not."""
 
     def release_idle(self) -> None:
-        pass
+        """Give back what the library's allocator holds idle."""
 
 
-class _CupyArrays:
+class _CupyArrays(_HostArrays):
     def __init__(self, device: Device) -> None:
         import cupy  # the device says that it is there
 
         self._cupy = cupy
         self._index = device.index
-
-    def dtype_of(self, dtype: Any) -> np.dtype[Any]:
-        return _plain_dtype(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         with self._cupy.cuda.Device(self._index), memory_errors():
@@ -120,7 +80,7 @@ class _CupyArrays:
             self._cupy.get_default_memory_pool().free_all_blocks()
 
 
-class _TorchArrays:
+class _TorchArrays(_HostArrays):
     def __init__(self, device: Device) -> None:
         try:
             import torch
@@ -164,6 +124,24 @@ class _TorchArrays:
     def release_idle(self) -> None:
         if self._on_gpu:
             self._torch.cuda.empty_cache()
+
+
+def _arrays_on(device: Device, framework: Framework) -> _HostArrays:
+    """The arrays of a library.
+
+    Raises:
+        ValueError: It has no arrays on that device.
+        MissingDependencyError: It is not installed.
+    """
+    if framework == "auto":
+        framework = "numpy" if device.kind == "cpu" else "cupy"
+    if framework == "torch":
+        return _TorchArrays(device)
+    if (framework, device.kind) == ("numpy", "cpu"):
+        return _HostArrays()
+    if (framework, device.kind) == ("cupy", "cuda"):
+        return _CupyArrays(device)
+    raise ValueError(f"{framework} has no arrays on {device.label}; expected auto or torch")
 
 
 def _plain_dtype(dtype: Any) -> np.dtype[Any]:
@@ -214,9 +192,10 @@ class DeviceLease:
 class _Held:
     """An array, and what was launched before it came back."""
 
-    __slots__ = ("array", "used")
+    __slots__ = ("array", "library", "used")
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, library: _HostArrays, array: Any) -> None:
+        self.library = library
         self.array = array
         self.used: Any = None
 
@@ -232,7 +211,8 @@ class MemoryPool:
         max_size_gb: Most gigabytes (10^9 bytes), lent and idle; None leaves it to the allocator.
         device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
         device_id: Number of the GPU, from 0; ignored on a CPU.
-        framework: Whose arrays: ``auto`` is ``cupy`` on a GPU and ``numpy`` on a CPU; ``torch`` works on both.
+        framework: Whose arrays: ``auto`` is ``torch`` where a PyTorch dtype is asked for, else ``cupy`` on a GPU and
+            ``numpy`` on a CPU; ``torch`` works on both, with NumPy's dtypes too.
 
     Raises:
         ValueError: A size that is not positive, or a framework that has nothing on this device.
@@ -251,7 +231,9 @@ class MemoryPool:
         if max_size_gb is not None and not 0 < max_size_gb < math.inf:
             raise ValueError(f"max_size_gb is {max_size_gb}, expected a number above 0, or None")
         self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
-        self._arrays: DeviceArrays = arrays_on(self.device, framework)
+        self._arrays = _arrays_on(self.device, framework)
+        self._takes_tensors = framework == "auto"
+        self._tensors: _HostArrays | None = None
         self._store = BufferStore(
             None if max_size_gb is None else int(max_size_gb * 1e9),
             allocate=self._allocate,
@@ -281,7 +263,7 @@ class MemoryPool:
 
         Args:
             shape: Of the buffer.
-            dtype: NumPy's, or for ``torch`` PyTorch's own.
+            dtype: NumPy's, or PyTorch's own.
 
         Returns:
             C-contiguous array of the framework. It is the pool's until ``clear``: who else asks for that shape gets
@@ -304,7 +286,7 @@ class MemoryPool:
 
         Args:
             shape: Of the buffer.
-            dtype: NumPy's, or for ``torch`` PyTorch's own.
+            dtype: NumPy's, or PyTorch's own.
             timeout_s: How long to wait for others to give something back when the cap is reached; None for ever.
 
         Returns:
@@ -319,7 +301,7 @@ class MemoryPool:
         size = math.prod(sides) * kind.itemsize
         buffer = self._store.take(key, size, timeout_s=timeout_s)
         if buffer.memory.used is not None:
-            self._arrays.wait_for(buffer.memory.used)
+            buffer.memory.library.wait_for(buffer.memory.used)
             buffer.memory.used = None
         return DeviceLease(self, buffer)
 
@@ -336,7 +318,9 @@ class MemoryPool:
         with self._keeping:
             self._forget_kept()
         self._store.trim()
-        self._arrays.release_idle()
+        for library in (self._arrays, self._tensors):
+            if library is not None:
+                library.release_idle()
 
     def stats(self) -> BufferStats:
         """What is lent, idle and reserved, and how often it was of use."""
@@ -346,7 +330,15 @@ class MemoryPool:
         sides = (shape,) if isinstance(shape, int) else tuple(int(side) for side in shape)
         if any(side < 0 for side in sides):
             raise ValueError(f"a buffer of shape {sides} cannot be lent")
-        return sides, self._arrays.dtype_of(dtype)
+        return sides, self._library_of(dtype).dtype_of(dtype)
+
+    def _library_of(self, dtype: Any) -> _HostArrays:
+        """The library that makes arrays of a dtype."""
+        if not self._takes_tensors or type(dtype).__module__ != "torch":
+            return self._arrays
+        if self._tensors is None:
+            self._tensors = _arrays_on(self.device, "torch")
+        return self._tensors
 
     def _forget_kept(self) -> None:
         """Count them as given back, but lend them to nobody: somebody may still use them."""
@@ -355,12 +347,13 @@ class MemoryPool:
         self._kept.clear()
 
     def _give_back(self, buffer: Buffer) -> None:
-        buffer.memory.used = self._arrays.mark()
+        buffer.memory.used = buffer.memory.library.mark()
         self._store.give_back(buffer)
 
     def _allocate(self, key: Any, _: int) -> _Held:
         shape, dtype = key
-        return _Held(self._arrays.empty(shape, dtype))
+        library = self._library_of(dtype)
+        return _Held(library, library.empty(shape, dtype))
 
     def _short(self, nbytes: int, tried: str) -> DeviceMemoryError:
         stats = self.stats()

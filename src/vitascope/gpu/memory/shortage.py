@@ -55,11 +55,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for ``DeviceMemoryError``, ``MemoryError``, CuPy's and torch's ``OutOfMemoryError``.
 
     Also for other errors of the runtime whose words say so: cuBLAS and cuDNN fail to get their workspaces as
-    ``RuntimeError``, and CUDA itself as ``CUDARuntimeError``.
+    ``RuntimeError``, and CUDA itself as ``CUDARuntimeError``. And for an error that was raised from one of these.
     """
     if isinstance(error, DeviceMemoryError | MemoryError) or type(error).__name__ in _TYPES:
         return True
-    return isinstance(error, RuntimeError) and speaks_of_memory(str(error))
+    if isinstance(error, RuntimeError) and speaks_of_memory(str(error)):
+        return True
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
 def release_idle_memory() -> None:

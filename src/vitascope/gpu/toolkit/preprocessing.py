@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -24,6 +25,8 @@ class PreprocessingPipeline(Generic[Prepared]):
     OpenCV, NumPy and the kernels leave Python's lock while they work, so threads do what other libraries need
     processes for, and no picture is copied from one to the other. A function that computes in pure Python gains
     nothing here.
+
+    What is done to a picture is ``preprocess_frame``: override it in a subclass, or give a function.
 
     Args:
         num_threads: Threads; the cores that this process may use when omitted.
@@ -53,16 +56,25 @@ class PreprocessingPipeline(Generic[Prepared]):
         self.num_threads = available_cores() if num_threads is None else num_threads
         if self.num_threads < 1:
             raise ValueError(f"num_threads is {num_threads}, expected at least 1")
-        self._processor: CUDAKernelProcessor | None = None
-        if preprocess_frame is None:
-            processor = CUDAKernelProcessor(device_id, device)
-            self._processor = processor
+        self._function = preprocess_frame
+        self._target_size, self._mean, self._std = target_size, mean, std
+        self._place: tuple[int, Literal["auto", "cuda", "cpu"]] = device_id, device
+        is_overridden = type(self).preprocess_frame is not PreprocessingPipeline.preprocess_frame
+        if preprocess_frame is None and not is_overridden:
+            self._processor  # noqa: B018 - raises here what it raises
 
-            def fused(frame: Any) -> Any:
-                return processor.fused_preprocess(frame, target_size, mean=mean, std=std)
+    @cached_property
+    def _processor(self) -> CUDAKernelProcessor:
+        return CUDAKernelProcessor(*self._place)
 
-            preprocess_frame = fused
-        self._preprocess_frame = preprocess_frame
+    def preprocess_frame(self, frame: Any) -> Prepared:
+        """What becomes of one picture; called by several threads at a time."""
+        if self._function is not None:
+            return self._function(frame)
+        prepared: Prepared = self._processor.fused_preprocess(
+            frame, self._target_size, mean=self._mean, std=self._std
+        )
+        return prepared
 
     def preprocess_batch(self, frames: Iterable[Any]) -> list[Prepared]:
         """What becomes of every picture, in their order.
@@ -80,7 +92,7 @@ class PreprocessingPipeline(Generic[Prepared]):
         limits = QueueLimits(items=self.num_threads)
 
         def work(numbered: tuple[int, Any]) -> Prepared:
-            return self._preprocess_frame(numbered[1])
+            return self.preprocess_frame(numbered[1])
 
         pipeline = Pipeline(
             [
@@ -94,7 +106,7 @@ class PreprocessingPipeline(Generic[Prepared]):
 
     def close(self) -> None:
         """Let the processor go; idempotent."""
-        if self._processor is not None:
+        if "_processor" in vars(self):
             self._processor.close()
 
     def __enter__(self) -> Self:

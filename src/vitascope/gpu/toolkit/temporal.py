@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from vitascope.errors import UsageError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_numpy
 from vitascope.gpu.kernels.batch_normalize import INPUT_DTYPES
@@ -186,7 +187,7 @@ class TemporalOptimizer(Generic[Result]):
 
     Args:
         skip_threshold: As for ``StillnessGate``.
-        model: What computes a result from a picture.
+        model: What computes a result from a picture; may be set later, as ``model``.
         most_reuses: As for ``StillnessGate``.
         tiles: As for ``StillnessGate``.
 
@@ -198,13 +199,14 @@ class TemporalOptimizer(Generic[Result]):
         self,
         skip_threshold: float = 0.01,
         *,
-        model: Callable[[Any], Result],
+        model: Callable[[Any], Result] | None = None,
         most_reuses: int | None = 30,
         tiles: tuple[int, int] = (1, 1),
     ) -> None:
         self._options: dict[str, Any] = {"most_reuses": most_reuses, "tiles": tiles}
         self._skip_threshold = skip_threshold
-        self._model = model
+        self.model = model
+        """What computes a result from a picture."""
         self._streams: dict[Hashable, tuple[StillnessGate, Result]] = {}
         self._new_gate()  # so that bad numbers are refused here, not at the first picture
         self.computed = 0
@@ -221,7 +223,12 @@ class TemporalOptimizer(Generic[Result]):
 
         Returns:
             What the model returned; the very same object where it is reused.
+
+        Raises:
+            UsageError: There is no model.
         """
+        if self.model is None:
+            raise UsageError("TemporalOptimizer has nothing to compute results with: give it a model")
         small = thumbnail(frame)
         known = self._streams.get(stream)
         gate = self._new_gate() if known is None else known[0]
@@ -230,7 +237,7 @@ class TemporalOptimizer(Generic[Result]):
             return known[1]
         # Where the model fails, the reference must not stand for a result that never was.
         self._streams.pop(stream, None)
-        result = self._model(frame)
+        result = self.model(frame)
         self._streams[stream] = gate, result
         self.computed += 1
         return result

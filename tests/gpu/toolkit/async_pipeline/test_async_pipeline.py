@@ -189,6 +189,32 @@ def test_masks_and_functions_of_the_users_own():
     assert "encode" in result.metadata["stages"]
 
 
+class BodySegmentation(torch.nn.Module):
+    """Person and background, by brightness."""
+
+    def __init__(self, *, gives_scores=True):
+        super().__init__()
+        self.gives_scores = gives_scores
+
+    def forward(self, pictures):
+        person = pictures.mean(1)
+        scores = torch.stack([torch.full_like(person, 0.5), person], 1)
+        return {"out": scores, "aux": person} if self.gives_scores else person
+
+
+def test_the_result_of_a_segmentation_network_is_a_mask():
+    (result,) = run_through(AsyncPipeline(BodySegmentation(), {"batch_size": 1}, device="cpu"), [RGB])
+    mask = result.data
+    assert (mask.dtype, mask.shape) == (np.uint8, RGB.shape[:2])
+    bright = RGB.mean(2) / 255
+    sure = np.abs(bright - 0.5) > 1e-3
+    np.testing.assert_array_equal(mask[sure], (bright > 0.5)[sure])
+    (result,) = run_through(AsyncPipeline(BodySegmentation(), device="cpu", postprocess=None), [RGB])
+    assert set(result.data) == {"out", "aux"}
+    (result,) = run_through(AsyncPipeline(BodySegmentation(gives_scores=False), device="cpu"), [RGB])
+    assert result.data.dtype == np.float32
+
+
 def test_answers_of_several_arrays_and_numbers():
     def model(batch):
         return {"out": batch, "mean": batch.mean((1, 2, 3))}

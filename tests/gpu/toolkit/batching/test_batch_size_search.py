@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitascope.errors import DeviceMemoryError, EngineError
-from vitascope.gpu import BatchSizeOptimizer
+from vitascope.gpu import BatchSizeOptimizer, find_optimal_batch_size
 
 
 class Machine:
@@ -125,3 +125,29 @@ def test_a_real_function_on_this_machine():
 def test_limits_out_of_range_are_refused(wrong):
     with pytest.raises(ValueError):
         BatchSizeOptimizer(np.negative, np.zeros(3), device="cpu", **wrong)
+
+
+@pytest.mark.parametrize("kind", ["module", "callable"])
+def test_the_batch_size_of_a_network_by_the_shape_of_its_input(kind):
+    torch = pytest.importorskip("torch")
+    seen = set()
+
+    class Model(torch.nn.Module):
+        def forward(self, pictures):
+            seen.add(tuple(pictures.shape[1:]))
+            return pictures * 2
+
+    model = Model() if kind == "module" else lambda batch: (seen.add(batch.shape[1:]), batch * 2)[1]
+    assert 1 <= find_optimal_batch_size(model, (3, 8, 8), max_batch_size=4, device="cpu") <= 4
+    assert seen == {(3, 8, 8)}
+    with pytest.raises(ValueError, match="shares"):
+        find_optimal_batch_size(model, (3, 8, 8), 1.5, device="cpu")
+
+
+def test_a_network_that_runs_out_of_memory_is_given_less():
+    def model(batch):
+        if len(batch) > 2:
+            raise MemoryError("too little")
+        return batch
+
+    assert find_optimal_batch_size(model, (3, 8, 8), max_batch_size=64, device="cpu") <= 2

@@ -30,7 +30,7 @@ from vitascope.gpu.pipeline.queues import (
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram, PipelineReport, StageReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
 from vitascope.gpu.pipeline.switch_interval import quick_turns
-from vitascope.gpu.toolkit.async_pipeline.model import RowsInTurn, open_model
+from vitascope.gpu.toolkit.async_pipeline.model import RowsInTurn, is_segmentation_network, open_model
 from vitascope.gpu.toolkit.async_pipeline.stages import Job, StageWork, Triple, names_of
 from vitascope.gpu.toolkit.pictures import check_affine, height_and_width
 from vitascope.gpu.toolkit.worker_streams import StreamPool, origin_of
@@ -180,7 +180,8 @@ class AsyncPipeline:
             network's input without the batch's axis.
         postprocess: None gives the network's answer for the frame; ``mask`` the class map of several classes, uint8
             [h, w], or 0 and 255 where the only class reaches 0.5; a function takes the answer, in the frame's
-            kind, and the frame.
+            kind, and the frame. ``auto`` is ``mask`` for the scores of a network that is called one of segmentation
+            (its class, or the package that this is from, has the word in its name, as torchvision's have), else None.
         encode: Runs in the encode threads: takes the result and ``frame_id``; ``data`` is what it returns.
         stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
 
@@ -204,16 +205,19 @@ class AsyncPipeline:
         std: Triple = (1.0, 1.0, 1.0),
         decode: Callable[[Any], Any] | None = None,
         preprocess: Callable[[Any], Any] | None = None,
-        postprocess: Callable[[Any, Any], Any] | Literal["mask"] | None = None,
+        postprocess: Callable[[Any, Any], Any] | Literal["auto", "mask"] | None = "auto",
         encode: Callable[[Any, Hashable], Any] | None = None,
         stop_timeout_s: float = 20.0,
     ) -> None:
         self.config = AsyncConfig.of(config)
         own = {"decode": decode, "preprocess": preprocess, "postprocess": postprocess, "encode": encode}
         for name, function in own.items():
-            if not (function is None or callable(function) or (name, function) == ("postprocess", "mask")):
-                word = ", 'mask'" if name == "postprocess" else ""
-                raise ConfigError(f"{name} is {function!r}, expected a function{word} or None")
+            words = ("auto", "mask") if name == "postprocess" else ()
+            if not (function is None or callable(function) or function in words):
+                expected = "a function, 'mask' or None, or 'auto'" if words else "a function or None"
+                raise ConfigError(f"{name} is {function!r}, expected {expected}")
+        if postprocess == "auto" and not is_segmentation_network(model):
+            postprocess = None
         if target_size is not None:
             target_size = height_and_width(target_size)
         check_affine(mean, std, channels=3)

@@ -21,7 +21,15 @@ from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import split, stack
 from vitascope.gpu.toolkit.batching.requests import BatchConfig
 
-__all__ = ["BatchModel", "BatchRow", "BatchRows", "RowsInTurn", "as_one_batch", "open_model"]
+__all__ = [
+    "BatchModel",
+    "BatchRow",
+    "BatchRows",
+    "RowsInTurn",
+    "as_one_batch",
+    "is_segmentation_network",
+    "open_model",
+]
 
 
 _MOST_BYTES = 256 << 20
@@ -271,6 +279,13 @@ def open_model(
     if callable(model):
         return BatchModel(model, select_device(device, index=device_id))
     raise TypeError(f"a model is a torch module, an engine or a callable, not {type(model).__name__}")
+
+
+def is_segmentation_network(model: Any) -> bool:
+    """True where a network's class, one of its bases, or the package of these is named after segmentation."""
+    return any(
+        "segmentation" in f"{kind.__module__}.{kind.__qualname__}".lower() for kind in type(model).__mro__
+    )
 
 
 def _module(model: Any, device: Device, batch_size: int, *, cuda_graphs: bool) -> BatchModel:

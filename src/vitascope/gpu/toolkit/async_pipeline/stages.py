@@ -301,6 +301,12 @@ def _mask_of_row(answer: Any) -> Any:
     return _mask_of(scores[None])[0]
 
 
+def _is_scores(answer: Any) -> bool:
+    """True for a frame's answer that a mask can be made of: float [C, h, w], first where there are several arrays."""
+    scores = next(leaves(answer), None)
+    return len(getattr(scores, "shape", ())) == 3 and "float" in str(getattr(scores, "dtype", ""))
+
+
 def _mask_of(scores: Any) -> Any:
     """Class maps of several classes, masks of one: uint8 [N, h, w] of float scores [N, C, h, w], where they are."""
     if len(scores.shape) != 4:
@@ -348,7 +354,7 @@ class StageWork:
         std: Divides what is left.
         decode: Takes the place of the built-in decoding of bytes and paths.
         preprocess: Takes the place of the fused preprocessing.
-        postprocess: ``mask``, a function of the answer and the frame, or None.
+        postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
         streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.
         rows: Where frames get their places in a call's batch; None on a CPU.
@@ -363,7 +369,7 @@ class StageWork:
         std: Triple,
         decode: Callable[[Any], Any] | None,
         preprocess: Callable[[Any], Any] | None,
-        postprocess: Callable[[Any, Any], Any] | Literal["mask"] | None,
+        postprocess: Callable[[Any, Any], Any] | Literal["auto", "mask"] | None,
         encode: Callable[[Any, Any], Any] | None,
         streams: dict[str, StreamPool],
         rows: RowsInTurn | None = None,
@@ -482,7 +488,7 @@ class StageWork:
     def postprocess(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """The network's answers become results of their frames' kinds."""
         begun = perf_counter()
-        as_mask = self._postprocess == "mask"
+        as_mask = self._postprocess == "mask" or (self._postprocess == "auto" and _is_scores(jobs[0].data))
         if not self._on_gpu:
             settle_on_host(jobs, as_mask=as_mask)
         elif (call := jobs[0].call) is not None:

@@ -5,19 +5,29 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
 
+import numpy as np
+
 from vitascope.device import select_device
 from vitascope.errors import DeviceMemoryError, EngineError
+from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.interchange import to_cupy
 from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.toolkit.batching.adaptive import MemoryMonitor
 from vitascope.gpu.toolkit.batching.batch_arrays import kind_of, stack
 from vitascope.gpu.toolkit.worker_streams import finish, open_streams
 
-__all__ = ["BatchMeasurement", "BatchSearchResult", "BatchSizeOptimizer", "Verdict"]
+__all__ = [
+    "BatchMeasurement",
+    "BatchSearchResult",
+    "BatchSizeOptimizer",
+    "Verdict",
+    "find_optimal_batch_size",
+]
 
 Verdict = Literal["fits", "out of memory", "above the memory limit", "above the latency limit"]
 
@@ -252,6 +262,57 @@ class BatchSizeOptimizer:
         figures = self._monitor.get_stats()
         del output
         return figures.allocated_vram_gb / figures.total_vram_gb
+
+
+def find_optimal_batch_size(
+    model: Any,
+    input_shape: Sequence[int],
+    max_memory_percent: float = 0.9,
+    *,
+    max_batch_size: int = 128,
+    latency_limit_ms: float | None = None,
+    device: Literal["auto", "cuda", "cpu"] = "auto",
+    device_id: int = 0,
+) -> int:
+    """The best batch size of a network, by ``BatchSizeOptimizer``.
+
+    Args:
+        model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine of one input, or a callable
+            that takes a batch, NumPy on a CPU and CuPy on a GPU.
+        input_shape: Of one input, without the batch axis, such as (3, 512, 512).
+        max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
+        max_batch_size: Largest size to try.
+        latency_limit_ms: Longest median time of a call; None: any.
+        device: ``auto`` is an engine's own device, else the GPU where one can be used.
+        device_id: Number of the GPU; ignored on a CPU.
+
+    Raises:
+        DeviceError: The device cannot be had.
+        DeviceMemoryError: Not even one input fits into memory, or below its limit.
+        EngineError: Not even one input is within the latency limit, or the network failed.
+        TypeError: ``model`` is none of these.
+        ValueError: A limit is out of range.
+    """
+    # Imported here: it finds out what a network is for the pipeline, whose batches are this folder's.
+    from vitascope.gpu.toolkit.async_pipeline.model import open_model
+
+    network = open_model(model, device=device, device_id=device_id, batch_size=1, cuda_graphs=False)
+    example: Any = np.random.default_rng(0).random(input_shape, np.float32).astype(network.dtype)
+    if network.device.kind == "cuda":
+        with import_cupy().cuda.Device(network.device.index):
+            example = to_cupy(example)
+    try:
+        return BatchSizeOptimizer(
+            lambda batch: network.compute(batch, label=f"a batch of {len(batch)}"),
+            example,
+            max_batch_size=max_batch_size,
+            latency_limit_ms=latency_limit_ms,
+            max_memory_percent=max_memory_percent,
+            device=network.device.kind,
+            device_id=network.device.index,
+        ).find_optimal_batch_size()
+    finally:
+        network.close()
 
 
 def _nothing_fits(one: BatchMeasurement) -> EngineError:
