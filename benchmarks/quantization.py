@@ -29,7 +29,7 @@ from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.gpu.toolkit.quantization.gate import Comparison, QuantizationLimits
+from vitascope.gpu.toolkit.quantization.quantizer import Comparison, QuantizationLimits
 from vitascope.models.rvm.rvm import RvmNetwork, cut_official_graph
 from vitascope.models.selfie.selfie import _load as load_selfie
 from vitascope.models.store.store import ModelStore

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from kept_arrays import file_of, kib, noise
 
-from vitascope.gpu.memory.array_folder import DamagedEntryError, pack_array, unpack_array
-from vitascope.gpu.memory.disk_cache import CacheManager
+from vitascope.gpu.memory.disk_cache import CacheManager, DamagedEntryError, pack_array, unpack_array
 
 PLAIN = st.one_of(
     arrays.scalar_dtypes(),

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -439,7 +438,7 @@ NUMPY_DTYPES: dict[str, type[np.generic]] = {
 
 
 class OnnxRuntimeEngine:
-    """One ONNX network under ONNX Runtime.
+    """One ONNX network under ONNX Runtime: the runtime's engine, whose face in the toolkit is ``OnnxEngine``.
 
     On the CPU it takes and gives NumPy arrays. On a GPU it takes and gives CuPy arrays, computes on one stream of its
     own (or ``stream``), orders the caller's stream behind it by events, and never makes the host wait. The GPU
@@ -599,9 +598,7 @@ class OnnxRuntimeEngine:
         """Use as a context manager that closes the engine."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the engine."""
         self.close()
 

@@ -23,7 +23,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -341,9 +340,7 @@ class TorchEngine:
         """Use as a context manager that closes the engine."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the engine."""
         self.close()
 

@@ -20,8 +20,11 @@ docs.nvidia.com/deeplearning/tensorrt/api/python_api:
 * ``infer/Graph/Network``: ``INetworkDefinition.num_inputs``, ``get_input``.
 * ``infer/Graph/LayerBase``: ``ITensor.name``, ``shape``.
 * ``infer/Core/Runtime``: ``deserialize_cuda_engine``, which answers None for another version's or GPU's engine.
-* ``infer/Core/Engine``: ``TrtEngine`` below, and ``TensorIOMode``.
-* ``infer/Core/ExecutionContext``: ``TrtContext`` below.
+* ``infer/Core/Engine``: ``ICudaEngine.num_io_tensors``, ``get_tensor_name``, ``get_tensor_mode`` (``TensorIOMode``),
+  ``get_tensor_dtype``, ``get_tensor_shape`` (-1 where free), ``get_tensor_profile_shape``,
+  ``create_execution_context``, and ``serialize``, which answers None where it fails.
+* ``infer/Core/ExecutionContext``: ``set_input_shape`` and ``set_tensor_address``, which answer False where they refuse,
+  ``get_tensor_shape`` (-1 where it depends on data), ``execute_async_v3``; one run at a time.
 * ``infer/FoundationalTypes/DataType``: ``nptype``; ``infer/FoundationalTypes/HostMemory``: ``IHostMemory``, a buffer.
 
 The page "Python Migration Patterns for TensorRT 11.x" says what 11 removed: everything here exists in both;
@@ -35,8 +38,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -52,99 +54,21 @@ from vitascope.gpu.engines.gpu_arrays import (
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 from vitascope.gpu.engines.trt_cache import TrtCache
 
-__all__ = ["ErrorLog", "TrtContext", "TrtEngine", "TrtModule", "TrtPlan", "load_tensorrt", "new_error_log"]
+__all__ = ["TrtPlan", "load_tensorrt", "new_error_log"]
 
 
 _OLDEST_MAJOR = 10
 _INSTALL = "pip install tensorrt"
 
 
-class TrtContext(Protocol):
-    """``tensorrt.IExecutionContext``; the setters answer False where they refuse."""
-
-    def set_input_shape(self, name: str, shape: Sequence[int]) -> bool:
-        """Fix the size of an input for the next run."""
-        ...
-
-    def get_tensor_shape(self, name: str) -> Sequence[int]:
-        """Size of a tensor for the input sizes that are set; -1 where it depends on data."""
-        ...
-
-    def set_tensor_address(self, name: str, memory: int) -> bool:
-        """Where a tensor lies in the GPU's memory."""
-        ...
-
-    def execute_async_v3(self, stream_handle: int) -> bool:
-        """Launch on a stream."""
-        ...
-
-
-class TrtEngine(Protocol):
-    """``tensorrt.ICudaEngine``."""
-
-    num_io_tensors: int
-
-    def get_tensor_name(self, index: int) -> str:
-        """Name of an input or output."""
-        ...
-
-    def get_tensor_mode(self, name: str) -> Any:
-        """``TensorIOMode.INPUT`` or ``OUTPUT``."""
-        ...
-
-    def get_tensor_dtype(self, name: str) -> Any:
-        """``tensorrt.DataType``."""
-        ...
-
-    def get_tensor_shape(self, name: str) -> Sequence[int]:
-        """-1 where free."""
-        ...
-
-    def get_tensor_profile_shape(self, name: str, profile_index: int) -> Sequence[Sequence[int]]:
-        """Smallest, usual and largest size of an input under one optimisation profile."""
-        ...
-
-    def serialize(self) -> Any:
-        """``IHostMemory`` of the engine as ``Runtime.deserialize_cuda_engine`` takes it; None where it fails."""
-        ...
-
-    def create_execution_context(self) -> TrtContext | None:
-        """What runs are launched through; one run at a time."""
-        ...
-
-
-class TrtModule(Protocol):
-    """The module ``tensorrt``. Its enumerations and builder objects are used as they come."""
-
-    __version__: str
-    ILogger: Any
-    Builder: Any
-    OnnxParser: Any
-    Runtime: Any
-    NetworkDefinitionCreationFlag: Any
-    BuilderFlag: Any
-    MemoryPoolType: Any
-    TensorIOMode: Any
-
-    def nptype(self, trt_type: Any) -> type[np.generic]:
-        """NumPy's name of a ``tensorrt.DataType``; TypeError where it has none."""
-        ...
-
-
-class ErrorLog(Protocol):
-    """A ``tensorrt.ILogger`` that keeps errors instead of printing them."""
-
-    messages: list[str]
-
-
-def load_tensorrt() -> TrtModule:
+def load_tensorrt() -> Any:
     """Import TensorRT.
 
     Raises:
         MissingDependencyError: It is not installed, its libraries cannot be loaded, or it is too old.
     """
     try:
-        module = cast(TrtModule, importlib.import_module("tensorrt"))
+        module: Any = importlib.import_module("tensorrt")
     except ImportError as error:
         raise MissingDependencyError(f"TensorRT is not installed: {_INSTALL}") from error
     except OSError as error:  # the module is there, its libraries are not
@@ -156,8 +80,8 @@ def load_tensorrt() -> TrtModule:
     return module
 
 
-def new_error_log(trt: TrtModule) -> ErrorLog:
-    """A logger that collects what went wrong, for messages of ours. TensorRT answers failures with None or False."""
+def new_error_log(trt: Any) -> Any:
+    """A ``tensorrt.ILogger`` that keeps errors in ``messages``: TensorRT answers failures with None or False."""
     messages: list[str] = []
 
     def log(_self: object, severity: Any, message: str) -> None:
@@ -169,7 +93,7 @@ def new_error_log(trt: TrtModule) -> ErrorLog:
         self.messages = messages
 
     # Derived here because the base exists only once TensorRT is loaded.
-    return cast(ErrorLog, type("ErrorLog", (trt.ILogger,), {"__init__": construct, "log": log})())
+    return type("ErrorLog", (trt.ILogger,), {"__init__": construct, "log": log})()
 
 
 class TrtPlan:
@@ -235,7 +159,7 @@ class TrtPlan:
         plan = cls.__new__(cls)
         plan._begin(label, precision, device_id)
         with plan._cupy.cuda.Device(device_id):
-            engine: TrtEngine | None = plan._runtime.deserialize_cuda_engine(content)
+            engine: Any = plan._runtime.deserialize_cuda_engine(content)
             if engine is None:
                 raise plan._error(f"TensorRT {plan._trt.__version__} cannot load it")
             plan._prepare(engine)
@@ -249,18 +173,18 @@ class TrtPlan:
 
     def _begin(self, label: str, precision: Precision, device_id: int) -> None:
         self._label = label
-        self._trt: TrtModule = load_tensorrt()
+        self._trt: Any = load_tensorrt()
         self._cupy = import_cupy()
         self._device_id = device_id
         self._precision: Precision = precision
         self._cache = None
-        self._log: ErrorLog = new_error_log(self._trt)
+        self._log: Any = new_error_log(self._trt)
         with self._cupy.cuda.Device(device_id):
             self._runtime: Any = self._trt.Runtime(self._log)
 
-    def _prepare(self, engine: TrtEngine) -> None:
-        self._engine: TrtEngine | None = engine
-        self._context: TrtContext | None = engine.create_execution_context()
+    def _prepare(self, engine: Any) -> None:
+        self._engine: Any = engine
+        self._context: Any = engine.create_execution_context()
         if self._context is None:
             raise self._error("TensorRT cannot prepare it for running")
         self._spec = self._describe(engine)
@@ -342,15 +266,13 @@ class TrtPlan:
         """Use as a context manager that closes the engine."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the engine."""
         self.close()
 
     # --- building ---------------------------------------------------------------------------------------------------
 
-    def _kept_or_built(self, network: bytes) -> TrtEngine:
+    def _kept_or_built(self, network: bytes) -> Any:
         path = None
         if self._cache is not None:
             path = self._cache.engine_path(
@@ -363,7 +285,7 @@ class TrtPlan:
             )
             kept = self._cache.load(path)
             if kept is not None:
-                engine: TrtEngine | None = self._runtime.deserialize_cuda_engine(kept)
+                engine: Any = self._runtime.deserialize_cuda_engine(kept)
                 if engine is not None:
                     return engine
                 self._cache.discard(path, f"was refused ({self._last_message()})")
@@ -428,7 +350,7 @@ class TrtPlan:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def _describe(self, engine: TrtEngine) -> EngineSpec:
+    def _describe(self, engine: Any) -> EngineSpec:
         tensors: dict[bool, list[TensorSpec]] = {True: [], False: []}
         for index in range(engine.num_io_tensors):
             name = engine.get_tensor_name(index)
@@ -447,7 +369,7 @@ class TrtPlan:
         except self._cupy.cuda.memory.OutOfMemoryError as error:
             raise failure(error, label=self._label, what="no room for an output") from error
 
-    def _set_address(self, context: TrtContext, name: str, array: Any) -> None:
+    def _set_address(self, context: Any, name: str, array: Any) -> None:
         if not context.set_tensor_address(name, array.data.ptr):
             raise self._error(f"TensorRT refuses the memory of {name!r}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Hashable, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -246,9 +245,7 @@ class MemoryPool:
         """Use as a context manager that gives the memory back."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the memory back."""
         self.close()
 

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Hashable, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -284,9 +283,7 @@ class PinnedMemoryPool:
         """Use as a context manager that frees the memory."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free the memory."""
         self.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from vitascope.device import available_cores
@@ -113,8 +112,6 @@ class PreprocessingPipeline(Generic[Prepared]):
         """Use as a context manager that closes it."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()

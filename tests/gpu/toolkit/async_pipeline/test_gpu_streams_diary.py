@@ -18,7 +18,7 @@ from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor, PrefetchDataLoader
 from vitascope.gpu.kernels import resize_normalize as resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.memory import pinned_pool
-from vitascope.gpu.toolkit import kernel_runner
+from vitascope.gpu.toolkit import processor as processor_module
 
 RGB = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 
@@ -115,7 +115,7 @@ def test_a_call_on_the_gpu_stays_on_the_callers_stream_and_does_not_wait(cupy):
 
 
 def test_a_call_on_tensors_runs_on_their_stream_and_leaves_it_afterwards(cupy, monkeypatch):
-    monkeypatch.setattr(kernel_runner, "callers_stream", lambda given, device_id: 4242)
+    monkeypatch.setattr(processor_module, "callers_stream", lambda given, device_id: 4242)
     with CUDAKernelProcessor(device="cuda") as gpu, cupy.cuda.Stream() as mine:
         gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))
         assert cupy.diary == [("kernel", 4242)]
@@ -127,7 +127,7 @@ def test_a_gpu_without_memory_is_named_on_every_stream(cupy, monkeypatch, handle
     def full(*_):
         raise cupy.cuda.memory.OutOfMemoryError
 
-    monkeypatch.setattr(kernel_runner, "callers_stream", lambda given, device_id: handle)
+    monkeypatch.setattr(processor_module, "callers_stream", lambda given, device_id: handle)
     monkeypatch.setattr(cupy, "empty", full)
     with CUDAKernelProcessor(device="cuda") as gpu, pytest.raises(DeviceMemoryError, match="is used up"):
         gpu.fused_preprocess(cupy.asarray(RGB), (8, 8))

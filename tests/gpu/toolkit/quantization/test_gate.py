@@ -10,7 +10,7 @@ import pytest
 
 from vitascope.errors import UsageError
 from vitascope.gpu import ModelQuantizer
-from vitascope.gpu.toolkit.quantization.gate import Comparison, QuantizationLimits
+from vitascope.gpu.toolkit.quantization.quantizer import Comparison, QuantizationLimits
 
 FRAMES = np.linspace(0.5, 1.5, 24, dtype=np.float32).reshape(4, 6)
 GOOD = Comparison(

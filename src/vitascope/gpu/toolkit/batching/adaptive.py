@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.toolkit.batching.batch_arrays import split
 
-__all__ = ["AdaptiveBatchSizer", "MemoryFigures", "MemoryMonitor"]
+__all__ = ["AdaptiveBatchSizer", "MemoryMonitor"]
 
 T = TypeVar("T")
 
@@ -26,25 +26,11 @@ _LATENCIES_KEPT = 5
 _CALLS_BEFORE_RETRY = 256
 
 
-class MemoryFigures(Protocol):
-    """Memory in use and in all, in one unit; ``VRAMMonitor.get_stats()`` gives them."""
-
-    @property
-    def allocated_vram_gb(self) -> float:
-        """In use."""
-        ...
-
-    @property
-    def total_vram_gb(self) -> float:
-        """In all."""
-        ...
-
-
 class MemoryMonitor(Protocol):
-    """What is asked for figures; ``vitascope.gpu.VRAMMonitor`` is one."""
+    """Tells the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
 
-    def get_stats(self) -> MemoryFigures:
-        """The figures now."""
+    def get_stats(self) -> Any:
+        """The figures now: ``allocated_vram_gb`` in use of ``total_vram_gb``, in one unit."""
         ...
 
 

@@ -32,7 +32,6 @@ from vitascope.gpu.toolkit.batching.requests import (
     OnFull,
     Promise,
     Reply,
-    SystemClock,
 )
 from vitascope.gpu.toolkit.batching.waiting import LevelRule, OnDeadline, Waiting, WaitingRoom
 from vitascope.gpu.toolkit.worker_streams import (
@@ -95,7 +94,7 @@ class Batcher:
         if not all(map(callable, self._functions)):
             raise TypeError("inference_fn is a function that takes a batch and gives its results")
         self._sizer = sizer
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._room = WaitingRoom(config, levels=levels, starvation_seconds=starvation_seconds)
         self._kinds = Kinds()
         self._tally = BatchTally()

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
 from threading import Lock
 from time import perf_counter
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 __all__ = [
     "BatchConfig",
@@ -20,31 +20,18 @@ __all__ = [
     "OnFull",
     "Promise",
     "Reply",
-    "SystemClock",
 ]
 
 
-class Clock(Protocol):
-    """Tells the time, and waits."""
+class Clock:
+    """Tells the time by ``time.perf_counter``, and waits; a test hands in another one."""
 
     def now(self) -> float:
         """Seconds from any origin; never goes back."""
-        ...
-
-    def wait(self, condition: threading.Condition, seconds: float | None) -> object:
-        """Wait on a condition that the caller holds until it is notified, or for so long; None: for ever."""
-        ...
-
-
-class SystemClock:
-    """``time.perf_counter``, and the condition's own wait."""
-
-    def now(self) -> float:
-        """Seconds."""
         return perf_counter()
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> object:
-        """Wait; see ``Clock``."""
+        """Wait on a condition that the caller holds until it is notified, or for so long; None: for ever."""
         return condition.wait(seconds)
 
 

@@ -31,7 +31,9 @@ _NOTE = "vitascope.json"
 
 
 class InductorEngine(ToolkitEngine):
-    """A PyTorch module, compiled by Inductor, with a CUDA graph for each size that is met.
+    """PyTorch's compiler with the toolkit's methods, on the runtime's ``TorchEngine``.
+
+    Runs a PyTorch module, compiled by Inductor, with a CUDA graph for each size that is met.
 
     The file that ``output_path`` names is an exported program (``torch.export.save``): operations and weights in the
     precision that was asked for. It is compiled when it is opened, on whatever GPU is there.

@@ -39,7 +39,9 @@ _GPU_PROVIDERS = ("auto", "cuda", "tensorrt", "tensorrt-rtx")
 
 
 class OnnxEngine(ToolkitEngine):
-    """An ONNX network, or a PyTorch module exported to one, under ONNX Runtime.
+    """ONNX Runtime with the toolkit's methods, on the runtime's ``OnnxRuntimeEngine``.
+
+    Runs an ONNX network, or a PyTorch module exported to one.
 
     The file that ``output_path`` names is an ONNX network in the precision that was asked for. ``int8_mode`` quantises
     with ``ModelQuantizer.quantize_int8``; FP16 networks for a GPU are made by NVIDIA's Model Optimizer.

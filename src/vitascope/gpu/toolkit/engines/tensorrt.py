@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vitascope.errors import DeviceError, EngineError
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.onnx_network import Calibration
 from vitascope.gpu.engines.trt_plan import TrtPlan, load_tensorrt
-from vitascope.gpu.toolkit.engines.toolkit_engine import ToolkitEngine
+from vitascope.gpu.toolkit.engines.toolkit_engine import DeviceWord, ToolkitEngine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +22,7 @@ __all__ = ["TensorRTEngine"]
 
 
 class TensorRTEngine(ToolkitEngine):
-    """A network under TensorRT 10 or newer, on a GPU. Not yet run on hardware.
+    """TensorRT (10 or newer) with the toolkit's methods, on the runtime's ``TrtPlan``. Not yet run on hardware.
 
     FP16 and INT8 networks are made by NVIDIA's Model Optimizer (``pip install 'vitascope[quantize]'``), because
     TensorRT 11 has no precision switches: "Python Migration Patterns for TensorRT 11.x". The file that ``output_path``
@@ -37,29 +36,11 @@ class TensorRTEngine(ToolkitEngine):
         MissingDependencyError: TensorRT or CuPy is not installed; the message names the package.
     """
 
-    def __init__(
-        self,
-        *,
-        fp16_mode: bool = False,
-        int8_mode: bool = False,
-        workspace_gb: float | None = None,
-        cache_dir: str | PathLike[str] | None = None,
-        device: Literal["auto", "cuda", "cpu"] = "auto",
-        device_id: int = 0,
-        allow_tf32: bool = True,
-    ) -> None:
+    def _placed(self, device: DeviceWord) -> DeviceWord:
         if device == "cpu":
             raise DeviceError("TensorRT runs on a GPU; take OnnxEngine or InductorEngine on a CPU")
         load_tensorrt()
-        super().__init__(
-            fp16_mode=fp16_mode,
-            int8_mode=int8_mode,
-            workspace_gb=workspace_gb,
-            cache_dir=cache_dir,
-            device="cuda",
-            device_id=device_id,
-            allow_tf32=allow_tf32,
-        )
+        return "cuda"
 
     def _from_pytorch(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None

@@ -1,7 +1,8 @@
-"""What ``TensorRTEngine``, ``InductorEngine`` and ``OnnxEngine`` share: build, load, infer, measure.
+"""Build, load, infer, measure: the methods that ``TensorRTEngine``, ``InductorEngine`` and ``OnnxEngine`` share.
 
-Each of them is a front: it holds one opened engine (``TrtPlan``, ``TorchEngine``, ``OnnxRuntimeEngine``), which is the
-very one that ``vitascope segment`` runs, and carries arrays of any library to it and back.
+Each is a face of one engine of the runtime, the very one that ``vitascope segment`` runs, and carries arrays of any
+library to it and back: ``TensorRTEngine`` of ``TrtPlan``, ``InductorEngine`` of ``TorchEngine``, ``OnnxEngine`` of
+``OnnxRuntimeEngine``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 import numpy as np
@@ -37,7 +37,10 @@ from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["BenchmarkReport", "LatencyReport", "ToolkitEngine", "measure_calls", "usual_shape"]
+__all__ = ["BenchmarkReport", "DeviceWord", "LatencyReport", "ToolkitEngine", "measure_calls", "usual_shape"]
+
+
+DeviceWord = Literal["auto", "cuda", "cpu"]
 
 
 class LatencyReport(TypedDict):
@@ -167,13 +170,13 @@ class ToolkitEngine(ABC):
         int8_mode: bool = False,
         workspace_gb: float | None = None,
         cache_dir: str | PathLike[str] | None = None,
-        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device: DeviceWord = "auto",
         device_id: int = 0,
         allow_tf32: bool = True,
     ) -> None:
         if workspace_gb is not None and not 0 < workspace_gb < float("inf"):
             raise UsageError(f"workspace_gb is {workspace_gb}, expected a positive number of gigabytes")
-        self._device: Device = select_device(device, index=device_id)
+        self._device: Device = select_device(self._placed(device), index=device_id)
         self._on_gpu = self._device.kind == "cuda"
         self._fp16, self._int8, self._tf32 = fp16_mode, int8_mode, allow_tf32
         self._workspace_bytes = None if workspace_gb is None else round(workspace_gb * 1e9)
@@ -308,9 +311,7 @@ class ToolkitEngine(ABC):
         """Use as a context manager that closes the engine."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the engine."""
         self.close()
 
@@ -431,6 +432,15 @@ class ToolkitEngine(ABC):
         )
 
     # --- what each engine does its own way ----------------------------------------------------------------------------
+
+    def _placed(self, device: DeviceWord) -> DeviceWord:
+        """Where to run, of what was asked for.
+
+        Raises:
+            DeviceError: The engine does not run there.
+            MissingDependencyError: The engine's package is not installed.
+        """
+        return device
 
     @abstractmethod
     def _from_pytorch(

@@ -1,29 +1,224 @@
-"""``ModelQuantizer``: networks in fewer bits, for PyTorch modules and ONNX networks alike."""
+"""``ModelQuantizer``: networks in fewer bits, for PyTorch modules and ONNX networks alike.
+
+A quantised network is kept only where it is right enough, and worth it: that is its gate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+
+import numpy as np
 
 from vitascope.errors import DeviceError, UsageError
 from vitascope.gpu.toolkit.quantization import onnx_networks
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, named_frames
-from vitascope.gpu.toolkit.quantization.gate import (
-    Comparable,
-    Comparison,
-    Gated,
-    GateVerdict,
-    QuantizationLimits,
-    compare_networks,
-    is_module,
-    judge,
-)
 
-__all__ = ["ModelQuantizer"]
+__all__ = [
+    "Comparable",
+    "Comparison",
+    "GateVerdict",
+    "Gated",
+    "ModelQuantizer",
+    "QuantizationLimits",
+    "Run",
+    "is_module",
+    "opened",
+]
 
-ModelT = TypeVar("ModelT")
+
+Comparable: TypeAlias = Any
+"""A PyTorch module, an ONNX network (path or bytes), an engine (``run(dict) -> dict``), or a callable from one NumPy
+array to one."""
+
+Run = Callable[[Mapping[str, FloatArray]], Mapping[str, FloatArray]]
+
+
+def is_module(model: object) -> bool:
+    """True for a PyTorch module; asks no library that is not loaded: whoever holds a module has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+@contextmanager
+def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[str, ...] | None]]:
+    """Something that runs, and its input names where it knows them.
+
+    Args:
+        model: See ``Comparable``. ONNX networks open under ONNX Runtime on the CPU, and are closed again.
+        threads: Of ONNX Runtime; 0 uses every core.
+
+    Raises:
+        UsageError: It is nothing that runs.
+        EngineError: It is no ONNX network.
+    """
+    if is_module(model):
+        yield _module_runner(model), None
+    elif isinstance(model, bytes | str | PathLike):
+        from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
+
+        source = model if isinstance(model, bytes) else Path(model)
+        with OnnxRuntimeEngine(source, threads=threads) as engine:
+            yield engine.run, tuple(tensor.name for tensor in engine.spec.inputs)
+    elif hasattr(model, "run") and hasattr(model, "spec"):
+        yield model.run, tuple(tensor.name for tensor in model.spec.inputs)
+    elif callable(model):
+        yield _callable_runner(model), None
+    else:
+        raise UsageError(f"{type(model).__name__} is no module, ONNX network, engine or callable")
+
+
+def _module_runner(model: Any) -> Run:
+    import torch
+
+    example = next(
+        (p for p in [*model.parameters(), *model.buffers()] if p.is_floating_point()), torch.zeros(())
+    )
+
+    def run(inputs: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
+        tensors = [
+            torch.from_numpy(np.ascontiguousarray(array)).to(example.device, example.dtype)
+            for array in inputs.values()
+        ]
+        with torch.inference_mode():
+            results = model(*tensors)
+        named = _named(results)
+        return {name: tensor.float().cpu().numpy() for name, tensor in named.items()}
+
+    return run
+
+
+def _callable_runner(call: Callable[[Any], Any]) -> Run:
+    def run(inputs: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
+        return {name: np.asarray(array) for name, array in _named(call(*inputs.values())).items()}
+
+    return run
+
+
+def _named(results: Any) -> dict[str, Any]:
+    if isinstance(results, Mapping):
+        return dict(results)
+    if isinstance(results, tuple | list):
+        return {f"output_{index}": result for index, result in enumerate(results)}
+    return {"output": results}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Accuracy and speed of a network beside its reference's, on the same frames."""
+
+    frames: int
+    mean_error: float
+    """Mean absolute difference of the outputs, in their own units."""
+    worst_frame_error: float
+    """The same of the frame that is worst off."""
+    max_error: float
+    """Largest difference of one value."""
+    relative_error: float
+    """Mean absolute difference as a share of the reference's mean magnitude."""
+    reference_ms: float
+    """Median of one call with one frame."""
+    quantized_ms: float
+    finite: bool
+    """False where an output holds values that are not numbers; its errors mean nothing then."""
+
+    @property
+    def speedup(self) -> float:
+        """Above 1 where the quantised network is faster."""
+        return self.reference_ms / self.quantized_ms
+
+
+def _counted(
+    expected: Mapping[str, FloatArray], got: Mapping[str, FloatArray], outputs: Sequence[str] | None
+) -> list[str]:
+    names = list(expected) if outputs is None else list(outputs)
+    for name in names:
+        if name not in expected or name not in got:
+            raise UsageError(f"no output is called {name!r} in both networks")
+        if np.shape(expected[name]) != np.shape(got[name]):
+            raise UsageError(
+                f"{name!r} is {np.shape(got[name])}, and {np.shape(expected[name])} in the reference"
+            )
+    return names
+
+
+def _times_ms(
+    runs: tuple[Run, Run], entries: Sequence[Mapping[str, FloatArray]], iterations: int
+) -> tuple[float, float]:
+    if iterations < 1:
+        raise UsageError(f"{iterations} iterations: at least 1 is needed")
+    samples: tuple[list[float], list[float]] = ([], [])
+    for turn in range(-1, iterations):
+        entry = entries[turn % len(entries)]
+        for run, times in zip(runs, samples, strict=True):
+            begun = time.perf_counter()
+            run(entry)
+            if turn >= 0:
+                times.append((time.perf_counter() - begun) * 1e3)
+    return float(np.median(samples[0])), float(np.median(samples[1]))
+
+
+NetworkT = TypeVar("NetworkT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationLimits:
+    """What a quantised network has to keep to; None asks nothing.
+
+    Raises:
+        UsageError: A limit that is negative.
+    """
+
+    mean_error: float | None = None
+    """Most mean absolute difference, in the outputs' units: 1/255 is one code of an 8-bit matte."""
+    worst_frame_error: float | None = None
+    """The same for each frame."""
+    relative_error: float | None = 0.02
+    """Most mean difference as a share of the reference's mean magnitude."""
+    speedup: float | None = 1.0
+    """Least reference time / quantised time; 1 asks that it is no slower."""
+    size_ratio: float | None = None
+    """Least reference size / quantised size."""
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        for name in ("mean_error", "worst_frame_error", "relative_error", "speedup", "size_ratio"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise UsageError(f"the limit {name} is {value}, expected 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """Whether a quantised network is kept, and every limit that it broke."""
+
+    accepted: bool
+    reasons: tuple[str, ...]
+    """One line each: what was measured and what was asked; empty where it is accepted."""
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+    def __str__(self) -> str:
+        return "accepted" if self.accepted else f"refused: {'; '.join(self.reasons)}"
+
+
+@dataclass(frozen=True)
+class Gated(Generic[NetworkT]):
+    """What the gate let through."""
+
+    model: NetworkT
+    """The quantised network where it was accepted, else the reference."""
+    comparison: Comparison
+    verdict: GateVerdict
+
+
 Frames = Mapping[str, Any] | Sequence[Any] | FloatArray
 
 _FP8_CAPABILITY = (8, 9)
@@ -194,29 +389,107 @@ class ModelQuantizer:
         iterations: int = 10,
         threads: int = 0,
     ) -> Comparison:
-        """Accuracy and speed of a quantised network beside its reference; see ``compare_networks``."""
-        return compare_networks(
-            reference, quantized, frames, outputs=outputs, iterations=iterations, threads=threads
+        """Run both networks on frames, one at a time, then time them in turns.
+
+        Args:
+            reference: A PyTorch module, an ONNX network, an engine, or a callable.
+            quantized: The same network in fewer bits.
+            frames: What they are fed, along the first axis: by input name, or one array.
+            outputs: Which outputs count; all when omitted.
+            iterations: Calls of each that are timed, after one that is not; turns, so that both meet the same machine.
+            threads: Of ONNX Runtime; 0 uses every core.
+
+        Raises:
+            UsageError: The frames do not fit, or an output is missing.
+            EngineError: A network failed.
+        """
+        with (
+            opened(reference, threads=threads) as (run_reference, names),
+            opened(quantized, threads=threads) as (run_quantized, others),
+        ):
+            known = names or others or (tuple(frames) if isinstance(frames, Mapping) else ("input",))
+            given = named_frames(frames, known)
+            entries = [
+                {name: array[index : index + 1] for name, array in given.items()}
+                for index in range(len(next(iter(given.values()))))
+            ]
+            means, largest, magnitudes, finite = [], 0.0, [], True
+            for entry in entries:
+                expected, got = run_reference(entry), run_quantized(entry)
+                differences = [
+                    np.abs(np.asarray(got[name], np.float64) - np.asarray(expected[name], np.float64))
+                    for name in _counted(expected, got, outputs)
+                ]
+                count = sum(difference.size for difference in differences)
+                means.append(sum(float(difference.sum()) for difference in differences) / count)
+                largest = max(largest, *(float(difference.max(initial=0)) for difference in differences))
+                finite = finite and bool(np.isfinite(means[-1]))
+                magnitudes.append(
+                    sum(float(np.abs(expected[name]).sum()) for name in _counted(expected, got, outputs))
+                    / count
+                )
+            times = _times_ms((run_reference, run_quantized), entries, iterations)
+        mean = float(np.mean(means))
+        return Comparison(
+            frames=len(entries),
+            mean_error=mean,
+            worst_frame_error=max(means),
+            max_error=largest,
+            relative_error=mean / max(float(np.mean(magnitudes)), 1e-12),
+            reference_ms=times[0],
+            quantized_ms=times[1],
+            finite=finite,
         )
 
     @staticmethod
     def accept(
         comparison: Comparison, limits: QuantizationLimits | None = None, *, size_ratio: float | None = None
     ) -> GateVerdict:
-        """Hold a comparison against limits; without any, against the defaults of ``QuantizationLimits``."""
-        return judge(comparison, limits or QuantizationLimits(), size_ratio=size_ratio)
+        """Hold a comparison against limits.
+
+        Args:
+            comparison: What was measured.
+            limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
+            size_ratio: Reference size / quantised size; needed where ``limits`` has one.
+
+        Raises:
+            UsageError: A limit on the size, and no sizes.
+        """
+        limits = limits or QuantizationLimits()
+        reasons = []
+        if not comparison.finite:
+            reasons.append("its outputs hold values that are not numbers")
+        for name, what in (
+            ("mean_error", "mean error"),
+            ("worst_frame_error", "error of the worst frame"),
+            ("relative_error", "error relative to the outputs"),
+        ):
+            most, met = getattr(limits, name), getattr(comparison, name)
+            if most is not None and not met <= most:  # so that a NaN is refused
+                reasons.append(f"{what} {met:.3g}, at most {most:.3g} is allowed")
+        if limits.speedup is not None and not comparison.speedup >= limits.speedup:
+            reasons.append(
+                f"{comparison.speedup:.2f}x the reference's speed ({comparison.quantized_ms:.3g} ms against "
+                f"{comparison.reference_ms:.3g} ms), at least {limits.speedup:.2f}x is asked"
+            )
+        if limits.size_ratio is not None:
+            if size_ratio is None:
+                raise UsageError("the limits ask for a size_ratio, and no sizes were given")
+            if not size_ratio >= limits.size_ratio:
+                reasons.append(f"{size_ratio:.2f}x smaller, at least {limits.size_ratio:.2f}x is asked")
+        return GateVerdict(not reasons, tuple(reasons))
 
     @staticmethod
     def gate(
-        reference: ModelT,
-        quantized: ModelT,
+        reference: NetworkT,
+        quantized: NetworkT,
         frames: Frames,
         limits: QuantizationLimits | None = None,
         *,
         outputs: Sequence[str] | None = None,
         iterations: int = 10,
         threads: int = 0,
-    ) -> Gated[ModelT]:
+    ) -> Gated[NetworkT]:
         """The quantised network where its error and its speed keep to the limits, else the reference; and why.
 
         Args:
@@ -229,14 +502,14 @@ class ModelQuantizer:
             threads: See ``compare``.
         """
         limits = limits or QuantizationLimits()
-        comparison = compare_networks(
+        comparison = ModelQuantizer.compare(
             reference, quantized, frames, outputs=outputs, iterations=iterations, threads=threads
         )
         ratio = None
         if limits.size_ratio is not None:
             size = ModelQuantizer.measure_model_size
             ratio = size(reference) / max(size(quantized), 1)
-        verdict = judge(comparison, limits, size_ratio=ratio)
+        verdict = ModelQuantizer.accept(comparison, limits, size_ratio=ratio)
         return Gated(quantized if verdict else reference, comparison, verdict)
 
 
