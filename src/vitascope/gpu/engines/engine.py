@@ -47,12 +47,12 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What a network takes and gives."""
+    """Inputs and outputs of a network."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where ``Engine.run`` takes and gives tensors: NumPy arrays, or CuPy arrays on the engine's GPU."""
+    """Place of ``Engine.run``'s tensors: NumPy arrays, or CuPy arrays on the engine's GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ShapeRange:
 
     smallest: tuple[int, ...]
     usual: tuple[int, ...]
-    """What the engine is tuned for."""
+    """The size that the engine is tuned for."""
     largest: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What ran, for reports: for example ``onnxruntime 1.31 (CPU, 2 threads)``."""
+        """Engine, version and device, for reports: for example ``onnxruntime 1.31 (CPU, 2 threads)``."""
         ...
 
     @property
@@ -127,7 +127,7 @@ _KEYS = ("min", "opt", "max")
 
 
 def shape_ranges(input_shapes: InputShapes) -> dict[str, ShapeRange]:
-    """What the user wrote, checked.
+    """Check the sizes that a user wrote.
 
     Raises:
         UsageError: There are no inputs, a key is missing or unknown, or the sizes are not in rising order.
@@ -186,12 +186,12 @@ def require_inputs(inputs: Iterable[str], spec: EngineSpec, *, label: str) -> No
 
 
 def shapes_to_json(ranges: Mapping[str, ShapeRange]) -> str:
-    """For keeping beside an engine."""
+    """Write sizes as JSON, to keep beside an engine."""
     return json.dumps({name: [one.smallest, one.usual, one.largest] for name, one in ranges.items()})
 
 
 def shapes_from_json(text: str) -> dict[str, ShapeRange]:
-    """What ``shapes_to_json`` wrote; empty where it is something else, which costs ``benchmark`` its sizes."""
+    """Read what ``shapes_to_json`` wrote; empty where it is something else, which costs ``benchmark`` its sizes."""
     try:
         return {
             name: ShapeRange(*(tuple(int(side) for side in one) for one in sizes))

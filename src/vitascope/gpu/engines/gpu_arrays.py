@@ -1,4 +1,4 @@
-"""What the engines on a GPU share: the stream they work on, and the checks and errors of CuPy arrays."""
+"""Streams, checks and errors of CuPy arrays, for the engines on a GPU."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class BuiltFor:
-    """What a package depends on besides the network."""
+    """PyTorch's version and the device, which a package depends on besides the network."""
 
     torch: str
     device: str
@@ -37,12 +37,12 @@ class BuiltFor:
     """Compute capability, ``9.0``; empty on a CPU."""
 
     def __str__(self) -> str:
-        """For messages."""
+        """Version and device, for messages."""
         return f"torch {self.torch} on {self.device}{f' ({self.capability})' if self.capability else ''}"
 
 
 def this_machine(device: torch.device) -> BuiltFor:
-    """What a package built now, here, would depend on."""
+    """Version and device of a package that is built now, here."""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         return BuiltFor(torch.__version__, torch.cuda.get_device_name(device), f"{major}.{minor}")
@@ -62,7 +62,7 @@ class PackageCache:
         self._on_note = on_note
 
     def path(self, key: Sequence[str]) -> Path:
-        """Where the package of a key lies: what network, shapes, precision and settings it was made of."""
+        """The file of a package; its key is the network, shapes, precision and settings that it was made of."""
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
         label = "".join(letter if letter.isalnum() else "-" for letter in key[0])
         return self._directory / f"{label}-{digest}.pt2"
@@ -114,7 +114,7 @@ class PackageCache:
         return _open(path, device)
 
     def _unfit(self, path: Path, built_for: BuiltFor) -> str | None:
-        """Why the package at a path cannot be used; None when it can."""
+        """The reason that the package at a path cannot be used; None when it can."""
         if not path.exists():
             return f"{path.name} is not there yet: built"
         note = self._note(path)

@@ -84,7 +84,7 @@ def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
 
 
 def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
-    """What a network computes in, by what its operators are given; None for FP32.
+    """The arithmetic of a network, told by what its operators are given; None for FP32.
 
     Weights that are merely kept small and widened before they are used (``Cast``, ``DequantizeLinear``) do not count.
     """

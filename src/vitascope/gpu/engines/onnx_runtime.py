@@ -57,7 +57,7 @@ PROVIDER_LABELS: Mapping[Provider, str] = {
     "tensorrt": "TensorRT",
     "tensorrt-rtx": "TensorRT-RTX",
 }
-"""What reports call the providers."""
+"""Names of the providers in reports."""
 
 _EXECUTION_PROVIDERS: Mapping[Provider, str] = {
     "cpu": "CPUExecutionProvider",
@@ -78,7 +78,7 @@ FATAL = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """How a network shall run."""
+    """Options of a session."""
 
     provider: Provider
     threads: int
@@ -87,7 +87,7 @@ class SessionRequest:
     stream: int = 0
     """CUDA stream handle that the GPU's work goes to; never the default stream."""
     cache_dir: Path | None = None
-    """Where TensorRT keeps what it built; None builds anew each time."""
+    """Folder for what TensorRT builds; None builds anew each time."""
     cuda_graph: bool = False
     allow_tf32: bool = True
     cudnn_benchmark: bool = True
@@ -99,7 +99,7 @@ class SessionRequest:
 
 
 def missing_provider(provider: Provider) -> str | None:
-    """Why a provider cannot be asked for here, with what would install it; None when it can be tried."""
+    """The reason that a provider cannot be asked for here, with what would install it; None when it can be tried."""
     if provider == "tensorrt-rtx":
         try:
             _register_rtx_plugin()

@@ -1,4 +1,4 @@
-"""What each operator of an ONNX network costs: ONNX Runtime's own profile of its sessions, read into plain rows.
+"""The cost of each operator of an ONNX network: ONNX Runtime's own profile of its sessions, as plain rows.
 
 ONNX Runtime writes one JSON file for each session, in Chrome's trace format, with time, shapes and sizes of every
 operator: https://onnxruntime.ai/docs/performance/tune-performance/profiling-tools.html
@@ -20,7 +20,7 @@ from vitascope.gpu.engines.onnx_library import ort
 __all__ = ["OperatorCall", "OperatorTraces", "operator_traces", "traces_wanted"]
 
 _SUFFIX = "_kernel_time"
-"""How the names of events end that time an operator's computation."""
+"""Ending of the names of events that time an operator's computation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class OperatorCall:
     kind: str
     """The operator, for example ``Conv``."""
     name: str
-    """What ONNX Runtime calls this place in the network."""
+    """ONNX Runtime's name of this place in the network."""
     seconds: float
     """On the host: where a GPU computes, the launch alone."""
     input_shapes: tuple[tuple[int, ...], ...]
@@ -108,7 +108,7 @@ def operator_traces(folder: Path, *, optimised: bool = True) -> Iterator[Operato
 
 
 def traces_wanted() -> OperatorTraces | None:
-    """What a session that is opened now shall report to; None for nothing."""
+    """The traces that a session opened now reports to; None for none."""
     return _TRACES.get()
 
 

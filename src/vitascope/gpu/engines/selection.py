@@ -45,14 +45,14 @@ class Candidate(Generic[OpenedT]):
     """An engine that could run a network: not opened yet, perhaps not installed."""
 
     name: str
-    """What one asks for it by; several ways to run one library share a name."""
+    """The name that one asks for it by; several ways to run one library share a name."""
     precision: Precision
     open: Callable[[], OpenedT]
     """Opens it; raises one of Vitascope's errors where that cannot be."""
     describe: Callable[[OpenedT], str]
     """Engine and version, as reports show it."""
     runner: Callable[[OpenedT], Runner]
-    """How the self-check runs it."""
+    """Makes the runner that the self-check calls."""
     is_reference: bool = False
     """True for ONNX Runtime on the CPU, which the others are checked against."""
 
@@ -133,7 +133,7 @@ def _open_checked(
 def _reason(
     candidate: Candidate[OpenedT], engine: OpenedT, check: SelfCheck, *, model: str, machine: Machine
 ) -> str:
-    """Why an engine may be used.
+    """The reason that an engine may be used.
 
     Raises:
         EngineError: It failed its check.
@@ -154,13 +154,13 @@ Opener = Callable[[Path | bytes, Mapping[str, ShapeRange]], Engine]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOptions:
-    """How networks shall run on a GPU, whichever engine runs them."""
+    """Options of networks on a GPU, whichever engine runs them."""
 
     cache_dir: Path
-    """Where TensorRT keeps what it builds."""
+    """Folder for what TensorRT builds."""
     precision: Precision = "tf32"
     tensorrt_precision: Precision | None = None
-    """What TensorRT computes in, alone and inside of ONNX Runtime, where that is not ``precision``."""
+    """Arithmetic of TensorRT, alone and inside of ONNX Runtime, where that is not ``precision``."""
     workspace_bytes: int | None = None
     """Most scratch memory of TensorRT; None leaves its own limit."""
     device_id: int = 0
@@ -171,7 +171,7 @@ class GpuOptions:
 
 
 def gpu_openers(options: GpuOptions) -> list[tuple[str, Precision, Opener]]:
-    """What one asks for them by, their arithmetic, and openers: ``tensorrt``, then ONNX Runtime's GPU providers.
+    """Names, arithmetic and openers: of ``tensorrt``, then of ONNX Runtime's GPU providers.
 
     What is missing shows when an opener is called.
     """
@@ -229,7 +229,7 @@ class InstalledEngine:
     version: str | None
     """None when it is missing."""
     missing: str | None
-    """Why it cannot be used, and what installs it; None when it can be tried."""
+    """The reason that it cannot be used, and what installs it; None when it can be tried."""
 
 
 def engine_inventory() -> list[InstalledEngine]:

@@ -1,4 +1,4 @@
-"""Does an engine compute what ONNX Runtime computes on the CPU, on this machine? Asked once, and remembered.
+"""Checking once that an engine computes on this machine what ONNX Runtime computes on the CPU, and remembering it.
 
 A driver, a compiler or a GPU can make a network wrong without making it fail. So before an engine is chosen by itself,
 its outputs for random inputs are compared with those of ONNX Runtime on the CPU. The verdict is kept on disk for this
@@ -49,7 +49,7 @@ _SMALLEST_SCALE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far outputs may be off, as shares of the reference's mean and largest magnitude."""
+    """Largest allowed errors, as shares of the reference's mean and largest magnitude."""
 
     mean: float
     largest: float
@@ -62,7 +62,7 @@ TOLERANCES: Mapping[Precision, Tolerance] = {
     "fp16": Tolerance(2e-2, 2e-1),
     "int8": Tolerance(2e-1, 1.0),
 }
-"""By arithmetic. They tell a wrong network from rounding, and do not grade mattes.
+"""Tolerances by arithmetic. They tell a wrong network from rounding, and do not grade mattes.
 
 At least 2.5 times what RobustVideoMatting's coefficients were off by on random pictures of 256x144 and 512x288, in
 PyTorch on one H200 against ONNX Runtime: 2e-6 and 1.5e-5 in fp32, 5e-3 and 4e-2 in tf32, 8e-3 and 6e-2 in mixed and
@@ -72,7 +72,7 @@ which no network has been measured for."""
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a verdict holds on."""
+    """The machine that a verdict holds on."""
 
     gpu: str
     """Name and compute capability."""
@@ -95,7 +95,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a verdict is about; another engine version or driver makes another subject."""
+    """The subject of a verdict; another engine version or driver makes another subject."""
 
     model: str
     """The network's sha256."""

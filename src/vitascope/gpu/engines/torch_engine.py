@@ -199,7 +199,7 @@ class TorchEngine:
         if mode == "aot" and (cache_dir is None or fingerprint is None):
             raise EngineError(f"{label}: packages need a directory to lie in and the network's fingerprint")
         self.notes: list[str] = []
-        """What was built, and why, one line each."""
+        """Packages that were built, and why, one line each."""
         self._label, self._mode, self._effort = label, mode, effort
         self._graphs = cuda_graph
         self._most_plans = most_plans
@@ -410,7 +410,7 @@ class TorchEngine:
 
 
 class _Plan:
-    """What runs one set of shapes."""
+    """Runs one set of shapes."""
 
     def __init__(
         self, call: _Call, examples: Sequence[Tensor], *, graph: bool, flags: Mapping[str, bool] | None

@@ -1,4 +1,4 @@
-"""From a PyTorch module to files: an exported program, and from it an ONNX network, with free sizes where they vary.
+"""Exporting a PyTorch module as a program, and that as an ONNX network, with free sizes where they vary.
 
 ``torch.export`` traces the module once; ``torch.onnx.export(dynamo=True)`` translates the program (PyTorch's
 documentation: pages "torch.export" and "torch.onnx"). The translation needs the package ``onnxscript``.
@@ -172,7 +172,7 @@ def trace_module(
         device: Where the copy lies.
         dtype: Of the inputs; that of the weights when omitted.
         computes: False runs it on PyTorch's device ``meta``, which knows shapes and no values, for modules of an
-            arithmetic that takes minutes here: FP16 on a processor.
+            arithmetic that takes minutes here: FP16 on a CPU.
 
     Raises:
         UsageError: It is no module.
@@ -262,7 +262,7 @@ def _example(sizes: ShapeRange) -> tuple[int, ...]:
 
 
 def _free_sizes(ranges: Mapping[str, ShapeRange]) -> dict[str, dict[int, Any]]:
-    """For ``torch.export``: the dimensions that vary. First dimensions of one range are one: the batch."""
+    """The dimensions that vary, for ``torch.export``. First dimensions of one range are one: the batch."""
     batches: dict[tuple[int, int], Any] = {}
     free: dict[str, dict[int, Any]] = {}
     for index, (name, sizes) in enumerate(ranges.items()):
@@ -300,7 +300,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What PyTorch warns of in its own code is nothing that a user can change."""
+    """Silence PyTorch's warnings of its own code, which a user cannot change."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -35,10 +35,10 @@ class TrtCache:
         self._gpu = gpu
         self._version = version
         self.notes: list[str] = []
-        """What the user should know: engines that were rebuilt, and why."""
+        """Remarks for the user: engines that were rebuilt, and why."""
 
     def engine_path(self, identity: Mapping[str, object]) -> Path:
-        """Where an engine lies, or would lie.
+        """The file that an engine lies in, or would lie in.
 
         Args:
             identity: What it was made of: the network's sha256, sizes, arithmetic. JSON values.
@@ -92,7 +92,7 @@ class TrtCache:
             path.unlink()
 
     def load_timings(self) -> bytes:
-        """What TensorRT measured of kernels on this GPU in earlier builds; empty when nothing is kept."""
+        """Measurements of kernels on this GPU from earlier builds; empty when nothing is kept."""
         try:
             return self._timing_path().read_bytes()
         except OSError:

@@ -44,7 +44,7 @@ class Buffer:
         """As the cap counts it."""
         self.memory = memory
         self.pending: list[Pending] = []
-        """What must be over before it is lent again."""
+        """Events that must be over before it is lent again."""
         self.watch: Any = None
         """For the pool's own use while it is lent."""
 
@@ -61,7 +61,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferStats:
-    """What a pool holds, and what it did since it was made."""
+    """Content of a pool, and counts since it was made."""
 
     max_bytes: int | None
     """The cap; None without one."""
@@ -75,14 +75,14 @@ class BufferStats:
     copying_count: int
     """Buffers that came back while something still read or wrote them."""
     leases: int
-    """How often a buffer was lent."""
+    """Times that a buffer was lent."""
     allocations: int
-    """How often that took new memory; the other leases found a buffer of an earlier one."""
+    """Leases that took new memory; the others found a buffer of an earlier one."""
     waits: int
-    """How often somebody had to wait for room."""
+    """Times that somebody had to wait for room."""
     wait_seconds: float
     timeouts: int
-    """How often that was in vain."""
+    """Waits that were in vain."""
 
 
 class BufferStore:
@@ -169,7 +169,7 @@ class BufferStore:
         self.trim()
 
     def stats(self) -> BufferStats:
-        """What it holds, and what it did."""
+        """Content, and counts until now."""
         with self._lock:
             self._settle()
             idle = [buffer for buffers in self._idle.values() for buffer in buffers]

@@ -43,7 +43,7 @@ class _HostArrays:
             raise DeviceMemoryError(f"the host has too little memory: {error}") from error
 
     def mark(self) -> Any:
-        """What was launched on the current stream up to now; None where nothing runs on."""
+        """Mark what was launched on the current stream up to now; None where nothing runs on."""
         return None
 
     def wait_for(self, mark: Any) -> None:
@@ -320,7 +320,7 @@ class MemoryPool:
                 library.release_idle()
 
     def stats(self) -> BufferStats:
-        """What is lent, idle and reserved, and how often it was of use."""
+        """Bytes that are lent, idle and reserved, and counts."""
         return self._store.stats()
 
     def _key(self, shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], Any]:

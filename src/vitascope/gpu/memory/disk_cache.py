@@ -168,7 +168,7 @@ _ABANDONED_SECONDS = 3600.0
 
 
 class Totals(NamedTuple):
-    """How much there is."""
+    """Number and size of entries."""
 
     entries: int
     nbytes: int
@@ -266,7 +266,7 @@ class ArrayFolder:
             _write_totals(ledger, totals)
 
     def totals(self) -> Totals:
-        """What all processes together keep there."""
+        """Number and size of what all processes together keep there."""
         with self._locked() as ledger:
             return self._read_totals(ledger)
 
@@ -385,7 +385,7 @@ def _new_file(folder: Path) -> tuple[int, Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheStats:
-    """What a cache did since it was opened, and what it holds."""
+    """Counts of a cache since it was opened, and its content."""
 
     memory_hits: int
     disk_hits: int
@@ -464,11 +464,11 @@ class CacheManager:
 
     @property
     def folder(self) -> Path | None:
-        """Where the files are; None without a disk cache."""
+        """Folder of the files; None without a disk cache."""
         return None if self._disk is None else self._disk.folder
 
     def get(self, key: str, *, use_disk: bool = True) -> npt.NDArray[Any] | None:
-        """What was put under a key, or None.
+        """Get the array of a key, or None.
 
         Args:
             key: Any string.
@@ -530,7 +530,7 @@ class CacheManager:
         return kept
 
     def stats(self) -> CacheStats:
-        """What it did, and what it holds now."""
+        """Counts until now, and its content."""
         memory, disk = self._memory.totals(), Totals(0, 0)
         if self._disk is not None:
             disk = self._disk.totals()

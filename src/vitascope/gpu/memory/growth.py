@@ -1,4 +1,4 @@
-"""Whether a series of measurements grows: a straight line through it, and what tells a trend from steps and noise."""
+"""Telling whether a series of measurements grows: a line through it, and a trend from steps and noise."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Growth:
     slope: float
     """Units of the values for each unit of the positions: the line of least squares."""
     total: float
-    """What the values gained over the stretch that was looked at."""
+    """Gain of the values over the stretch that was looked at."""
     score: float
     """The slope in its own standard errors; 1000 at most."""
 

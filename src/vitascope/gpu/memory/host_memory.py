@@ -28,9 +28,9 @@ class HostMemory:
     """One look at the host's memory."""
 
     total_bytes: int
-    """What this process may come to use: the machine's, or its container's limit where that is lower."""
+    """The most that this process may come to use: the machine's, or its container's limit where that is lower."""
     used_bytes: int
-    """By all processes; what the system would give up at once (caches of files) is not counted."""
+    """In use by all processes; what the system would give up at once (caches of files) is not counted."""
     process_bytes: int
     """Resident, of this process."""
 

@@ -153,7 +153,7 @@ class CopyStreams:
 
 
 class _Owner:
-    """What all views of a block refer to."""
+    """Referred to by all views of a block."""
 
     __slots__ = ("__weakref__",)
 
@@ -417,7 +417,7 @@ class PinnedMemoryPool:
         self._store.trim()
 
     def stats(self) -> BufferStats:
-        """What is lent, idle and reserved, and how often it was of use."""
+        """Bytes that are lent, idle and reserved, and counts."""
         return self._store.stats()
 
     def _take(

@@ -1,4 +1,4 @@
-"""How much of a GPU's memory this process may take, and what it takes at once so that nobody else does."""
+"""Limiting the GPU memory that this process takes, and reserving some at once so that nobody else takes it."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class VRAMStats:
     process_bytes: int | None
     """This process's part of ``allocated_bytes``; None where the driver does not tell, as in most containers."""
     reserved_bytes: int
-    """What the allocators of this process (CuPy, PyTorch) hold, lent and idle; on a host, its resident memory."""
+    """Held by the allocators of this process (CuPy, PyTorch), lent and idle; on a host, its resident memory."""
     in_tensors_bytes: int
     """The part of ``reserved_bytes`` lent to arrays and tensors now; on a host, the same as ``reserved_bytes``."""
     driver_bytes: int | None
-    """What driver and firmware keep; None where it is not told."""
+    """Kept by driver and firmware; None where it is not told."""
     gpu_percent: float | None
     """Share of the driver's last period (1/6 to 1 s) in which any kernel ran, 0 to 100; None without NVML."""
     processes: Mapping[int, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class VRAMStats:
 
     @property
     def process_vram_gb(self) -> float | None:
-        """What this process has, as the driver sees it; None where it does not tell."""
+        """In use by this process, as the driver sees it; None where it does not tell."""
         return None if self.process_bytes is None else self.process_bytes / _GB
 
     @property
@@ -243,7 +243,7 @@ class Threshold:
         self.share = share
         self.callback = callback
         self.passed_count = 0
-        """How often memory rose above it."""
+        """Number of times that memory rose above it."""
         self._armed = True
 
     def passes(self, stats: VRAMStats) -> bool:
@@ -396,7 +396,7 @@ class VRAMMonitor:
             self._thresholds = tuple(one for one in self._thresholds if one is not threshold)
 
     def leak(self, *, last_s: float | None = None, of: Series = "allocated") -> LeakSlope:
-        """How fast memory grew, by the line through the history.
+        """Measure how fast memory grew, by the line through the history.
 
         Args:
             last_s: Only so many seconds back; give it the time after the warm-up, in which growth is no leak.
@@ -460,7 +460,7 @@ class MeasuredBlock:
         self._thread = threading.Thread(target=self._sample, name="vitascope-vram-block", daemon=True)
         self._failure: BaseException | None = None
         self.seconds = 0.0
-        """How long the block took, once it is over."""
+        """Time that the block took, once it is over."""
 
     def __enter__(self) -> MeasuredBlock:
         """Look for the first time, and begin."""
@@ -494,7 +494,7 @@ class MeasuredBlock:
         return self._most.get(of)
 
     def growth_bytes(self, of: Series = "allocated") -> int | None:
-        """How much more is in use after the block than before; None where the figure is not told."""
+        """Bytes in use after the block beyond those before; None where the figure is not told."""
         before, after = _size_of(self.before, of), _size_of(self.after, of)
         return None if before is None or after is None else after - before
 

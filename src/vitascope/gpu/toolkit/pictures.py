@@ -1,4 +1,4 @@
-"""One picture, or a batch of one size, in whatever form a caller has it: what a kernel needs to know of it."""
+"""Reading a picture, or a batch of one size, in whatever form a caller has it, and checking numbers for kernels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def full_scale(dtype: Any) -> float:
-    """What brings values of a type to 0..1: integers count to their largest, floating-point numbers stay."""
+    """The factor that brings values of a type to 0..1: integers count to their largest, floating-point numbers stay."""
     return _full_scale(np.dtype(dtype))
 
 
@@ -79,7 +79,7 @@ def frame_from_nv12(planes: Any, *, color: ColorSpec | None = None) -> Frame:
 
 
 class Picture:
-    """What ``CUDAKernelProcessor`` was given.
+    """One picture, or a batch of one size, as a caller gave it.
 
     Args:
         given: A ``Frame``; NV12 or P010 planes, see ``frame_from_nv12``; or RGB [H, W, 3], [3, H, W], or a batch with N
@@ -209,7 +209,7 @@ def _as_own(array: Any) -> Any:
 
 
 FLOAT_DTYPES = ("float32", "float16")
-"""What networks take."""
+"""Element types that networks take."""
 
 _NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
 

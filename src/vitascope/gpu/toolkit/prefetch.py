@@ -57,7 +57,7 @@ class PrefetchDataLoader(Generic[Batch]):
             raise ValueError(f"prefetch_factor is {prefetch_factor}, expected at least 1")
         self.loader = loader
         self.device = _device(device)
-        """Where batches are brought."""
+        """The device that batches are brought to."""
         self.prefetch_factor = prefetch_factor
         self.pin_memory = pin_memory
 
@@ -113,7 +113,7 @@ class _Coming:
     arrived: Any
     """``cupy.cuda.Event`` behind the copies."""
     source: Any
-    """What is copied from: it must live until then."""
+    """Source of the copies, which must live until then."""
     used: list[Any] = field(default_factory=list)
     """Events behind what the caller did with it."""
 

@@ -67,7 +67,7 @@ class PreprocessingPipeline(Generic[Prepared]):
         return CUDAKernelProcessor(*self._place)
 
     def preprocess_frame(self, frame: Any) -> Prepared:
-        """What becomes of one picture; called by several threads at a time."""
+        """Prepare one picture; called by several threads at a time."""
         if self._function is not None:
             return self._function(frame)
         prepared: Prepared = self._processor.fused_preprocess(
@@ -76,7 +76,7 @@ class PreprocessingPipeline(Generic[Prepared]):
         return prepared
 
     def preprocess_batch(self, frames: Iterable[Any]) -> list[Prepared]:
-        """What becomes of every picture, in their order.
+        """Prepare every picture; results come in their order.
 
         Args:
             frames: As ``CUDAKernelProcessor.fused_preprocess`` or ``preprocess_frame`` take them.

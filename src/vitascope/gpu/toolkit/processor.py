@@ -52,7 +52,7 @@ def callers_stream(arrays: tuple[Any, ...], *, device_id: int) -> int | None:
 
 
 class PendingResult(ABC):
-    """What ``async_exec=True`` returns.
+    """A result to come; ``async_exec=True`` returns it.
 
     The inputs and ``out`` must not be written before the result is there. The result may be used on the stream that
     ``wait`` was called from; on others, the caller orders them. It need not be waited for.

@@ -1,4 +1,4 @@
-"""Temporal coherence: where a picture barely changed, the last result is given again and the network rests.
+"""Temporal coherence: give the last result again where a picture barely changed.
 
 The decision is made where the picture is: it is averaged down to a thumbnail, and one number, the mean absolute
 difference of two thumbnails, comes to the host. It is measured against the picture that the last result was computed
@@ -148,7 +148,7 @@ class StillnessGate:
         self.most_reuses = most_reuses
         self.tiles = tiles
         self.last_change: float | None = None
-        """What was measured for the last picture; None where there was nothing to compare it with."""
+        """The change measured for the last picture; None where there was nothing to compare it with."""
         self._reference: Any = None
         self._reuses = 0
 
@@ -206,7 +206,7 @@ class TemporalOptimizer(Generic[Result]):
         self._options: dict[str, Any] = {"most_reuses": most_reuses, "tiles": tiles}
         self._skip_threshold = skip_threshold
         self.model = model
-        """What computes a result from a picture."""
+        """Computes a result from a picture."""
         self._streams: dict[Hashable, tuple[StillnessGate, Result]] = {}
         self._new_gate()  # so that bad numbers are refused here, not at the first picture
         self.computed = 0

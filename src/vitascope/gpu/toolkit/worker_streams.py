@@ -71,7 +71,7 @@ def open_streams(device: Device, count: int) -> list[WorkerStream]:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """What is known of the thread that submitted: behind what its arrays are ready, and where it reads results."""
+    """The streams of a thread that submitted: its arrays are ready behind them, and it reads results on them."""
 
     cupy_stream: Any = None
     """Its current ``cupy.cuda.Stream``; None without a CuPy array."""
@@ -98,7 +98,7 @@ def origin_of(data: Any) -> Origin | None:
 
 
 def origin_on(cupy_device: int | None, torch_device: Any, *, stands_still: bool) -> Origin | None:
-    """As ``origin_of``, where it is known on which GPUs the arrays are.
+    """Mark the current streams as ``origin_of`` does, given the GPUs that the arrays are on.
 
     Args:
         cupy_device: Number of the CuPy arrays' GPU; None without such arrays.

@@ -40,12 +40,12 @@ __all__ = ["AsyncConfig", "AsyncPipeline", "AsyncResult", "AsyncStats"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsyncResult:
-    """What became of one frame."""
+    """The result of one frame."""
 
     frame_id: Hashable
     """As it was submitted."""
     data: Any
-    """What the last stage made: see ``AsyncPipeline``."""
+    """The last stage's result; see ``AsyncPipeline``."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """``total_latency``: seconds from ``submit_frame`` to here, waits included. ``stages``: seconds in the work of
     each stage, for all frames that were in its hands together; of ``infer`` the call of the network. ``batch_size``:
@@ -54,7 +54,7 @@ class AsyncResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncStats:
-    """How an ``AsyncPipeline`` is doing, since its start."""
+    """Figures of an ``AsyncPipeline`` since its start."""
 
     fps: float
     """Results a second, from the first submission to the last result."""
@@ -78,7 +78,7 @@ class AsyncStats:
     latency: Latency
     """``total_latency`` over all results."""
     cores_busy: float
-    """Processor cores that the whole process kept busy on average."""
+    """CPU cores that the whole process kept busy on average."""
     gpu_busy: float | None
     """Share of the time from the first to the last frame that the network's stream worked; None on a CPU."""
 
@@ -135,7 +135,7 @@ class AsyncConfig:
 
     @classmethod
     def of(cls, config: AsyncConfig | Mapping[str, Any] | None) -> AsyncConfig:
-        """From a mapping of the field names; what is missing keeps its default.
+        """Make one from a mapping of the field names; what is missing keeps its default.
 
         Raises:
             ConfigError: A key is unknown, or a value is out of range.
@@ -229,7 +229,7 @@ class AsyncPipeline:
             cuda_graphs=self.config.cuda_graphs,
         )
         self.device = network.device
-        """Where it computes."""
+        """The device that it computes on."""
         threads = {
             "preprocess": self.config.preprocess_streams,
             "gather": 1,
@@ -390,7 +390,7 @@ class AsyncPipeline:
         return self._pipeline.snapshot()
 
     def get_stats(self) -> AsyncStats:
-        """How it is doing; from any thread, at any time."""
+        """Its figures until now; from any thread, at any time."""
         report = self.report()
         submissions, results = self._submissions.report(), self._results.report()
         delivered = self._delivered
@@ -503,7 +503,7 @@ def _description(item: Any) -> str:
 
 
 def _arrays_of(frame: Any) -> Any:
-    """What of a frame may lie on a GPU."""
+    """The parts of a frame that may lie on a GPU."""
     if isinstance(frame, Frame):
         return frame.planes
     return tuple(frame) if isinstance(frame, list) else frame

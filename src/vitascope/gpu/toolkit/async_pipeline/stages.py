@@ -1,4 +1,4 @@
-"""What flows through an ``AsyncPipeline``, a frame or a call of the network, and what the stages do with it."""
+"""The stages of an ``AsyncPipeline``, and the frames and calls of the network that pass through them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Job:
     submitted_at: float
     """``perf_counter`` seconds."""
     origin: Origin | None = None
-    """From when on the frame may be read, where it is on a GPU."""
+    """The streams behind which the frame may be read, where it is on a GPU."""
     kind: ArrayKind = "numpy"
-    """What the result is to be."""
+    """Library of the result."""
     wants_gpu: bool = False
     row: BatchRow | None = None
-    """Where the network's input is to be written; once it is prepared, where it is: None when it lies elsewhere."""
+    """Place for the network's input; once it is prepared, its place: None when it lies elsewhere."""
     prepared: Any = None
     """The network's input without its batch axis."""
     ready: Any = None
@@ -92,7 +92,7 @@ class Call:
     ended: Any = None
     """The one behind it."""
     output: Any = None
-    """What the network gave for all of them, on a GPU perhaps before it is computed; until it is taken apart."""
+    """The network's answer for all of them until it is taken apart; on a GPU perhaps not computed yet."""
     lock: Lock = field(default_factory=Lock)
     """Held by whoever takes the answer apart, where several threads may want to."""
 
@@ -115,7 +115,7 @@ class HostCall:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.seconds = 0.0
-        """How long it took, once it is over."""
+        """Time that it took, once it is over."""
         self._work: Callable[[], Any] | None = work
         self._output: Any = None
         self._error: BaseException | None = None
@@ -123,7 +123,7 @@ class HostCall:
         self._going.acquire()
 
     def wait(self) -> Any:
-        """What it gave, once it is over; once only, because nothing of it is kept.
+        """Wait until it is over and take its result; once only, because nothing of it is kept.
 
         Raises:
             BaseException: What it raised, or an earlier call on the stream.
@@ -169,7 +169,7 @@ class HostStream:
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time of its thread, up to the end of its last call."""
+        """CPU time of its thread, up to the end of its last call."""
         return self._cpu_seconds
 
     def start(self) -> None:
@@ -383,7 +383,7 @@ class StageWork:
         self._streams = streams
         self._rows, self._gathered = rows, 0
         self.host = HostStream()
-        """Where the network computes on a CPU; it has nothing to do on a GPU."""
+        """Computes the network on a CPU; it has nothing to do on a GPU."""
         # A function of the user's own is to run for several frames of a call at a time, on as many threads.
         self._spreads = callable(postprocess) or encode is not None
         self.gpu_seconds = 0.0
@@ -528,7 +528,7 @@ class StageWork:
 
 
 def _first_array(frame: Any) -> Any:
-    """What says of which kind a frame is; None for what is no picture of ours."""
+    """The array that tells a frame's kind; None for what is no picture of ours."""
     array = frame.planes[0] if isinstance(frame, Frame) else frame
     first = next(iter(leaves(array)), None)
     try:

@@ -54,7 +54,7 @@ class ModuleNetwork:
         self._plain = self._engine(device, cuda_graph=False)
         self._recorded: set[tuple[int, ...]] = set()
         self._forms: OrderedDict[tuple[int, ...], Any] = OrderedDict()
-        """How the output is arranged, by the shape of the pictures: of those that were met."""
+        """Arrangement of the output by the shape of the pictures, for the shapes that were met."""
 
     @property
     def dtype(self) -> Literal["float32", "float16"]:
@@ -94,7 +94,7 @@ class ModuleNetwork:
                 engine.close()
 
     def _is_recorded(self, graphs: TorchEngine, shape: tuple[int, ...]) -> bool:
-        """Whether a shape runs as a graph: met before, and there is one, or room for it."""
+        """True where a shape runs as a graph: it was met before, and there is a graph or room for one."""
         if shape not in self._recorded and shape in self._forms and graphs.plan_count < _MOST_GRAPHS:
             self._recorded.add(shape)
         return shape in self._recorded and shape in self._forms
@@ -145,7 +145,7 @@ class _FlatOutput(nn.Module):
 
 
 class _Place:
-    """Where a tensor was."""
+    """Stands where a tensor was."""
 
 
 _PLACE = _Place()

@@ -1,4 +1,4 @@
-"""How many frames go together: as many as memory and latency allow, and fewer when memory runs out."""
+"""Sizing batches while the work goes on: as memory and latency allow, and smaller when memory runs out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class AdaptiveBatchSizer:
         self.target_latency_ms = target_latency_ms
         self.min_batch_size, self.max_batch_size = min_batch_size, max_batch_size
         self.shortage_count = 0
-        """How often memory ran out."""
+        """Number of times that memory ran out."""
         self._size = initial_batch_size
         self._monitor = monitor
         self._device, self._device_id = device, device_id

@@ -37,13 +37,13 @@ class BatcherStats:
     expired: int = 0
     """Their level's deadline passed while they waited."""
     cancelled: int = 0
-    """By the client, before their batch began."""
+    """Withdrawn by the client, before their batch began."""
     batches: int = 0
     """Calls of ``inference_fn`` that succeeded."""
     rows: int = 0
     """Rows of these calls, those that only filled up included."""
     latency: Latency = field(default_factory=Latency)
-    """How long completed requests took, from their timestamp to their result."""
+    """Time of completed requests, from their timestamp to their result."""
     queue_wait: Latency = field(default_factory=Latency)
     """The part of it from ``submit`` to the call."""
 

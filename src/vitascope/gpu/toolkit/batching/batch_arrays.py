@@ -43,7 +43,7 @@ _LIBRARIES: dict[type, Library | None] = {}  # by type, which decides it: asking
 
 
 def kind_of(data: Any) -> Hashable:
-    """What must be equal in two requests for them to share a batch: form, library, place, dtype and shape.
+    """Tell form, library, place, dtype and shape: requests share a batch where these are equal.
 
     Raises:
         TypeError: Something in it is no array, number, tuple or dict.
@@ -163,7 +163,7 @@ _MOST_KINDS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """What is equal in requests that can be stacked; the same object for all of them, so that it hashes at once."""
+    """Stands for requests that can be stacked; the same object for all of them, so that it hashes at once."""
 
     cupy_device: int | None
     """Number of the GPU of the first CuPy array in them; None without one."""

@@ -89,7 +89,7 @@ class Batcher:
     ) -> None:
         self.config = config
         self.device = select_device(device, index=device_id)
-        """Where the workers compute."""
+        """The device that the workers compute on."""
         self._functions = list(inference_fns)
         if not all(map(callable, self._functions)):
             raise TypeError("inference_fn is a function that takes a batch and gives its results")
@@ -290,7 +290,7 @@ class Batcher:
             self._require_open()
 
     def stats(self) -> BatcherStats:
-        """What was done so far; callable from any thread."""
+        """Counts until now; callable from any thread."""
         with self._lock:
             return self._tally.stats(waiting=len(self._room), running=sum(map(len, self._running.values())))
 
@@ -531,7 +531,7 @@ class StreamBatcher(Batcher):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityLevel:
-    """How the requests of one level wait.
+    """Rules by which the requests of one level wait.
 
     Raises:
         ValueError: A queue that holds nothing, a negative time, or a word that is not one of the two.
@@ -540,13 +540,13 @@ class PriorityLevel:
     max_queue_size: int = 256
     """Most requests of this level waiting."""
     on_full: OnFull = "reject"
-    """What the next one meets: ``reject`` an error at once, ``wait`` a thread that stands still until there is room."""
+    """A full queue's answer: ``reject`` raises at once, ``wait`` holds the submitting thread until there is room."""
     timeout_ms: float | None = None
     """In the place of ``BatchConfig.timeout_ms``: 0 for requests that wait for nobody."""
     deadline_ms: float | None = None
     """Longest wait in the queue; None: any. Looked at whenever the network is free, so a call that runs comes first."""
     on_deadline: OnDeadline = "reject"
-    """What happens then: ``reject`` answers with an error; ``delay`` puts the request behind the others of its level,
+    """Past the deadline, ``reject`` answers with an error; ``delay`` puts the request behind the others of its level,
     where it stays until it is its turn or it starves."""
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What clients hand to a batcher, what they get back, and by which rules requests become batches."""
+"""Requests and responses of a batcher, and the rules by which requests become batches."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Reply:
 
 
 Promise: TypeAlias = "Future[InferenceResponse] | Reply"
-"""What a batcher answers."""
+"""Where a batcher puts its answer."""
 
 
 OnFull = Literal["wait", "reject"]
@@ -126,7 +126,7 @@ OnFull = Literal["wait", "reject"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchConfig:
-    """When a batch is sent, and how large it is.
+    """Sizes and times of batches.
 
     The rules are those of Triton Inference Server's dynamic batcher (NVIDIA, User Guide, Batchers): as soon as the
     network is free, a batch of ``max_batch_size`` or, failing that, of the largest preferred size that the waiting

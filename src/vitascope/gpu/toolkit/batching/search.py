@@ -1,4 +1,4 @@
-"""Which batch size is best on this machine: measured, not guessed."""
+"""Measuring which batch size is best on this machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_CALLS_A_SAMPLE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMeasurement:
-    """One size: what a call of it takes."""
+    """Time and memory of calls of one size."""
 
     batch_size: int
     verdict: Verdict
@@ -59,7 +59,7 @@ class BatchSearchResult:
     measurements: tuple[BatchMeasurement, ...]
     """By rising size."""
     reason: str
-    """Why it is this one, in one line."""
+    """The grounds of the choice, in one line."""
 
     @property
     def batch_size(self) -> int:

@@ -1,4 +1,4 @@
-"""Who goes next: requests that wait, and the rule that picks a batch of them. No threads, no clock of its own.
+"""The requests that wait, and the rule that picks the next batch of them. No threads, no clock of its own.
 
 In order of service: who starves; then level by level those in time, then those of the level whose deadline passed and
 who were put back. A request that is picked takes along the earlier ones of its stream, whatever their level, so that
@@ -28,7 +28,7 @@ OnDeadline = Literal["reject", "delay"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelRule:
-    """How one level waits; times in seconds."""
+    """Rules of one level; times in seconds."""
 
     most_waiting: int
     on_full: OnFull
@@ -51,7 +51,7 @@ class Waiting:
     arrived: float
     future: Promise = field(default_factory=Future)
     origin: Any = None
-    """What the batcher needs to know of the submitting thread."""
+    """The submitting thread's streams, for the batcher."""
 
 
 class WaitingRoom:
@@ -138,7 +138,7 @@ class WaitingRoom:
         return []
 
     def wake_at(self) -> float | None:
-        """When to ask again though nobody came, after ``expire`` and ``take`` gave nothing; None: never."""
+        """Time to ask again though nobody came, after ``expire`` and ``take`` gave nothing; None: never."""
         earliest = None
         for rule, line in zip(self.levels, self._in_time, strict=True):
             if line:
@@ -174,7 +174,7 @@ class WaitingRoom:
                 del self._streams[stream]
 
     def _size_to_send(self, ready: int) -> int:
-        """What goes at once, of so many: 0 where they wait for others."""
+        """Number to send at once when so many are ready; 0 where they wait for others."""
         if ready >= self._most:
             return self._most
         return next((size for size in self._preferred if size <= ready), 0)

@@ -44,7 +44,7 @@ def open_engine(
     allow_tf32: bool = True,
     on_reason: Callable[[str], None] | None = None,
 ) -> ToolkitEngine:
-    """Build an engine and check its answers against the processor's before it is used.
+    """Build an engine and check its answers against the CPU's before it is used.
 
     Args:
         model: A PyTorch module, or an ONNX network (path or bytes).

@@ -60,7 +60,7 @@ class LatencyReport(TypedDict):
 
 
 class BenchmarkReport(LatencyReport):
-    """What ``benchmark`` of an engine gives: ``LatencyReport``, and what was measured."""
+    """``LatencyReport`` of an engine's ``benchmark``, and what was measured."""
 
     engine: str
     precision: Precision
@@ -147,7 +147,7 @@ class ToolkitEngine(ABC):
     Build or load first; building again replaces the network. Calls come from one thread at a time.
 
     Args:
-        fp16_mode: Compute in FP16 on a GPU. A processor computes FP32 faster, and goes on doing so; ``notes`` say it.
+        fp16_mode: Compute in FP16 on a GPU. A CPU computes FP32 faster, and goes on doing so; ``notes`` say it.
         int8_mode: Quantise to 8-bit integers; ``build_…`` then need ``calibration``.
         workspace_gb: Most gigabytes (10^9 bytes) of scratch memory while an engine is built and run, where the engine
             has such a limit; None leaves it to the engine.
@@ -192,7 +192,7 @@ class ToolkitEngine(ABC):
 
     @property
     def device(self) -> Device:
-        """Where the network runs."""
+        """The device that the network runs on."""
         return self._device
 
     @property
@@ -219,7 +219,7 @@ class ToolkitEngine(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know: wishes without effect, engines that were built anew and why."""
+        """Remarks for the user: wishes without effect, engines that were built anew and why."""
         label, found = self._opened_as()
         odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
         return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
@@ -472,11 +472,11 @@ class ToolkitEngine(ABC):
 
     @property
     def _exact(self) -> Precision:
-        """What a network in FP32 computes in."""
+        """The arithmetic of a network in FP32."""
         return "tf32" if self._on_gpu and self._tf32 else "fp32"
 
     def _opened_as(self) -> tuple[str, Precision]:
-        """What is open, and what it computes in; of a network that was refused nothing is told."""
+        """Name and arithmetic of the open network; nothing is told of one that was refused."""
         return ("", self._asked) if self._engine is None or self._found is None else self._found
 
     def _opened(self) -> Engine:

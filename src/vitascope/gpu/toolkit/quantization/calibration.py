@@ -1,4 +1,4 @@
-"""From what a network is typically fed to the range that its integers cover.
+"""Calibration: choosing the range that a network's integers cover by what it is typically fed.
 
 An activation's magnitudes are gathered in a histogram; its largest is rarely the best end of the scale, because the
 steps between integers grow with it. ``entropy`` chooses the end whose quantised distribution loses the least
@@ -73,7 +73,7 @@ def named_frames(
 
 
 class MagnitudeHistogram:
-    """How large the values of one tensor are, over all calibration frames."""
+    """Magnitudes of one tensor over all calibration frames."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_BINS, np.int64)
@@ -114,7 +114,7 @@ class MagnitudeHistogram:
 
 
 def entropy_bins(counts: npt.NDArray[np.int64]) -> int:
-    """How many bins of a histogram of magnitudes a scale shall cover: what loses the least information.
+    """Choose how many bins of a histogram of magnitudes a scale covers so that the least information is lost.
 
     Args:
         counts: int64 [bins], from 0 upwards, in bins of equal width; not all of them empty.
@@ -146,7 +146,7 @@ def _least_divergence(counts: npt.NDArray[np.int64]) -> int:
 
 
 def _divergence(reference: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]) -> float:
-    """How far the reference is from its quantised shape: a level's count spreads over its bins that hold any."""
+    """Distance of the reference from its quantised shape: a level's count spreads over its bins that hold any."""
     level = np.minimum(np.arange(len(kept)) * _LEVELS // len(kept), _LEVELS - 1)
     filled = kept > 0
     totals = np.bincount(level, kept, _LEVELS)

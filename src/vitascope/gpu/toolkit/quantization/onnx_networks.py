@@ -29,7 +29,7 @@ from vitascope.gpu.toolkit.quantization.calibration import (
 __all__ = ["QUANTIZED_OPERATORS", "dynamic_network", "half_network", "static_network", "weight_bytes"]
 
 QUANTIZED_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""What holds the weights. What lies between computes in FP32: it costs little, and is where mattes are sensitive."""
+"""Operators that hold the weights. The others compute in FP32: they cost little, and mattes are sensitive there."""
 
 # The first opset whose DequantizeLinear takes a scale for each channel (onnx.ai, "DequantizeLinear").
 _CHANNEL_SCALES = 13

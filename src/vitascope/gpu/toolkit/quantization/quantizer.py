@@ -169,7 +169,7 @@ NetworkT = TypeVar("NetworkT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationLimits:
-    """What a quantised network has to keep to; None asks nothing.
+    """Limits that a quantised network has to keep to; None asks nothing.
 
     Raises:
         UsageError: A limit that is negative.
@@ -196,7 +196,7 @@ class QuantizationLimits:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """Whether a quantised network is kept, and every limit that it broke."""
+    """The decision to keep a quantised network, and every limit that it broke."""
 
     accepted: bool
     reasons: tuple[str, ...]
@@ -211,7 +211,7 @@ class GateVerdict:
 
 @dataclass(frozen=True)
 class Gated(Generic[NetworkT]):
-    """What the gate let through."""
+    """The network that the gate let through, and why."""
 
     model: NetworkT
     """The quantised network where it was accepted, else the reference."""

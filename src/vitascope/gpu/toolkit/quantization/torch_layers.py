@@ -57,7 +57,7 @@ class Convolution(Protocol):
 
 
 class _EightBitWeights(nn.Module):
-    """What both layers share: weights [out, ...] in 8 bits, and their scales."""
+    """Base of both layers: weights [out, ...] in 8 bits, and their scales."""
 
     weight: Tensor
     weight_scale: Tensor
