@@ -28,7 +28,7 @@ from vitascope.animation.tracking import fetch_face_model, require_mediapipe
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.gpu.memory.host_memory import share_heaps
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.report import PipelineReport

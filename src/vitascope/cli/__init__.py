@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from vitascope.gpu.memory.host_memory import share_heaps
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.observe.keys import holding_interrupts
 
 __all__ = ["main"]

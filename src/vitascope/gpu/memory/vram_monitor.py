@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError, MissingDependencyError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.nvml import NvmlGpu
 
 __all__ = [
-    "HostFigures",
     "MeasuredBlock",
     "MemoryFigures",
     "Series",
@@ -32,7 +31,6 @@ __all__ = [
     "VRAMMonitor",
     "VRAMStats",
     "VramFigures",
-    "figures_of",
 ]
 
 
@@ -92,36 +90,17 @@ class VRAMStats:
         return self.allocated_bytes / self.total_bytes
 
 
-class MemoryFigures(Protocol):
-    """A source of figures."""
-
-    note: str | None
-    """Which figures are missing, and what would bring them."""
-
-    def look(self) -> VRAMStats:
-        """The figures now."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the source."""
-        ...
-
-
-def figures_of(device: Device) -> MemoryFigures:
-    """The source for a device.
+class MemoryFigures:
+    """A source of figures; here of the host's memory.
 
     Raises:
-        DeviceError: The GPU does not answer.
         MissingDependencyError: Nothing on this system tells how much memory is in use.
     """
-    return HostFigures() if device.kind == "cpu" else VramFigures(device.index)
 
-
-class HostFigures:
-    """The host's memory."""
+    note: str | None = None
+    """Which figures are missing, and what would bring them."""
 
     def __init__(self) -> None:
-        self.note: str | None = None
         host_memory()  # raises here rather than in a thread
 
     def look(self) -> VRAMStats:
@@ -139,10 +118,10 @@ class HostFigures:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Let go of the source; nothing is held here."""
 
 
-class VramFigures:
+class VramFigures(MemoryFigures):
     """A GPU's memory: NVML, and the allocators of those libraries that this process has loaded.
 
     Without NVML the CUDA runtime tells what is free, which makes a CUDA context (some hundred megabytes) where this
@@ -158,7 +137,6 @@ class VramFigures:
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
         self._nvml: NvmlGpu | None = None
-        self.note: str | None = None
         try:
             # Imported here: of no use without a GPU.
             from vitascope.gpu.profiling.nvml import NvmlGpu
@@ -197,6 +175,16 @@ class VramFigures:
         """Let go of NVML."""
         if self._nvml is not None:
             self._nvml.close()
+
+
+def _figures_of(device: Device) -> MemoryFigures:
+    """The source for a device.
+
+    Raises:
+        DeviceError: The GPU does not answer.
+        MissingDependencyError: Nothing on this system tells how much memory is in use.
+    """
+    return MemoryFigures() if device.kind == "cpu" else VramFigures(device.index)
 
 
 def _by_runtime(device_id: int) -> tuple[int, int]:
@@ -287,7 +275,7 @@ class VRAMMonitor:
             raise ValueError(f"interval_s {interval_s} and history_length {history_length} must be above 0")
         self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
         self.interval_s = interval_s
-        self._figures: MemoryFigures = figures_of(self.device)
+        self._figures: MemoryFigures = _figures_of(self.device)
         self._lock = threading.Lock()
         self._history: deque[VRAMStats] = deque(maxlen=history_length)
         self._thresholds: tuple[Threshold, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from vitascope.device import select_device
 from vitascope.errors import UsageError
-from vitascope.gpu.engines.engine import InputShapes, shape_ranges
+from vitascope.gpu.engines.engine import InputShapes, Precision, shape_ranges
 from vitascope.gpu.engines.onnx_network import Calibration, read_network
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.gpu.engines.selection import Candidate, choose_engine
@@ -89,7 +90,9 @@ def open_engine(
         raise UsageError("a PyTorch module needs input_shapes={name: {'min': …, 'opt': …, 'max': …}}")
     network: Any = read_network(Path(model)) if isinstance(model, str | PathLike) else model
 
-    def built(engine: ToolkitEngine) -> ToolkitEngine:
+    def opened(name: str) -> ToolkitEngine:
+        own: dict[str, Any] = {"workspace_gb": workspace_gb} if name == "tensorrt" else {}
+        engine = _engine_class(name)(**options, **own)
         try:
             if is_network:
                 engine.build_engine_from_onnx(network, input_shapes, calibration=calibration)
@@ -101,39 +104,20 @@ def open_engine(
             raise
         return engine
 
-    def tensorrt() -> ToolkitEngine:
-        from vitascope.gpu.toolkit.engines.tensorrt import TensorRTEngine
-
-        return built(TensorRTEngine(workspace_gb=workspace_gb, **options))
-
-    def inductor() -> ToolkitEngine:
-        from vitascope.gpu.toolkit.engines.inductor import InductorEngine
-
-        return built(InductorEngine(**options))
-
-    def onnxruntime() -> ToolkitEngine:
-        return built(OnnxEngine(**options))
-
-    openers: dict[str, Callable[[], ToolkitEngine]] = {
-        "tensorrt": tensorrt,
-        "inductor": inductor,
-        "onnxruntime": onnxruntime,
-    }
     order = ["tensorrt", "inductor", "onnxruntime"] if on_gpu else ["onnxruntime", "inductor"]
     if backend == "tensorrt" and not on_gpu:
         order = ["tensorrt"]  # whose error says why it cannot be had
     if is_network:
         order = [name for name in order if name != "inductor"]
+    precision: Precision = "tf32" if on_gpu and allow_tf32 else "fp32"
+    if int8_mode or (fp16_mode and on_gpu):
+        precision = "int8" if int8_mode else "fp16"
     chosen = choose_engine(
         [
             Candidate[ToolkitEngine](
                 name=name,
-                precision="int8"
-                if int8_mode
-                else "fp16"
-                if fp16_mode and on_gpu
-                else _exact(on_gpu, allow_tf32),
-                open=openers[name],
+                precision=precision,
+                open=partial(opened, name),
                 describe=lambda engine: engine.name,
                 runner=lambda engine: engine.run,
             )
@@ -152,8 +136,16 @@ def open_engine(
     return chosen.engine
 
 
-def _exact(on_gpu: bool, allow_tf32: bool) -> Literal["fp32", "tf32"]:
-    return "tf32" if on_gpu and allow_tf32 else "fp32"
+def _engine_class(name: str) -> type[ToolkitEngine]:
+    if name == "onnxruntime":
+        return OnnxEngine
+    if name == "inductor":
+        from vitascope.gpu.toolkit.engines.inductor import InductorEngine
+
+        return InductorEngine
+    from vitascope.gpu.toolkit.engines.tensorrt import TensorRTEngine
+
+    return TensorRTEngine
 
 
 def _network_reference(network: bytes) -> Runner:
