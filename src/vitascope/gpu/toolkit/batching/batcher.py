@@ -49,7 +49,6 @@ __all__ = [
     "PriorityBatcher",
     "PriorityLevel",
     "StreamBatcher",
-    "only_level",
 ]
 
 
@@ -63,7 +62,7 @@ class Batcher:
     Args:
         config: Sizes and times.
         inference_fns: One for each worker.
-        levels: Priorities, the most urgent first.
+        levels: Priorities, the most urgent first; one, by the rules of ``config``, when omitted.
         starvation_seconds: See ``PriorityBatcher``.
         device: Where the workers' current device and stream are.
         device_id: Number of the GPU.
@@ -80,7 +79,7 @@ class Batcher:
         config: BatchConfig,
         inference_fns: Sequence[InferenceFn],
         *,
-        levels: Sequence[LevelRule],
+        levels: Sequence[LevelRule] = (),
         starvation_seconds: float | None = None,
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
@@ -95,7 +94,12 @@ class Batcher:
             raise TypeError("inference_fn is a function that takes a batch and gives its results")
         self._sizer = sizer
         self._clock = clock or Clock()
-        self._room = WaitingRoom(config, levels=levels, starvation_seconds=starvation_seconds)
+        only = LevelRule(
+            most_waiting=config.max_queue_size,
+            on_full=config.on_full,
+            linger_seconds=config.timeout_ms / 1e3,
+        )
+        self._room = WaitingRoom(config, levels=levels or [only], starvation_seconds=starvation_seconds)
         self._kinds = Kinds()
         self._tally = BatchTally()
         self._answers = Answers(self._tally, self._clock)
@@ -460,21 +464,11 @@ class DynamicBatcher(Batcher):
         super().__init__(
             config,
             [inference_fn],
-            levels=[only_level(config)],
             device=device,
             device_id=device_id,
             sizer=sizer,
             clock=clock,
         )
-
-
-def only_level(config: BatchConfig) -> LevelRule:
-    """The rule of a batcher without priorities."""
-    return LevelRule(
-        most_waiting=config.max_queue_size,
-        on_full=config.on_full,
-        linger_seconds=config.timeout_ms / 1e3,
-    )
 
 
 class StreamBatcher(Batcher):
@@ -521,7 +515,6 @@ class StreamBatcher(Batcher):
         super().__init__(
             config,
             functions,
-            levels=[only_level(config)],
             device=device,
             device_id=device_id,
             sizer=sizer,
