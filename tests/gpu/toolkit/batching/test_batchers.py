@@ -13,7 +13,7 @@ from watched_runs import watched
 
 from vitascope.errors import BatchingError
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, PriorityBatcher, StreamBatcher
-from vitascope.gpu.toolkit.batching.batcher import PriorityLevel
+from vitascope.gpu.toolkit.batching.requests import PriorityLevel
 
 
 class BoomError(Exception):

@@ -10,7 +10,7 @@ from fake_clock import FakeClock
 
 from vitascope.errors import RequestRejectedError
 from vitascope.gpu import BatchConfig, InferenceRequest, PriorityBatcher
-from vitascope.gpu.toolkit.batching.batcher import PriorityLevel
+from vitascope.gpu.toolkit.batching.requests import PriorityLevel
 
 
 def request(n, level, *, clock=None, **more):

@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
-from vitascope.gpu.toolkit.batching.waiting import LevelRule, Waiting, WaitingRoom
+from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, PriorityLevel
+from vitascope.gpu.toolkit.batching.waiting import Waiting, WaitingRoom
 
 
 def rule(linger=5.0, *, most=100, deadline=None, on_deadline="reject"):
-    return LevelRule(
-        most_waiting=most, on_full="reject", linger_seconds=linger, deadline_seconds=deadline, on_deadline=on_deadline
-    )  # fmt: skip
+    return PriorityLevel(
+        max_queue_size=most,
+        timeout_ms=linger * 1e3,
+        deadline_ms=None if deadline is None else deadline * 1e3,
+        on_deadline=on_deadline,
+    )
 
 
 def entry(number, *, arrived=0.0, kind="a", stream=None, level=0):
@@ -218,7 +221,7 @@ def test_nothing_is_lost_doubled_or_reordered_and_no_free_worker_lets_anybody_wa
         wake_at = room.wake_at()
         if len(busy) < workers:  # somebody is free and waits: nobody may be due
             assert not any(
-                now >= one.arrived + levels[one.request.priority].linger_seconds for one in room._everyone()
+                now >= one.arrived + levels[one.request.priority].timeout_ms / 1e3 for one in room._everyone()
             )
             assert wake_at is None or wake_at > now
             assert len(room) == 0 or wake_at is not None

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -29,11 +28,11 @@ from vitascope.gpu.toolkit.batching.requests import (
     Clock,
     InferenceRequest,
     InferenceResponse,
-    OnFull,
+    PriorityLevel,
     Promise,
     Reply,
 )
-from vitascope.gpu.toolkit.batching.waiting import LevelRule, OnDeadline, Waiting, WaitingRoom
+from vitascope.gpu.toolkit.batching.waiting import Waiting, WaitingRoom
 from vitascope.gpu.toolkit.worker_streams import (
     WorkerStream,
     finish,
@@ -47,7 +46,6 @@ __all__ = [
     "DynamicBatcher",
     "InferenceFn",
     "PriorityBatcher",
-    "PriorityLevel",
     "StreamBatcher",
 ]
 
@@ -79,7 +77,7 @@ class Batcher:
         config: BatchConfig,
         inference_fns: Sequence[InferenceFn],
         *,
-        levels: Sequence[LevelRule] = (),
+        levels: Sequence[PriorityLevel] = (),
         starvation_seconds: float | None = None,
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
@@ -94,11 +92,7 @@ class Batcher:
             raise TypeError("inference_fn is a function that takes a batch and gives its results")
         self._sizer = sizer
         self._clock = clock or Clock()
-        only = LevelRule(
-            most_waiting=config.max_queue_size,
-            on_full=config.on_full,
-            linger_seconds=config.timeout_ms / 1e3,
-        )
+        only = PriorityLevel(max_queue_size=config.max_queue_size, on_full=config.on_full)
         self._room = WaitingRoom(config, levels=levels or [only], starvation_seconds=starvation_seconds)
         self._kinds = Kinds()
         self._tally = BatchTally()
@@ -288,7 +282,7 @@ class Batcher:
             if rule.on_full == "reject":
                 self._tally.count(turned_away=1)
                 raise RequestRejectedError(
-                    f"request {request.request_id!r} was turned away: {rule.most_waiting} requests are waiting"
+                    f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting"
                 )
             self._clock.wait(self._has_room, INTERRUPT_CHECK_SECONDS)
             self._require_open()
@@ -522,40 +516,6 @@ class StreamBatcher(Batcher):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityLevel:
-    """Rules by which the requests of one level wait.
-
-    Raises:
-        ValueError: A queue that holds nothing, a negative time, or a word that is not one of the two.
-    """
-
-    max_queue_size: int = 256
-    """Most requests of this level waiting."""
-    on_full: OnFull = "reject"
-    """A full queue's answer: ``reject`` raises at once, ``wait`` holds the submitting thread until there is room."""
-    timeout_ms: float | None = None
-    """In the place of ``BatchConfig.timeout_ms``: 0 for requests that wait for nobody."""
-    deadline_ms: float | None = None
-    """Longest wait in the queue; None: any. Looked at whenever the network is free, so a call that runs comes first."""
-    on_deadline: OnDeadline = "reject"
-    """Past the deadline, ``reject`` answers with an error; ``delay`` puts the request behind the others of its level,
-    where it stays until it is its turn or it starves."""
-
-    def __post_init__(self) -> None:
-        """Check the limits."""
-        if self.max_queue_size < 1:
-            raise ValueError(f"a level must hold at least 1 request, not {self.max_queue_size}")
-        for name, value in (("timeout_ms", self.timeout_ms), ("deadline_ms", self.deadline_ms)):
-            if value is not None and not (value >= 0 and math.isfinite(value)):
-                raise ValueError(f"{name} is a time from 0, not {value}")
-        if self.on_full not in ("wait", "reject") or self.on_deadline not in ("reject", "delay"):
-            raise ValueError(
-                "on_full is 'wait' or 'reject' and on_deadline 'reject' or 'delay', "
-                f"not {self.on_full!r} and {self.on_deadline!r}"
-            )
-
-
 class PriorityBatcher(Batcher):
     """A ``DynamicBatcher`` with levels: a batch is filled from level 0 first.
 
@@ -598,21 +558,10 @@ class PriorityBatcher(Batcher):
         super().__init__(
             config,
             [inference_fn],
-            levels=[_rule(level, config) for level in levels],
+            levels=levels,
             starvation_seconds=None if starvation_ms is None else starvation_ms / 1e3,
             device=device,
             device_id=device_id,
             sizer=sizer,
             clock=clock,
         )
-
-
-def _rule(level: PriorityLevel, config: BatchConfig) -> LevelRule:
-    linger_ms = config.timeout_ms if level.timeout_ms is None else level.timeout_ms
-    return LevelRule(
-        most_waiting=level.max_queue_size,
-        on_full=level.on_full,
-        linger_seconds=linger_ms / 1e3,
-        deadline_seconds=None if level.deadline_ms is None else level.deadline_ms / 1e3,
-        on_deadline=level.on_deadline,
-    )

@@ -17,7 +17,9 @@ __all__ = [
     "Clock",
     "InferenceRequest",
     "InferenceResponse",
+    "OnDeadline",
     "OnFull",
+    "PriorityLevel",
     "Promise",
     "Reply",
 ]
@@ -122,6 +124,7 @@ Promise: TypeAlias = "Future[InferenceResponse] | Reply"
 
 
 OnFull = Literal["wait", "reject"]
+OnDeadline = Literal["reject", "delay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +179,40 @@ class BatchConfig:
         """Rows of the call that carries ``count`` requests: the smallest bucket that holds them."""
         wanted = max(count, self.min_batch_size)
         return min((size for size in self.bucket_sizes if size >= wanted), default=wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityLevel:
+    """Rules by which the requests of one level wait.
+
+    Raises:
+        ValueError: A queue that holds nothing, a negative time, or a word that is not one of the two.
+    """
+
+    max_queue_size: int = 256
+    """Most requests of this level waiting."""
+    on_full: OnFull = "reject"
+    """A full queue's answer: ``reject`` raises at once, ``wait`` holds the submitting thread until there is room."""
+    timeout_ms: float | None = None
+    """In the place of ``BatchConfig.timeout_ms``: 0 for requests that wait for nobody."""
+    deadline_ms: float | None = None
+    """Longest wait in the queue; None: any. Looked at whenever the network is free, so a call that runs comes first."""
+    on_deadline: OnDeadline = "reject"
+    """Past the deadline, ``reject`` answers with an error; ``delay`` puts the request behind the others of its level,
+    where it stays until it is its turn or it starves."""
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        if self.max_queue_size < 1:
+            raise ValueError(f"a level must hold at least 1 request, not {self.max_queue_size}")
+        for name, value in (("timeout_ms", self.timeout_ms), ("deadline_ms", self.deadline_ms)):
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"{name} is a time from 0, not {value}")
+        if self.on_full not in ("wait", "reject") or self.on_deadline not in ("reject", "delay"):
+            raise ValueError(
+                "on_full is 'wait' or 'reject' and on_deadline 'reject' or 'delay', "
+                f"not {self.on_full!r} and {self.on_deadline!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,26 +17,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, takewhile
-from typing import Any, Literal
+from typing import Any
 
-from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, OnFull, Promise
+from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, PriorityLevel, Promise
 
-__all__ = ["LevelRule", "OnDeadline", "Waiting", "WaitingRoom"]
-
-OnDeadline = Literal["reject", "delay"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelRule:
-    """Rules of one level; times in seconds."""
-
-    most_waiting: int
-    on_full: OnFull
-    linger_seconds: float
-    """Longest wait for others to join, while the network is free."""
-    deadline_seconds: float | None = None
-    """Longest wait at all; None: any."""
-    on_deadline: OnDeadline = "reject"
+__all__ = ["Waiting", "WaitingRoom"]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +49,17 @@ class WaitingRoom:
     """
 
     def __init__(
-        self, config: BatchConfig, *, levels: Sequence[LevelRule], starvation_seconds: float | None = None
+        self, config: BatchConfig, *, levels: Sequence[PriorityLevel], starvation_seconds: float | None = None
     ) -> None:
         self.levels = tuple(levels)
+        self._linger_seconds = [
+            (config.timeout_ms if level.timeout_ms is None else level.timeout_ms) / 1e3
+            for level in self.levels
+        ]
+        self._deadline_seconds = [
+            math.inf if level.deadline_ms is None else level.deadline_ms / 1e3 for level in self.levels
+        ]
+        self._patience_seconds = list(map(min, self._linger_seconds, self._deadline_seconds))
         self._most = config.max_batch_size
         self._preferred = tuple(sorted(config.preferred_batch_sizes, reverse=True))
         self._starvation = starvation_seconds
@@ -83,7 +76,7 @@ class WaitingRoom:
 
     def has_room(self, level: int) -> bool:
         """True when one more of this level may come in."""
-        return len(self._in_time[level]) + len(self._put_back[level]) < self.levels[level].most_waiting
+        return len(self._in_time[level]) + len(self._put_back[level]) < self.levels[level].max_queue_size
 
     def can_fill(self, kind: Hashable) -> bool:
         """True when there may be enough of a kind for a batch that is sent at once."""
@@ -101,11 +94,11 @@ class WaitingRoom:
     def expire(self, now: float) -> list[Waiting]:
         """Enforce deadlines: put back those who may wait on, and return, removed, those who may not."""
         rejected = []
-        for level, rule in enumerate(self.levels):
-            if rule.deadline_seconds is None:
+        for level, (rule, deadline) in enumerate(zip(self.levels, self._deadline_seconds, strict=True)):
+            if deadline == math.inf:
                 continue
             line = self._in_time[level]
-            while line and now >= next(iter(line.values())).arrived + rule.deadline_seconds:
+            while line and now >= next(iter(line.values())).arrived + deadline:
                 number, entry = line.popitem(last=False)
                 self._put_back[level][number] = entry
                 if rule.on_deadline == "reject":
@@ -140,11 +133,8 @@ class WaitingRoom:
     def wake_at(self) -> float | None:
         """Time to ask again though nobody came, after ``expire`` and ``take`` gave nothing; None: never."""
         earliest = None
-        for rule, line in zip(self.levels, self._in_time, strict=True):
+        for patience, line in zip(self._patience_seconds, self._in_time, strict=True):
             if line:
-                patience = rule.linger_seconds
-                if rule.deadline_seconds is not None and rule.deadline_seconds < patience:
-                    patience = rule.deadline_seconds
                 time = next(iter(line.values())).arrived + patience
                 if earliest is None or time < earliest:
                     earliest = time
@@ -182,8 +172,8 @@ class WaitingRoom:
     def _due_kinds(self, now: float) -> set[Hashable]:
         """Kinds of those who waited long enough; of one who stands behind another of its stream, the first one's."""
         due = set()
-        for rule, line, put_back in zip(self.levels, self._in_time, self._put_back, strict=True):
-            late = takewhile(partial(_has_waited, now, rule.linger_seconds), line.values())
+        for linger, line, put_back in zip(self._linger_seconds, self._in_time, self._put_back, strict=True):
+            late = takewhile(partial(_has_waited, now, linger), line.values())
             for entry in chain(late, put_back.values()):
                 due.add(next(iter(self._its_stream(entry))).kind)
                 if len(due) == len(self._kinds):
