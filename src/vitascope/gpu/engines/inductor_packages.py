@@ -67,11 +67,6 @@ class PackageCache:
         label = "".join(letter if letter.isalnum() else "-" for letter in key[0])
         return self._directory / f"{label}-{digest}.pt2"
 
-    def holds(self, key: Sequence[str], built_for: BuiltFor) -> bool:
-        """True when a package that fits is there; its bytes are not looked at."""
-        note = self._note(self.path(key))
-        return note is not None and note[0] == built_for and self.path(key).exists()
-
     def load(
         self,
         key: Sequence[str],
