@@ -90,7 +90,9 @@ def _share(numbers: list[int], seed: int, folder: str) -> list[Try]:
 
 def main() -> None:
     """Run a campaign, print what is bad, and write the row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("n", type=int, nargs="?", default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)

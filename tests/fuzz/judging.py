@@ -1,4 +1,4 @@
-"""What a bad end is: a traceback, a hang, an unnamed error, a leftover, a wrong exit code, frames lost without a word."""
+"""Bad ends: a traceback, a hang, an unnamed error, a leftover, a wrong exit code, frames lost without a word."""
 
 from __future__ import annotations
 

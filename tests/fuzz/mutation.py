@@ -81,7 +81,9 @@ def digits(rng: random.Random, data: bytes) -> bytes:
     if not found:
         return flip(rng, data)
     match = rng.choice(found)
-    number = rng.choice((b"-1", b"0", b"1e309", b"nan", b"99999999999999999999", b"0.0000001", b"[]", b"~", b'"x"'))
+    number = rng.choice(
+        (b"-1", b"0", b"1e309", b"nan", b"99999999999999999999", b"0.0000001", b"[]", b"~", b'"x"')
+    )
     return data[: match.start()] + number + data[match.end() :]
 
 
@@ -89,7 +91,9 @@ def lines(rng: random.Random, data: bytes) -> bytes:
     """Lines of a text indented, joined or repeated."""
     parts = data.split(b"\n")
     place = rng.randrange(len(parts))
-    parts[place] = rng.choice((b"  " + parts[place], parts[place] * 2, b"\t" + parts[place], b"- " + parts[place]))
+    parts[place] = rng.choice(
+        (b"  " + parts[place], parts[place] * 2, b"\t" + parts[place], b"- " + parts[place])
+    )
     return b"\n".join(parts)
 
 

@@ -54,7 +54,13 @@ def make_victims(folder: Path) -> dict[str, list[Path]]:
     folder.mkdir(parents=True, exist_ok=True)
     videos = [
         write_clip(
-            folder / name, width=64, height=48, frame_count=FRAMES, frame_rate=Fraction(25), paint=_paint, **how
+            folder / name,
+            width=64,
+            height=48,
+            frame_count=FRAMES,
+            frame_rate=Fraction(25),
+            paint=_paint,
+            **how,
         )
         for name, how in _CONTAINERS.items()
     ]

@@ -185,7 +185,7 @@ def test_fragmented_mp4_cut_in_a_fragment(tmp_path: Path) -> None:
         assert len(list(reader)) == 60
     path = tmp_path / "cut.mp4"
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 7 // 10])
-    with open_video(path) as reader, pytest.raises(CorruptInputError, match="last fragment lacks") as error:
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="last box lacks") as error:
         list(reader)
     assert_one_line(error, path)
     assert reader.decoded_count > 5

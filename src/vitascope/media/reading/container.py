@@ -32,6 +32,7 @@ from vitascope.media.reading.damage import (
     promised_end_seconds,
 )
 from vitascope.media.reading.source import SourceFacts
+from vitascope.media.reading.structure import broken_at
 
 __all__ = ["ContainerSource", "Decoding", "OpenedVideo", "on_cuda_device", "open_container"]
 
@@ -350,6 +351,15 @@ class ContainerSource:
         check_end(self._video, progress, decoded=self.damage.decoded, failure=failure)
         if lost := missing.at_end():
             self.damage.add(missing.cause, count=lost)
+        self._count_broken_structure(progress)
+
+    def _count_broken_structure(self, progress: ReadingProgress) -> None:
+        """Where nothing seemed to be missing and the file's structure breaks, something is: nobody knows how much."""
+        video = self._video
+        if not progress.from_start or self.damage.count:
+            return
+        if broken_at(video.path, video.container.format.name, stream_id=video.stream.id) is not None:
+            self.damage.add()
 
     def _pictures_of(
         self, packet: Packet[VideoStream] | None, progress: ReadingProgress, missing: MissingPictures

@@ -89,7 +89,7 @@ def cut_off(path: Path, container: str) -> str | None:
     if "mp4" in container:
         with path.open("rb") as file:
             lacking = max((box.end - size for box in declared_boxes(file)), default=0)
-        return f"its last fragment lacks {lacking} bytes" if lacking > 0 else None
+        return f"its last box lacks {lacking} bytes" if lacking > 0 else None
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         file.seek(max(size - _TAIL_BYTES, 0))
@@ -387,8 +387,10 @@ def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> s
         return f"truncated: its last {beyond_end} frames lie beyond the end of the file; {decoded} could be decoded"
     elif problem := _early_end(video.stream, progress, decoded):
         return problem
-    # MP4 that counts its packets has said all; so has AVI.
-    if (not promised or container == "gif") and (sign := cut_off(video.path, container)):
+    # AVI that counts its packets has said all. The index of an MP4 may be cut itself.
+    if (not promised or container == "gif" or "mp4" in container) and (
+        sign := cut_off(video.path, container)
+    ):
         return f"truncated: {sign}; {decoded} frames could be decoded"
     return None
 

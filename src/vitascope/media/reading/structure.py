@@ -1,0 +1,236 @@
+"""Where the structure of a file breaks: demuxers find their way back in silence, and what they pass over is lost.
+
+Only headers are read, piece after piece: for an hour of video that takes a second or two. A file without a break may
+still hold damaged pictures, which decoders notice.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
+from vitascope.media.metadata.mp4_boxes import declared_boxes
+
+__all__ = ["broken_at"]
+
+_SMALLEST_FILE_BYTES = 64
+
+
+def broken_at(path: Path, container: str, *, stream_id: int = -1) -> int | None:
+    """The byte at which a file's structure breaks; None where it holds, or the container's is not known here.
+
+    Matroska, WebM, AVI, FLV, GIF, MP4's outermost boxes, and MPEG-TS.
+
+    Args:
+        path: The file.
+        container: FFmpeg's name of its format.
+        stream_id: The video's PID, in MPEG-TS.
+    """
+    size = path.stat().st_size
+    if size < _SMALLEST_FILE_BYTES:
+        return None
+    with path.open("rb") as file:
+        if "mp4" in container:
+            return next((box.offset for box in declared_boxes(file) if box.end > size), None)
+        walk = next((walk for name, walk in _WALKS.items() if name in container), None)
+        if walk is None:
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _transport_break(data, stream_id) if container == "mpegts" else walk(data)
+
+
+# Matroska (RFC 9559): a segment's children, a cluster's, a block group's.
+_EBML = 0x1A45DFA3
+_CLUSTER, _BLOCK_GROUP = 0x1F43B675, 0xA0
+_VOID, _CRC = 0xEC, 0xBF
+_OF_SEGMENT = frozenset(
+    {
+        0x114D9B74,
+        0x1549A966,
+        _CLUSTER,
+        0x1654AE6B,
+        0x1C53BB6B,
+        0x1941A469,
+        0x1043A770,
+        0x1254C367,
+        _VOID,
+        _CRC,
+    }
+)
+_OF_CLUSTER = frozenset({0xE7, 0x5854, 0xA7, 0xAB, 0xA3, _BLOCK_GROUP, 0xAF, _VOID, _CRC})
+
+
+def _matroska_break(data: mmap.mmap) -> int | None:
+    at, size = 0, len(data)
+    while at < size:
+        header = read_element_header(data[at : at + 12])
+        if header is None or header[0] not in (_EBML, SEGMENT, _VOID, _CRC):
+            return at
+        identifier, length, head = header
+        end = size if length is None else at + head + length
+        if identifier == SEGMENT:
+            broken = _children_break(data, at + head, min(end, size), _OF_SEGMENT)
+            if broken is not None:
+                return broken
+        at = end
+    return None
+
+
+def _children_break(data: mmap.mmap, at: int, end: int, known: frozenset[int]) -> int | None:
+    while at < end:
+        header = read_element_header(data[at : at + 12])
+        if header is None or header[0] not in known:
+            return at
+        identifier, length, head = header
+        begin = at + head
+        if length is None:
+            # A live recording's cluster ends where something begins that stands beside clusters.
+            if identifier != _CLUSTER:
+                return at
+            at = _end_of_open_cluster(data, begin, end)
+            continue
+        if begin + length > end:
+            return at
+        if identifier == _CLUSTER:
+            broken = _children_break(data, begin, begin + length, _OF_CLUSTER)
+            if broken is not None:
+                return broken
+        at = begin + length
+    return None
+
+
+def _end_of_open_cluster(data: mmap.mmap, at: int, end: int) -> int:
+    while at < end:
+        header = read_element_header(data[at : at + 12])
+        if header is None or header[0] not in _OF_CLUSTER or header[1] is None:
+            return at
+        at += header[2] + header[1]
+    return at
+
+
+_FOUR_CHARACTERS = re.compile(rb"[ -~]{4}")
+
+
+def _avi_break(data: mmap.mmap) -> int | None:
+    """Microsoft's AVI RIFF reference, and OpenDML's further ``RIFF`` pieces."""
+    at, size = 0, len(data)
+    while at + 8 <= size:
+        kind, length = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        if not _FOUR_CHARACTERS.fullmatch(kind):
+            return at
+        if kind == b"RIFF" or (kind == b"LIST" and data[at + 8 : at + 12] in (b"movi", b"rec ")):
+            at += 12  # what is in it is looked at
+            continue
+        at += 8 + length + length % 2
+        if at > size + 1:
+            return size
+    return None
+
+
+def _flv_break(data: mmap.mmap) -> int | None:
+    """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
+    at, size = int.from_bytes(data[5:9], "big") + 4, len(data)
+    while at + 11 <= size:
+        length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
+        if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0":
+            return at
+        behind = data[at + length : at + length + 4]
+        if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
+            return at
+        at += length + 4
+    return None
+
+
+_GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
+
+
+def _gif_break(data: mmap.mmap) -> int | None:
+    """GIF89a: blocks of sub-blocks, then the trailer."""
+    at, size = 13 + _palette_bytes(data[10]), len(data)
+    while at < size:
+        kind = data[at]
+        if kind == _GIF_TRAILER:
+            return at + 1 if data[at + 1 :].strip(b"\0") else None
+        if kind == _GIF_EXTENSION:
+            inside = at + 2
+        elif kind == _GIF_IMAGE and at + 10 < size:
+            inside = at + 11 + _palette_bytes(data[at + 9])
+        else:
+            return at
+        while inside < size and data[inside]:
+            inside += 1 + data[inside]
+        if inside >= size:
+            return at
+        at = inside + 1
+    return size
+
+
+def _palette_bytes(packed: int) -> int:
+    return 3 << (packed & 7) + 1 if packed & 0x80 else 0
+
+
+_TS_PACKET_BYTES = (188, 192, 204)
+_SYNC = 0x47
+_PACKETS_AT_A_TIME = 1 << 18
+
+
+def _transport_break(data: mmap.mmap, pid: int) -> int | None:
+    """ISO/IEC 13818-1: packets of one length; those of the video are counted, from 0 to 15 and again."""
+    content = np.frombuffer(data, np.uint8)
+    try:
+        return _packets_break(content, pid)
+    finally:
+        del content  # the map cannot be closed while it is looked at
+
+
+def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
+    for length in _TS_PACKET_BYTES:
+        begin = length - 188 if length == 192 else 0  # M2TS: four bytes of time stand before
+        count = (len(content) - begin) // length
+        packets = content[begin : begin + count * length].reshape(count, length)
+        if count >= 4 and (packets[:4, 0] == _SYNC).all():
+            break
+    else:
+        return None
+    last_counter: int | None = None
+    for first in range(0, count, _PACKETS_AT_A_TIME):
+        part = packets[first : first + _PACKETS_AT_A_TIME]
+        out_of_step = np.flatnonzero(part[:, 0] != _SYNC)
+        if out_of_step.size:
+            part = part[: out_of_step[0]]
+        at, last_counter = _counter_jump(part, pid, last_counter)
+        if at is not None or out_of_step.size:
+            return (first + (len(part) if at is None else at)) * length
+    return None
+
+
+def _counter_jump(
+    packets: npt.NDArray[np.uint8], pid: int, last_counter: int | None
+) -> tuple[int | None, int | None]:
+    """The first packet of the video whose counter does not follow, and the last counter."""
+    heads = packets[:, 1:4].astype(np.int32)
+    own = np.flatnonzero((((heads[:, 0] & 0x1F) << 8) | heads[:, 1]) == pid)
+    own = own[(heads[own, 2] & 0x10) > 0]  # those with a payload are counted
+    if not own.size:
+        return None, last_counter
+    counters = heads[own, 2] & 0xF
+    steps = np.diff(counters, prepend=counters[:1] if last_counter is None else last_counter) & 0xF
+    has_field = (heads[own, 2] & 0x20) > 0
+    is_meant = has_field & (packets[own, 4] > 0) & ((packets[own, 5] & 0x80) > 0)
+    jumps = np.flatnonzero((steps > 1) & ~is_meant)  # a packet may come twice
+    return (int(own[jumps[0]]) if jumps.size else None), int(counters[-1])
+
+
+_WALKS: dict[str, Callable[[mmap.mmap], int | None]] = {
+    "matroska": _matroska_break,
+    "avi": _avi_break,
+    "flv": _flv_break,
+    "gif": _gif_break,
+    "mpegts": lambda _: None,  # looked at with its PID
+}

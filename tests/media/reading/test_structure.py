@@ -1,0 +1,124 @@
+"""Breaks in a file's structure: whole files of many writers have none, and a hole has one where it is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from vitascope.errors import CorruptInputError
+from vitascope.media.reading.reader import open_video
+from vitascope.media.reading.structure import broken_at
+
+FORMATS = {
+    "mkv": "matroska,webm",
+    "webm": "matroska,webm",
+    "flv": "flv",
+    "ts": "mpegts",
+    "avi": "avi",
+    "gif": "gif",
+    "mp4": "mov,mp4,m4a,3gp,3g2,mj2",
+}
+CODECS = {"webm": "libvpx-vp9", "avi": "mpeg4", "gif": "gif"}
+
+
+def make(path, **how):
+    suffix = path.suffix[1:]
+    return write_clip(
+        path, width=128, height=96, frame_count=48, frame_rate=Fraction(25),
+        codec=CODECS.get(suffix, "libx264"), pixel_format="rgb8" if suffix == "gif" else "yuv420p",
+        paint=lambda n: np.ascontiguousarray(np.roll(data.astronaut()[:96, 100:228], n, axis=1)), **how,
+    )  # fmt: skip
+
+
+def pid_of(path):
+    with av.open(str(path)) as container:
+        return container.streams.video[0].id
+
+
+@pytest.fixture(params=FORMATS)
+def whole(request, tmp_path):
+    sound = {"mkv": "aac", "ts": "aac", "flv": "aac", "mp4": "aac"}.get(request.param)
+    return make(tmp_path / f"in.{request.param}", audio=sound)
+
+
+def broken(path):
+    return broken_at(path, FORMATS[path.suffix[1:]], stream_id=pid_of(path))
+
+
+def test_a_whole_file_has_no_break(whole):
+    assert broken(whole) is None
+    with open_video(whole) as reader:
+        assert len(list(reader)) == 48
+    assert reader.corrupt_count == 0
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7])
+def test_a_hole_is_found_where_it_is_and_said(whole, share):
+    content = bytearray(whole.read_bytes())
+    begin = int(len(content) * share)
+    content[begin : begin + len(content) // 5] = bytes(len(content) // 5)
+    hurt = whole.with_stem("hurt")
+    hurt.write_bytes(content)
+    if whole.suffix != ".mp4":  # whose boxes are large: what is in them the decoder sees
+        place = broken(hurt)
+        assert place is not None
+        assert abs(place - begin) < len(content) // 3
+    with open_video(hurt) as reader:
+        try:
+            shown = len(list(reader))
+        except CorruptInputError:  # said more clearly still
+            return
+    assert shown == 48 or reader.corrupt_count > 0
+
+
+def copied(source, target, **options):
+    """The same packets in another writer's hands."""
+    with av.open(str(source)) as reading, av.open(str(target), "w", options=options) as writing:
+        stream = writing.add_stream_from_template(reading.streams.video[0])
+        for packet in reading.demux(reading.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                writing.mux(packet)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        ("mkv", {"live": "1"}),
+        ("webm", {"live": "1"}),
+        ("mkv", {"reserve_index_space": "2000"}),
+        ("mkv", {"cluster_time_limit": "100"}),
+        ("ts", {"mpegts_m2ts_mode": "1"}),
+        ("ts", {"muxrate": "4M"}),
+        ("mp4", {"movflags": "frag_keyframe+empty_moov"}),
+        ("mp4", {"movflags": "faststart"}),
+        ("flv", {"flvflags": "no_duration_filesize"}),
+    ],
+)
+def test_other_writers_files_are_whole(tmp_path, suffix, options):
+    whole = copied(make(tmp_path / f"in.{suffix}"), tmp_path / f"other.{suffix}", **options)
+    assert broken(whole) is None
+
+
+def test_a_recording_that_begins_anew_says_so_itself(tmp_path):
+    """Two recordings, one behind the other: counters begin anew, which a break between packets of one is not."""
+    first = make(tmp_path / "a.ts")
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(first.read_bytes() * 2)
+    assert broken(joined) in (None, first.stat().st_size) or broken(joined) > first.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x1a\x45\xdf\xa3", b"FLV\x01\x05", b"GIF89a" + bytes(20), b"RIFF"]
+)
+def test_stumps(tmp_path, content):
+    for name in set(FORMATS.values()):
+        path = tmp_path / "stump"
+        path.write_bytes(content)
+        broken_at(path, name, stream_id=256)
