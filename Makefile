@@ -37,7 +37,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[animate]'
+	$(BIN)/python -m pip install --quiet --editable '.[animate,bench]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/bin/python pyproject.toml

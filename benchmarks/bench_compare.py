@@ -19,16 +19,16 @@ from pathlib import Path
 from unittest.mock import patch
 
 from row_stamp import commit
+from vitascope.bench import measured_run
+from vitascope.bench.cell import cell_of_runs
 from vitascope.bench.comparison import Comparison, compare
 from vitascope.bench.machine import Machine, this_machine
-from vitascope.bench.measuring import measured_run
-from vitascope.bench.measuring.cell import cell_of_runs
-from vitascope.bench.measuring.measured_run import MeasuredRun, MeasuredSegmenter
-from vitascope.bench.measuring.pipeline_bench import PipelineOptions
-from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.bench.measured_run import MeasuredRun, MeasuredSegmenter
+from vitascope.bench.pipeline_bench import PipelineOptions
 from vitascope.bench.results import BenchResults, CellKey, now
+from vitascope.bench.synthetic_clip import make_clip
 from vitascope.gpu.pipeline.pipeline import Pipeline
-from vitascope.gpu.profiling.stage_spans import profiled_stages
+from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 
 RESULTS = Path(__file__).with_name("results") / "bench_compare.json"

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from row_stamp import commit, gpu_stamp
-from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError
 from vitascope.segmentation.segmenter import Segmenter

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from row_stamp import commit, gpu_stamp
-from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import load_settings
 from vitascope.device import available_cores
 from vitascope.segmentation.segmenter import Segmenter

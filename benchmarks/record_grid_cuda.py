@@ -34,11 +34,11 @@ from typing import Any
 import numpy as np
 
 from row_stamp import commit, gpu_stamp
-from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError, one_line
 from vitascope.tune.clip_trials import ClipTrials
-from vitascope.tune.grid import Knob, Measured
+from vitascope.tune.search import Knob, Measured
 
 RESULTS = Path(__file__).parent / "results" / "recorded_grids.json"
 SIZES = {"360p": (640, 360, 96), "1080p": (1920, 1080, 360), "4K": (3840, 2160, 200)}

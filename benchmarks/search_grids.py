@@ -32,9 +32,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from row_stamp import commit
-from vitascope.tune.grid import Knob, Limit, Measured
 from vitascope.tune.optimizer import MOST_TRIALS
-from vitascope.tune.search import GridSearch
+from vitascope.tune.search import GridSearch, Knob, Limit, Measured
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the grids that the tests search, too
 from recorded_grids import load_recorded

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vitascope.bench.analysis.in_short import limit_of
+from vitascope.bench.recommendations import limit_of
 from vitascope.bench.results import BenchResults, Cell, load_results
 
 ROWS = Path(__file__).parent / "results" / "suite_h200.json"

@@ -17,7 +17,7 @@ import numpy as np
 from vitascope.gpu import BottleneckDetector, Group, Map, MemoryProfiler, Pipeline, Profiler, Sink, Source
 from vitascope.gpu.pipeline import Batched
 from vitascope.gpu.profiling.bottleneck import Verdict
-from vitascope.gpu.profiling.stage_spans import profiled_stages
+from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 
 Frame = np.ndarray

@@ -7,19 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from vitascope.bench.machine import GpuFacts, Machine
-from vitascope.bench.measuring.ceilings import CeilingEffort
-from vitascope.bench.measuring.network_probe import ProbeEffort
+from vitascope.bench.network_probe import ProbeEffort
 from vitascope.bench.results import (
     BenchResults,
-    Ceilings,
     Cell,
     CellKey,
     Operation,
     Operations,
-    PartWork,
     Row,
 )
-from vitascope.gpu.profiling.findings import Finding
+from vitascope.gpu.profiling.bottleneck import Finding
 from vitascope.gpu.profiling.utilisation import Utilisation
 
 H200 = Machine(
@@ -33,7 +30,6 @@ H200 = Machine(
 )
 LAPTOP = replace(H200, processor="Ryzen", cores=8, memory_bytes=16 << 30, gpus=())
 
-SMALL_CEILINGS = CeilingEffort(copy_bytes=1 << 25, largest_side=256, warm_ups=1, samples=3)
 SHORT_PROBE = ProbeEffort(fewest_calls=2, most_calls=2, seconds=0, traced_calls=1)
 """What tests of other things give the suite."""
 
@@ -98,21 +94,8 @@ def cell_of(key: CellKey, rates, *, frame_times=None, vram_mb=4000.0, stages=Non
     )
 
 
-def ceilings_of(device="cuda", *, copy=4e12, **products) -> Ceilings:
-    """Steady ones; products are FLOP/s by precision."""
-    rates = {"copy": copy, **{f"matmul/{precision}": rate for precision, rate in products.items()}}
-    return Ceilings(
-        device=device,
-        rows=tuple(
-            Row.of(name, "bytes/s" if name == "copy" else "FLOP/s", [rate * 0.99, rate, rate * 1.01])
-            for name, rate in rates.items()
-        ),
-        methods=("copy: one array to another",),
-    )
-
-
-def with_work(cell: Cell, *, network_ms=1.0, flops=20e9, nbytes=1e9, device="cuda", precision="fp16") -> Cell:
-    """A cell whose network and preprocessing were looked at, with the table of its operators."""
+def with_operators(cell: Cell, *, network_ms=1.0) -> Cell:
+    """A cell whose network was looked at, with the table of its operators."""
     conv = Operation(
         name="Conv_1", kind="Conv", shape="4x16x144x256", calls=1, ms=0.6, share=0.6, mbytes=12.0
     )
@@ -120,19 +103,6 @@ def with_work(cell: Cell, *, network_ms=1.0, flops=20e9, nbytes=1e9, device="cud
     return replace(
         cell,
         rows=(*cell.rows, Row.of("network", "ms", [network_ms] * 5)),
-        work=(
-            PartWork(
-                part="preprocess",
-                device="cpu",
-                precision="fp32",
-                row="stage/preprocess",
-                flops=8e6,
-                nbytes=4e6,
-            ),
-            PartWork(
-                part="network", device=device, precision=precision, row="network", flops=flops, nbytes=nbytes
-            ),
-        ),
         operations=Operations(
             source="onnxruntime",
             ms=1.0,

@@ -7,7 +7,7 @@ import math
 import random
 from pathlib import Path
 
-from vitascope.tune.grid import Knob, Limit, Measured
+from vitascope.tune.search import Knob, Limit, Measured
 
 
 class RecordedGrid:

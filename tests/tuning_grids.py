@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 
-from vitascope.tune.grid import Knob, Limit, Measured
+from vitascope.tune.search import Knob, Limit, Measured
 
 BATCHES = (1, 2, 4, 8, 16)
 PRECISIONS = ("fp32", "mixed", "fp16")

@@ -13,8 +13,8 @@ import pytest
 from clips import write_clip
 from nsight_tools import COUNTERS, NCU, NSYS, install
 from scripted import BrightnessNetwork
-from vitascope.bench.measuring import limited_run
-from vitascope.bench.measuring.limited_run import LimitedRun, run_for
+from vitascope.bench import limited_run
+from vitascope.bench.limited_run import LimitedRun, run_for
 from vitascope.bench.profiling import profile_video
 from vitascope.device import Device
 from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
@@ -132,7 +132,7 @@ def test_nsight_systems(clip, tmp_path, monkeypatch):
     assert "--trace=cuda,nvtx" in called
     assert "--cuda-graph-trace=node" in called
     assert "--capture-range" not in called  # which would wait for a GPU's work
-    assert f"-m vitascope.bench.measuring.limited_run {clip} --seconds 30 --profile fast" in called
+    assert f"-m vitascope.bench.limited_run {clip} --seconds 30 --profile fast" in called
     idle, kernel, waits = result.findings
     # 0.4 + 0.1 + 0.1 ms of work in 1 ms.
     assert "idle 40%" in idle

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from clips import write_clip
-from vitascope.bench.measuring.limited_run import LimitedRun
+from vitascope.bench.limited_run import LimitedRun
 from vitascope.bench.profiling import profile_video
 from vitascope.errors import DeviceError
 

@@ -10,8 +10,8 @@ import pytest
 
 from clips import write_clip
 from scripted_soaks import MB, soak_of
+from vitascope.bench.measured_run import OF_ONE_PROCESS
 from vitascope.bench.soak import Soak, soak
-from vitascope.bench.suite import OF_ONE_PROCESS
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError
 from vitascope.segmentation.writing import FramesUntilDamage

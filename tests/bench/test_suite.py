@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from clips import write_clip
-from measured_cells import SHORT_PROBE, SMALL_CEILINGS
+from measured_cells import SHORT_PROBE
 from vitascope.bench import suite
-from vitascope.bench.measuring.cell import Rounds
+from vitascope.bench.cell import Rounds
 from vitascope.bench.results import RESULTS_NAME, load_results
 from vitascope.bench.suite import SuiteOptions, plan_cells, run_suite
 from vitascope.errors import DeviceMemoryError, InputError, UsageError
@@ -27,7 +27,6 @@ def tiny(monkeypatch):
     monkeypatch.setattr(suite, "_FRAMES", 12)
     monkeypatch.setattr(suite, "_QUICK_VISITS", 1)
     monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=2, most=2, seconds=0))
-    monkeypatch.setattr(suite, "_QUICK_CEILINGS", SMALL_CEILINGS)
     monkeypatch.setattr(suite, "_QUICK_PROBE", SHORT_PROBE)
 
 
@@ -99,25 +98,13 @@ def test_a_later_visit_that_fails_takes_nothing_away(tiny, tmp_path, monkeypatch
     assert len(results.measured) == 2
 
 
-def test_a_run_measures_its_own_ceilings_and_the_network_alone(tiny, tmp_path):
+def test_a_run_measures_the_network_alone(tiny, tmp_path):
     results, _ = run_suite(replace(QUICK, only="batch"), output_dir=tmp_path)
-    (ceilings,) = results.ceilings
-    assert ceilings.device == "cpu"
-    assert [row.name for row in ceilings.rows] == ["copy", "matmul/fp32"]
     for cell in results.measured:
-        assert [work.part for work in cell.work] == ["preprocess", "composite", "network"]
-        assert all(cell.median(work.row) > 0 for work in cell.work)
-        network = cell.work[2]
-        # Convolutions of the landscape network: 0.0655 GFLOP by its file's shapes; all else is small.
-        assert 0.0655e9 < network.flops < 0.073e9
         assert cell.row("network").n >= SHORT_PROBE.fewest_calls
         operations = cell.operations
         assert len(operations.by_time) == len(operations.by_memory) == 10
         assert sum(operations.share_by_kind.values()) == pytest.approx(1)
-    frame = 256 * 144 * 3 // 2
-    preprocess, composite, _ = results.measured[0].work
-    assert preprocess.nbytes == frame + 256 * 144 * 3 * 4
-    assert composite.nbytes == 2 * frame + 2 * 256 * 144 * 4
 
 
 @pytest.mark.parametrize(
@@ -159,7 +146,6 @@ def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monk
 
     results, _ = run_suite(QUICK, output_dir=tmp_path, resume=True)
     assert results.cells[0] == kept.cells[0]
-    assert results.ceilings == kept.ceilings
     assert len(results.cells) == 4
     assert len(calls) == 3  # only what was missing
     with pytest.raises(UsageError, match="nothing to resume"):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from vitascope.bench import suite
-from vitascope.bench.measuring.cell import Rounds
-from vitascope.bench.measuring.pipeline_bench import PipelineOptions, bench_pipeline
+from vitascope.bench.cell import Rounds
+from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
 from vitascope.bench.suite import SuiteOptions, run_suite
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
@@ -31,14 +31,7 @@ def test_cells_on_a_gpu(tmp_path, monkeypatch):
         assert {"gpu/preprocess", "gpu/network", "gpu/composite"} <= {row.name for row in cell.rows}
         assert cell.row("stage/download") is not None
         assert cell.median("peak_vram") > 100
-    processor, gpu = results.ceilings
-    assert (processor.device, gpu.device) == ("cpu", "cuda")
-    assert {"copy", "matmul/fp32", "matmul/fp16"} <= {row.name for row in gpu.rows}, gpu.missing
-    assert gpu.median("copy") > 2 * processor.median("copy")
     for cell in results.cells:
-        network = next(work for work in cell.work if work.part == "network")
-        assert network.device == "cuda"
-        assert network.flops > 5e9
         assert cell.median("network") > 0
         assert cell.operations.by_time, cell.operations.missing
     half = [cell for cell in results.cells if cell.key.precision == "fp16"]

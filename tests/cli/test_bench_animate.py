@@ -24,7 +24,7 @@ def run(capsys, monkeypatch, tmp_path, face_model):
     """Run a command line in an empty folder; gives exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
-    monkeypatch.setattr("vitascope.tune.history.vitascope_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("vitascope.tune.tuned_file.vitascope_home", lambda: tmp_path / "home")
     monkeypatch.chdir(tmp_path)
 
     def runner(*words):

@@ -10,8 +10,8 @@ import pytest
 
 from vitascope.bench import suite
 from vitascope.bench.baselines import load_baselines
+from vitascope.bench.cell import Rounds
 from vitascope.bench.comparison import compare
-from vitascope.bench.measuring.cell import Rounds
 from vitascope.bench.results import ResultsFile, Row, load_results
 from vitascope.cli import main
 

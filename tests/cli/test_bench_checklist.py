@@ -8,10 +8,10 @@ from contextlib import nullcontext
 import pytest
 
 from clips import write_clip
-from vitascope.bench.measuring import pipeline_bench
+from vitascope.bench import pipeline_bench
 from vitascope.cli import main
 from vitascope.config import vitascope_home
-from vitascope.tune.checklist import measurement as checklist_measurement
+from vitascope.tune import checklist_measurement as checklist_measurement
 
 
 def run(*words):

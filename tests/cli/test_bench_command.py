@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 
 from clips import write_clip
 from vitascope.bench import suite
-from vitascope.bench.measuring.ceilings import CeilingEffort
-from vitascope.bench.measuring.cell import Rounds
+from vitascope.bench.cell import Rounds
 from vitascope.bench.results import Row, load_results
 from vitascope.cli import main
 
@@ -31,9 +31,6 @@ def measured(tmp_path_factory):
         patch.setattr(suite, "_FRAMES", 8)
         patch.setattr(suite, "_QUICK_VISITS", 1)
         patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
-        patch.setattr(
-            suite, "_QUICK_CEILINGS", CeilingEffort(copy_bytes=1 << 25, largest_side=256, samples=3)
-        )
         assert run("bench", "run", "--quick", "--only", "batch", "--output-dir", folder) == 0
     return folder / "benchmark_results.json"
 
@@ -46,6 +43,15 @@ def test_run_and_analyze(measured, capsys, tmp_path):
     assert row.split()[3] == "pass"
     assert f"written: {tmp_path / 'benchmark_report.html'}" in printed
     assert (tmp_path / "benchmark_report_1.png").is_file()
+
+
+def test_a_report_without_matplotlib_says_what_to_install(measured, capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run("bench", "analyze", measured, "-o", tmp_path) == 5
+    captured = capsys.readouterr()
+    assert "pip install 'vitascope[bench]'" in captured.err
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def slowed(path, tmp_path, factor):

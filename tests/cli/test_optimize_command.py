@@ -7,7 +7,7 @@ import json
 import pytest
 
 from clips import write_clip
-from vitascope.bench.measuring import synthetic_clip
+from vitascope.bench import synthetic_clip
 from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.tune import optimizer as search_time

@@ -10,8 +10,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.cli import main
-from vitascope.observe.metrics import Metrics
-from vitascope.observe.metrics_server import MetricsServer
+from vitascope.observe.metrics import Metrics, MetricsServer
 
 
 def run(*words):

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from scripted_figures import ScriptedGpu, ScriptedLiveRun, finished_pipeline
 
-from vitascope.observe.metrics import Metrics
-from vitascope.observe.metrics_server import MetricsServer
+from vitascope.observe.metrics import Metrics, MetricsServer
 
 BOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana" / "dashboard.json").read_text("utf-8"))
 QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())]

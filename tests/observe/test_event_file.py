@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tensorboard_reader import curves_of
 
 from vitascope.errors import OutputError
-from vitascope.observe import event_file
-from vitascope.observe.event_file import EventFile, crc32c, run_folder
+from vitascope.observe import tensorboard as event_file
+from vitascope.observe.tensorboard import EventFile, crc32c, run_folder
 
 
 @pytest.mark.parametrize(

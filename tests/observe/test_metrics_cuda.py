@@ -6,7 +6,7 @@ import pytest
 
 from vitascope.gpu.profiling.nvml import NvmlGpu
 from vitascope.observe.readings import gpu_readings
-from vitascope.tune.checklist.system_checks import check_system
+from vitascope.tune.system_checks import check_system
 
 pytestmark = pytest.mark.cuda
 

@@ -10,9 +10,8 @@ import pytest
 from scripted_figures import finished_pipeline
 
 from vitascope.errors import OutputError, UsageError
-from vitascope.observe.metric_families import FAMILIES
-from vitascope.observe.metrics import Metrics
-from vitascope.observe.metrics_server import MetricsServer
+from vitascope.observe.metrics import Metrics, MetricsServer
+from vitascope.observe.readings import FAMILIES
 
 
 def fetch(url, **headers):

@@ -12,7 +12,7 @@ from tensorboard_reader import curves_of
 from vitascope.errors import OutputError
 from vitascope.observe.job_counts import JobCounts
 from vitascope.observe.readings import Readings
-from vitascope.observe.scalars import ScalarRecorder, scalars_of
+from vitascope.observe.tensorboard import ScalarRecorder, scalars_of
 
 
 def test_speed_and_mean_are_those_of_the_time_between_two_looks():

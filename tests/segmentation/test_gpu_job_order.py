@@ -25,7 +25,7 @@ from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.profiling.stream_times import StreamTimes
+from vitascope.gpu.profiling.gpu_clock import StreamTimes
 from vitascope.gpu.streams import JobStreams
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import choose_encoding

@@ -11,9 +11,8 @@ from live_reports import live_report
 from vitascope.config import SettingsSource, load_settings
 from vitascope.errors import EngineError, UsageError, VitascopeError
 from vitascope.tune import live_tuner
-from vitascope.tune.history import append_history, read_history
 from vitascope.tune.live_tuner import LiveTuner
-from vitascope.tune.tuned_file import tuned_text, write_tuned
+from vitascope.tune.tuned_file import append_history, read_history, tuned_text, write_tuned
 
 LONGEST = 1920
 PORTRAIT, DRIVER = Path("portrait.jpg"), Path("talk.mp4")

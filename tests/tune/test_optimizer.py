@@ -22,11 +22,17 @@ from vitascope.segmentation import film_run
 from vitascope.tune import clip_trials
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.clip_trials import LEAST_FRAMES, ClipTrials
-from vitascope.tune.grid import Effect, Measured
-from vitascope.tune.history import append_history, history_path, read_history
 from vitascope.tune.knobs import cell_of, knobs_for
 from vitascope.tune.optimizer import Target, Tuner
-from vitascope.tune.tuned_file import reason, tuned_text, write_tuned
+from vitascope.tune.search import Effect, Measured
+from vitascope.tune.tuned_file import (
+    append_history,
+    history_path,
+    read_history,
+    reason,
+    tuned_text,
+    write_tuned,
+)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import UsageError
-from vitascope.tune.presets import SIZES, preset_for, preset_names, preset_values
+from vitascope.tune.knobs import SIZES, preset_for, preset_names, preset_values
 
 
 def test_every_preset_loads_as_settings():

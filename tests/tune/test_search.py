@@ -8,8 +8,7 @@ import pytest
 
 from tuning_grids import MadeUpGrid
 from vitascope.errors import OutputError, UsageError
-from vitascope.tune.grid import Knob, Limit, Measured
-from vitascope.tune.search import GridSearch
+from vitascope.tune.search import GridSearch, Knob, Limit, Measured
 
 GRIDS = 20
 

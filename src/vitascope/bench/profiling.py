@@ -1,7 +1,6 @@
 """Profiling tools around a run: each leaves its files, and says the three things that matter.
 
-NVIDIA's tools around a run: Nsight Systems (``nsys``) and Nsight Compute (``ncu``).
-
+Besides our own and PyTorch's profilers, NVIDIA's Nsight Systems (``nsys``) and Nsight Compute (``ncu``):
 https://docs.nvidia.com/nsight-systems/UserGuide/, https://docs.nvidia.com/nsight-compute/NsightComputeCli/
 """
 
@@ -15,18 +14,30 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from vitascope.bench.measuring.limited_run import LimitedRun, run_for
-from vitascope.errors import DeviceError, MissingDependencyError, UsageError, VitascopeError
+from vitascope.bench.limited_run import LimitedRun, run_for
+from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
+from vitascope.gpu.profiling.bottleneck import Finding
+from vitascope.gpu.profiling.charts import require_matplotlib
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.gpu.profiling.tables import milliseconds, text_table
 from vitascope.media.reading.reader import probe
+from vitascope.segmentation.report import SegmentReport
 
-__all__ = ["Profiled", "Tool", "profile_video", "profile_with_ncu", "profile_with_nsys"]
+__all__ = [
+    "Detected",
+    "Profiled",
+    "Tool",
+    "detect_bottlenecks",
+    "profile_video",
+    "profile_with_ncu",
+    "profile_with_nsys",
+]
 
 
 _EXTRA_SECONDS = 900  # opening networks, compiling kernels, writing reports
@@ -57,7 +68,7 @@ def _tool(name: str, product: str) -> str:
 
 
 def _child(run: LimitedRun) -> list[str]:
-    return [sys.executable, "-m", "vitascope.bench.measuring.limited_run", *run.arguments()]
+    return [sys.executable, "-m", "vitascope.bench.limited_run", *run.arguments()]
 
 
 def _call(command: Sequence[str], *, timeout_seconds: float) -> str:
@@ -294,13 +305,15 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
 
     Raises:
         UsageError: A time that is not positive.
-        MissingDependencyError: The tool is not installed.
+        MissingDependencyError: The tool is not installed, or what draws its charts.
         DeviceError: It needs a GPU, or a right that this user does not have.
         InputError: The video cannot be read.
         OutputError: A file cannot be written.
     """
     if not 0 < run.seconds <= 86400:
         raise UsageError(f"a profile takes more than 0 and at most 86400 seconds, not {run.seconds:g}")
+    if tool == "memory":
+        require_matplotlib()
     probe(run.video)  # what cannot be read is said here, not by a tool around a child process
     tools: dict[Tool, Callable[[LimitedRun, Path], Profiled]] = {
         "pytorch": _pytorch,
@@ -419,3 +432,60 @@ def _speed(frames: int, per_second: float) -> str:
 
 def _written(folder: Path, *names: str) -> tuple[Path, ...]:
     return tuple(folder / name for name in names if (folder / name).exists())
+
+
+_LEAST_FRAMES = 20
+
+
+class Detected:
+    """The verdict on a run, and the run."""
+
+    def __init__(self, report: SegmentReport, verdict: dict[str, Any]) -> None:
+        self.report = report
+        self.main = _finding(verdict["main"])
+        """What to do first."""
+        self.others = tuple(_finding(other) for other in verdict["others"])
+
+    def lines(self) -> list[str]:
+        """For people: speed, verdict, evidence, the one change, and each stage's share."""
+        report = self.report
+        lines = [
+            f"{report.frame_count} frames at {report.pipeline.items_per_second:.1f} fps, {report.model} on "
+            f"{report.device}",
+            *self.main.lines(),
+            *(f"also: {other.title}; {other.advice}" for other in self.others),
+        ]
+        busy = ", ".join(f"{stage.name} {stage.load:.0%}" for stage in report.pipeline.stages)
+        return [*lines, f"busy: {busy}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "input": str(self.report.input),
+            "frame_count": self.report.frame_count,
+            "frames_per_second": self.report.pipeline.items_per_second,
+            "findings": [asdict(one) for one in (self.main, *self.others)],
+            "stages": {stage.name: stage.load for stage in self.report.pipeline.stages},
+        }
+
+
+def detect_bottlenecks(run: LimitedRun) -> Detected:
+    """Segment a clip, its pictures thrown away, and say what limited the run.
+
+    Raises:
+        InputError: The clip cannot be read, or is too short for a verdict.
+        VitascopeError: As ``Segmenter``.
+    """
+    with TemporaryDirectory(prefix="vitascope-") as folder:
+        report = run_for(run, keep_in=Path(folder))
+        if report.frame_count < _LEAST_FRAMES:
+            raise InputError(
+                f"{run.video}: {report.frame_count} frames are too few for a verdict, {_LEAST_FRAMES} are needed; "
+                "take a longer clip, or none, for a synthetic one"
+            )
+        verdict = load_profile(Path(folder) / "stages.json")["verdict"]
+    return Detected(report, verdict)
+
+
+def _finding(plain: dict[str, Any]) -> Finding:
+    return Finding(**{**plain, "evidence": tuple(plain["evidence"])})

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from vitascope.bench.machine import Machine
 from vitascope.errors import InputError
+from vitascope.gpu.profiling.bottleneck import Finding
 from vitascope.gpu.profiling.document import write_file
-from vitascope.gpu.profiling.findings import Finding
 from vitascope.gpu.profiling.utilisation import Utilisation
 
 __all__ = [
@@ -27,12 +27,10 @@ __all__ = [
     "SCHEMA",
     "SCHEMA_VERSION",
     "BenchResults",
-    "Ceilings",
     "Cell",
     "CellKey",
     "Operation",
     "Operations",
-    "PartWork",
     "ResultsFile",
     "Row",
     "document_of",
@@ -46,9 +44,9 @@ __all__ = [
 
 
 SCHEMA = "vitascope.bench"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised when a field is renamed, removed or changes its unit, or when reports need what earlier runs did not measure.
-Version 2 added ceilings, the work of each part and the operators of networks."""
+Version 2 added the operators of networks; version 3 has no ceilings of the machine, and no work of each part."""
 _OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
 BASELINES_SCHEMA = "vitascope.baselines"
@@ -62,10 +60,9 @@ class Row:
 
     name: str
     """``throughput`` (a sample for each round), ``frame_time`` and ``latency`` (for each frame), ``stage/NAME`` and
-    ``gpu/NAME`` (for each round), ``network`` (for each call, alone on the machine), ``peak_ram``, ``peak_vram``; of
-    ceilings ``copy`` and ``matmul/PRECISION``."""
+    ``gpu/NAME`` (for each round), ``network`` (for each call, alone on the machine), ``peak_ram``, ``peak_vram``."""
     unit: str
-    """``frames/s``, ``ms``, ``MB`` (10^6 bytes), ``bytes/s`` or ``FLOP/s``."""
+    """``frames/s``, ``ms`` or ``MB`` (10^6 bytes)."""
     n: int
     p5: float
     p50: float
@@ -92,42 +89,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """The most that a device gave in this run: bytes moved and products computed."""
-
-    device: Literal["cpu", "cuda"]
-    rows: tuple[Row, ...] = ()
-    """``copy``: bytes read and written; ``matmul/fp32``, ``matmul/tf32``, ``matmul/fp16``: FLOP, two a multiply-add."""
-    methods: tuple[str, ...] = ()
-    """How each was measured, a sentence each."""
-    missing: tuple[str, ...] = ()
-    """What could not be measured, and why."""
-
-    def median(self, name: str) -> float | None:
-        """The ceiling of that name; None where it was not measured."""
-        return next((row.p50 for row in self.rows if row.name == name), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartWork:
-    """What one part of the way has to do for a frame, whoever does it; its time is in a row of the cell."""
-
-    part: Literal["preprocess", "network", "composite"]
-    device: Literal["cpu", "cuda"]
-    """Where it runs: whose ceilings bound it."""
-    precision: str
-    """The precision of its products: which ceiling bounds them."""
-    row: str
-    """Name of the row with its time."""
-    flops: float | None = None
-    """For a frame, all eyes; None where it is not known."""
-    nbytes: float | None = None
-    """That must move for a frame, if nothing is read or written twice without need; None where it is not known."""
-    note: str = ""
-    """Why something is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One operator at one place of a network, or all launches of one kernel."""
 
@@ -139,9 +100,9 @@ class Operation:
     calls: float
     """For one call of the network."""
     ms: float
-    """For a frame; 0 where only bytes were counted."""
+    """For a frame."""
     share: float
-    """Its share of the time of all operators, 0..1; 0 where only bytes were counted."""
+    """Its share of the time of all operators, 0..1."""
     mbytes: float | None = None
     """That it reads and writes for a frame, weights included, 10^6 bytes; None where nobody tells."""
 
@@ -218,8 +179,6 @@ class Cell:
     """Load of CPU and GPU while it was measured."""
     verdict: Finding | None = None
     """What limits it."""
-    work: tuple[PartWork, ...] = ()
-    """The work of network and picture kernels."""
     operations: Operations | None = None
     """None where they were not asked for."""
     notes: tuple[str, ...] = ()
@@ -232,6 +191,11 @@ class Cell:
         """Its median."""
         row = self.row(name)
         return None if row is None else row.p50
+
+    @property
+    def frames_per_second(self) -> float:
+        """Median throughput; 0 where it was not measured."""
+        return self.median("throughput") or 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +214,6 @@ class BenchResults:
     """What was asked for, in plain words; a run is resumed only by the same."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
-    ceilings: tuple[Ceilings, ...] = ()
-    """For each device that was used, measured in this run; empty in results that nobody measured them for."""
     cells: tuple[Cell, ...] = ()
 
     def cell(self, key: CellKey) -> Cell | None:
@@ -317,7 +279,8 @@ def results_from(document: Any, path: Path) -> BenchResults:
             f"{SCHEMA_VERSION}: measure again, or use the program that wrote them"
         )
     try:
-        results = _ADAPTER.validate_python(_migrated(document))
+        # Earlier versions have fields that are passed over, and lack others that may be missing.
+        results = _ADAPTER.validate_python({**document, "version": SCHEMA_VERSION})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -331,11 +294,6 @@ def document_of(results: BenchResults) -> dict[str, Any]:
     """Results as plain values, for JSON."""
     plain: dict[str, Any] = _ADAPTER.dump_python(results, mode="json")
     return plain
-
-
-def _migrated(document: dict[str, Any]) -> dict[str, Any]:
-    """The same results in today's version. Version 1 lacks ceilings, work and operators, and is the same otherwise."""
-    return {**document, "version": SCHEMA_VERSION}
 
 
 class ResultsFile:
@@ -405,11 +363,8 @@ def what_is_wrong(results: BenchResults) -> str | None:
     Args:
         results: Of one machine, as read.
     """
-    for number, one in enumerate(results.ceilings):
-        if fault := _fault(one.rows, positive=[row.name for row in one.rows]):
-            return f"ceilings.{number}.{fault}"
     for number, cell in enumerate(results.cells):
-        if fault := _fault(cell.rows, positive=_POSITIVE):
+        if fault := _fault(cell.rows):
             return f"cells.{number}.{fault}"
     return _lacking(results, _ALWAYS)
 
@@ -431,12 +386,12 @@ def _lacking(results: BenchResults, names: Iterable[str]) -> str | None:
     return None
 
 
-def _fault(rows: Iterable[Row], *, positive: Iterable[str]) -> str | None:
+def _fault(rows: Iterable[Row]) -> str | None:
     for number, row in enumerate(rows):
         values = (row.p5, row.p50, row.p95, row.p99, *row.samples)
         least = min((value for value in values if math.isfinite(value)), default=0.0)
         if not row.samples or row.n != len(row.samples):
             return f"rows.{number}: {row.name!r} has {len(row.samples)} samples, and says that it has {row.n}"
-        if not all(map(math.isfinite, values)) or least < 0 or (row.name in positive and least == 0):
+        if not all(map(math.isfinite, values)) or least < 0 or (row.name in _POSITIVE and least == 0):
             return f"rows.{number}: {row.name!r} holds a figure that cannot be measured"
     return None

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from vitascope.bench.measuring.time_limit import stopping_after
+from vitascope.bench.limited_run import stopping_after
 from vitascope.config import LoadedSettings
 from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.gpu.memory.growth import Growth, steady_growth

@@ -11,9 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.bench.machine import differences, this_machine
-from vitascope.bench.measuring.ceilings import CeilingEffort, measure_ceilings
-from vitascope.bench.measuring.cell import (
+from vitascope.bench.cell import (
     FEWEST_FRAMES,
     Rounds,
     cell_of_runs,
@@ -21,11 +19,11 @@ from vitascope.bench.measuring.cell import (
     merged,
     too_short,
 )
-from vitascope.bench.measuring.matte_check import CHECKED_FRAMES, WrongMattesError, alpha_error
-from vitascope.bench.measuring.measured_run import MeasuredSegmenter
-from vitascope.bench.measuring.network_probe import NetworkProbe, ProbeEffort
-from vitascope.bench.measuring.synthetic_clip import make_clip
+from vitascope.bench.machine import differences, this_machine
+from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredSegmenter
+from vitascope.bench.network_probe import NetworkProbe, ProbeEffort
 from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, CellKey, ResultsFile, load_results, now
+from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import FlagValue, LoadedSettings, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
@@ -33,7 +31,6 @@ from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 
 __all__ = [
-    "OF_ONE_PROCESS",
     "Axis",
     "SuiteFilms",
     "SuiteOptions",
@@ -86,7 +83,7 @@ class SuiteFilms:
         if key.resolution not in self._expected:
             plain = self._options.loaded(*cell_assignments(key, batch=1, precision="fp32"))
             with MeasuredSegmenter(loaded=plain) as segmenter:
-                self._expected[key.resolution] = segmenter.alphas(film, count=CHECKED_FRAMES)
+                self._expected[key.resolution] = segmenter.alphas(film, count=_CHECKED_FRAMES)
         return self._expected[key.resolution]
 
 
@@ -116,17 +113,8 @@ _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
 _QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
 _QUICK_VISITS = 3
 """Visits of each cell, minutes apart: what disturbs the machine for half a minute disturbs one of them."""
-_CEILINGS = CeilingEffort()
-_QUICK_CEILINGS = CeilingEffort(copy_bytes=1 << 28, samples=7)
 _PROBE = ProbeEffort()
 _QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
-OF_ONE_PROCESS = (
-    "processing.use_multiprocessing=false",
-    "processing.enable_caching=false",
-    "gpu.device_ids=null",
-    "debug.profile_performance=false",
-)
-"""Processes and caches would hide what is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,10 +254,7 @@ def run_suite(
     earlier = _resumed(path, fresh) if resume else None
     if earlier is None:
         keep_earlier(path)
-    if earlier is None or not earlier.ceilings:
-        effort = _QUICK_CEILINGS if options.quick else _CEILINGS
-        earlier = replace(earlier or fresh, ceilings=measure_ceilings(device, effort))
-    results = ResultsFile(path, earlier)
+    results = ResultsFile(path, earlier or fresh)
     try:
         _visit(keys, options, results, on_gpu=on_gpu, on_cell=on_cell)
     except KeyboardInterrupt as error:
@@ -384,7 +369,7 @@ def _measure(
     try:
         expected = films.expected(key)  # before the network of this cell takes memory
         with MeasuredSegmenter(loaded=wanted) as segmenter:
-            error = alpha_error(key, expected, segmenter.alphas(film, count=CHECKED_FRAMES))
+            error = _alpha_error(key, expected, segmenter.alphas(film, count=_CHECKED_FRAMES))
             runs, load = measure_rounds(segmenter, film, kind=wanted.settings.output.kinds[0], rounds=rounds)
             is_reference = key.batch == 1 and key.precision == "fp32"
             cell = cell_of_runs(key, segmenter, runs, load, alpha_error=None if is_reference else error)
@@ -393,7 +378,7 @@ def _measure(
             return _with_network(cell, networks, segmenter, film)
     except (UsageError, InputError, ModelError):
         raise  # every cell would end like this
-    except WrongMattesError as wrong:
+    except _WrongMattesError as wrong:
         return Cell(key=key, status="failed", reason=str(wrong))
     except VitascopeError as failure:
         return Cell(key=key, status="failed", reason=one_line(failure))
@@ -401,8 +386,49 @@ def _measure(
         return Cell(key=key, status="failed", reason="the host's memory is full")
 
 
+_CHECKED_FRAMES = 4
+_MOST_ALPHA_ERROR = 0.02
+"""Mean absolute difference of alpha to fp32 above which a combination is wrong."""
+_PERSON_SHARE = (0.01, 0.9)
+"""The person's share of the picture; outside, the network did not see the person, and mattes prove nothing."""
+
+
+class _WrongMattesError(VitascopeError):
+    """A combination whose mattes are not those of fp32: its speed is worth nothing."""
+
+
+def _alpha_error(
+    key: CellKey, expected: Sequence[npt.NDArray[np.float32]], alphas: Sequence[npt.NDArray[np.float32]]
+) -> float:
+    """Mean absolute difference, 0..1, of mattes to those in fp32 with one frame a call.
+
+    Args:
+        key: Whose mattes they are.
+        expected: float32 [H, W] each.
+        alphas: Of the same frames.
+
+    Raises:
+        _WrongMattesError: It is too large, or the person was not seen.
+    """
+    if len(alphas) != len(expected):
+        raise _WrongMattesError(f"wrong output: {len(alphas)} mattes instead of {len(expected)}")
+    error = float(np.mean([np.abs(one - other).mean() for one, other in zip(alphas, expected, strict=True)]))
+    if not error <= _MOST_ALPHA_ERROR:
+        raise _WrongMattesError(
+            f"wrong output: alpha differs by {error:.3f} on average from fp32 with one frame a call; "
+            f"at most {_MOST_ALPHA_ERROR} is right"
+        )
+    share = float(np.mean([(alpha > 0.5).mean() for alpha in alphas]))
+    low, high = _PERSON_SHARE
+    if key.clip == "synthetic" and not low <= share <= high:
+        raise _WrongMattesError(
+            f"wrong output: the network takes {share:.1%} of the synthetic film for a person"
+        )
+    return error
+
+
 def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegmenter, film: Path) -> Cell:
-    """The network's own time, work and operators on top; where that fails, the cell stands, and says why."""
+    """The network's own time and operators on top; where that fails, the cell stands, and says why."""
     try:
         probed = networks.look(segmenter, film, batch=cell.key.batch)
     except (VitascopeError, MemoryError, RuntimeError) as error:  # CuPy's errors of CUDA are RuntimeErrors
@@ -412,12 +438,7 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
             reason = " ".join(str(error).split()) or type(error).__name__
         why = f"the network alone was not measured: {reason}"
         return replace(cell, notes=(*cell.notes, why))
-    return replace(
-        cell,
-        rows=(*cell.rows, probed.row),
-        work=(*cell.work, probed.work),
-        operations=probed.operations,
-    )
+    return replace(cell, rows=(*cell.rows, probed.row), operations=probed.operations)
 
 
 def _first_frames(film: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:

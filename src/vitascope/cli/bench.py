@@ -45,7 +45,7 @@ def run(
 ) -> None:
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
-    Copy bandwidth and matrix products of the machine, and each network alone with its operators, are measured beside.
+    Each network alone, with its operators, is measured beside.
     Writes benchmark_results.json, after every measurement: what is there stays there when the run is killed.
 
     Args:
@@ -167,7 +167,7 @@ def analyze(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Say what results mean: targets with pass or fail, tables, charts, and what to change.
+    """Say what results mean: how fast, what limits, what to change, targets with pass or fail, tables, charts.
 
     Writes benchmark_report.html, which needs no network, .md, and its charts as .png.
 
@@ -178,7 +178,7 @@ def analyze(
         config: Settings file (YAML) with such targets.
         set_: One setting as key=value, for example performance.target_fps=60.
     """
-    from vitascope.bench.analysis.report import analyse, text_report, write_reports
+    from vitascope.bench.report import analyse, text_report, write_reports
     from vitascope.bench.results import load_results
 
     loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
@@ -226,7 +226,7 @@ def pipeline(
         set_: One setting as key=value.
     """
     with holding_interrupts():
-        from vitascope.bench.measuring.pipeline_bench import PipelineOptions, bench_pipeline
+        from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
         from vitascope.bench.results import RESULTS_NAME, ResultsFile
         from vitascope.bench.suite import keep_earlier
 
@@ -285,7 +285,7 @@ def _told(cell: Cell) -> str:
 
 
 def _pipeline_lines(results: BenchResults) -> list[str]:
-    from vitascope.bench.analysis.in_short import limit_of
+    from vitascope.bench.recommendations import limit_of
 
     (cell,) = results.cells
     if cell.status != "measured":

@@ -18,9 +18,8 @@ from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.tune.grid import Trial
     from vitascope.tune.live_tuner import LiveTuned
-    from vitascope.tune.search import GridSearch
+    from vitascope.tune.search import GridSearch, Trial
 
 __all__ = ["animate"]
 
@@ -102,9 +101,8 @@ def _tune(
     with holding_interrupts():
         from vitascope.animation import find_example
         from vitascope.models.store.store import ModelStore
-        from vitascope.tune.history import append_history
         from vitascope.tune.live_tuner import LiveTuner
-        from vitascope.tune.tuned_file import reason, tuned_text, write_tuned
+        from vitascope.tune.tuned_file import append_history, reason, tuned_text, write_tuned
 
     screen = Screen()
 

@@ -15,7 +15,7 @@ from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.tune.checklist.checklist import Checklist
+    from vitascope.tune.checklist import Checklist
 
 __all__ = ["checklist"]
 
@@ -48,8 +48,8 @@ def checklist(
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.tune.checklist.checklist import checklist_of
-        from vitascope.tune.checklist.measurement import ChecklistOptions, measure_for_checklist
+        from vitascope.tune.checklist import checklist_of
+        from vitascope.tune.checklist_measurement import ChecklistOptions, measure_for_checklist
 
     screen = Screen()
     options = ChecklistOptions(

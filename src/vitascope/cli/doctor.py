@@ -14,7 +14,13 @@ from vitascope.observe.terminal import Page
 
 __all__ = ["doctor", "findings"]
 
-_EXTRAS = {"torch": "torch", "cupy": "cuda", "mediapipe": "animate", "prometheus_client": "metrics"}
+_EXTRAS = {
+    "torch": "torch",
+    "cupy": "cuda",
+    "mediapipe": "animate",
+    "prometheus_client": "metrics",
+    "matplotlib": "bench",
+}
 
 
 def doctor(*, json: Switch = False) -> None:
@@ -39,7 +45,7 @@ def findings() -> dict[str, str]:
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
     from vitascope.media.writing.encoding import available_codecs
     from vitascope.models.store.store import ModelStore
-    from vitascope.tune.checklist.system_checks import check_system
+    from vitascope.tune.system_checks import check_system
 
     memory = physical_memory_bytes()
     gpus = probe_gpus()

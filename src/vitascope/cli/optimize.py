@@ -18,9 +18,8 @@ from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
     from vitascope.config import SettingsSource
-    from vitascope.tune.grid import Trial
     from vitascope.tune.optimizer import Tuned
-    from vitascope.tune.search import GridSearch
+    from vitascope.tune.search import GridSearch, Trial
 
 __all__ = ["optimize"]
 
@@ -76,7 +75,7 @@ def optimize(
     del auto_optimize  # the old script's name for what this command does anyway
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.bench.measuring.synthetic_clip import synthetic_or
+        from vitascope.bench.synthetic_clip import synthetic_or
         from vitascope.config import SettingsSource
 
     if resume and save_config is None:
@@ -177,8 +176,7 @@ class _Job:
 
     def keep(self, tuned: Tuned, *, as_json: bool) -> None:
         """Write the file, unless the target is out of reach; add to the history; say what came out."""
-        from vitascope.tune.history import append_history
-        from vitascope.tune.tuned_file import reason, tuned_text, write_tuned
+        from vitascope.tune.tuned_file import append_history, reason, tuned_text, write_tuned
 
         when = datetime.now().astimezone()
         file = self._file if tuned.unreachable is None else None
@@ -256,8 +254,8 @@ def _plain(tuned: Tuned, file: Path | None) -> dict[str, object]:
 
 
 def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
-    from vitascope.bench.detection import detect_bottlenecks
-    from vitascope.bench.measuring.limited_run import LimitedRun
+    from vitascope.bench.limited_run import LimitedRun
+    from vitascope.bench.profiling import detect_bottlenecks
 
     run = LimitedRun(
         video=clip,

@@ -84,15 +84,14 @@ def serving_metrics(
         if address is None:
             counts = stack.enter_context(JobCounts())
         else:
-            from vitascope.observe.metrics import Metrics
-            from vitascope.observe.metrics_server import LOOPBACK, MetricsServer
+            from vitascope.observe.metrics import LOOPBACK, Metrics, MetricsServer
 
             counts = metrics = stack.enter_context(Metrics())
             host = address.host or LOOPBACK
             server = stack.enter_context(MetricsServer(metrics, port=address.port, host=host))
             told.append(f"metrics: {server.url}")
         if tensorboard is not None:
-            from vitascope.observe.scalars import ScalarRecorder
+            from vitascope.observe.tensorboard import ScalarRecorder
 
             recorder = stack.enter_context(ScalarRecorder(counts.look, tensorboard))
             told.append(f"metrics: {recorder.folder}; tensorboard --logdir {tensorboard} shows them")

@@ -42,7 +42,7 @@ def profile(
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.bench.measuring.limited_run import LimitedRun
+        from vitascope.bench.limited_run import LimitedRun
         from vitascope.bench.profiling import profile_video
 
     run = LimitedRun(

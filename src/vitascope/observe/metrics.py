@@ -1,25 +1,29 @@
-"""Figures of running jobs for Prometheus: read when they are asked for, never pushed by the work itself.
+"""Metrics of running jobs for Prometheus, and a small server for them: ``http://127.0.0.1:9100/metrics``.
 
-The metrics and their labels are in ``metric_families.py``; the text format is that of ``prometheus-client``
+They are read when they are asked for, never pushed by the work itself. The metrics and their labels are in
+``readings.py``; the text format is that of ``prometheus-client``
 (https://prometheus.io/docs/instrumenting/exposition_formats/).
 """
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vitascope.errors import MissingDependencyError
+from vitascope.errors import MissingDependencyError, OutputError, UsageError
+from vitascope.http_server import GuardedHandler, GuardedServer
 from vitascope.observe.job_counts import GpuLook, JobCounts, LiveRun
-from vitascope.observe.metric_families import FAMILIES, Family
-from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, Readings
+from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, Readings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-__all__ = ["Metrics", "live_metrics"]
+__all__ = ["LOOPBACK", "Metrics", "MetricsServer", "live_metrics"]
 
 
 class Metrics(JobCounts):
@@ -102,3 +106,60 @@ def _filled(family: Family, found: Readings) -> Any:
         else:
             made.add_metric(labels, float(values[0]))
     return made
+
+
+LOOPBACK = "127.0.0.1"
+_POLL_SECONDS = 0.1
+
+
+class MetricsServer:
+    """Answers every GET with a look at the metrics. A context manager; listens from the start.
+
+    Its threads are called ``vitascope-metrics``; each look is taken on the thread of the one who asks.
+
+    Args:
+        metrics: What is shown; not closed here.
+        port: 0 takes a free one, see ``url``.
+        host: Address to listen at: this machine alone unless told otherwise. Whoever reaches it can read everything.
+
+    Raises:
+        UsageError: The port is none.
+        OutputError: The port is in use, or the address is not this machine's.
+    """
+
+    def __init__(self, metrics: Metrics, *, port: int, host: str = LOOPBACK) -> None:
+        from prometheus_client import MetricsHandler
+
+        handler = type("_Handler", (GuardedHandler, MetricsHandler.factory(metrics.registry)), {})
+        if not 0 <= port <= 65535:
+            raise UsageError(f"a port lies between 0 and 65535, not {port}")
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._server = GuardedServer(address, handler, family=family, name=host)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise OutputError(
+                f"metrics cannot be served at {host}, port {port}: {reason}; "
+                "name another --metrics-port or --metrics-host"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="vitascope-metrics", daemon=True
+        )
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
+        """Where Prometheus finds it."""
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -28,8 +28,8 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range, wait_until_
 from vitascope.gpu.kernels.semi_planar import upload
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Group, Map, Stage, Together
+from vitascope.gpu.profiling.gpu_clock import StreamTimes
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.streams import JobStreams, memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.segmentation.capacity import Parallelism

@@ -115,7 +115,7 @@ def open_job(
         )
     # Imported here: of no use without a GPU.
     from vitascope.gpu.download import Download
-    from vitascope.gpu.profiling.stream_times import StreamTimes
+    from vitascope.gpu.profiling.gpu_clock import StreamTimes
     from vitascope.segmentation.gpu_job import GpuJob
 
     notes: list[str] = []

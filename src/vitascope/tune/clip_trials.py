@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.bench.measuring.measured_run import MeasuredRun, MeasuredSegmenter
+from vitascope.bench.measured_run import MeasuredRun, MeasuredSegmenter
 from vitascope.config import LoadedSettings, SettingsSource
 from vitascope.config.settings import value_of
 from vitascope.device import Device
@@ -23,8 +23,8 @@ from vitascope.gpu.pipeline.report import Bottleneck
 from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.tune.grid import Measured
 from vitascope.tune.knobs import QUALITY_KEYS
+from vitascope.tune.search import Measured
 
 __all__ = ["LEAST_FRAMES", "ClipTrials", "Shown"]
 

@@ -18,9 +18,8 @@ from vitascope.config.settings import value_of
 from vitascope.device import select_device
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.models.store.store import ModelStore
-from vitascope.tune.grid import Knob, Measured, SearchResult, Trial
 from vitascope.tune.knobs import cell_of
-from vitascope.tune.search import GridSearch
+from vitascope.tune.search import GridSearch, Knob, Measured, SearchResult, Trial
 from vitascope.tune.tuned_file import NOTHING_BETTER
 
 __all__ = ["LiveTarget", "LiveTuned", "LiveTuner", "kept_quality", "live_knobs"]

@@ -13,10 +13,8 @@ from vitascope.config import LoadedSettings, SettingsSource
 from vitascope.config.settings import value_of
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.tune.clip_trials import ClipTrials, Shown
-from vitascope.tune.grid import Cell, Limit, Measured, SearchResult, Trial
-from vitascope.tune.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for
-from vitascope.tune.presets import preset_for, preset_values
-from vitascope.tune.search import GridSearch
+from vitascope.tune.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for, preset_for, preset_values
+from vitascope.tune.search import Cell, GridSearch, Limit, Measured, SearchResult, Trial
 from vitascope.tune.tuned_file import NOTHING_BETTER
 
 __all__ = ["MOST_TRIALS", "SearchTime", "Target", "Tuned", "Tuner", "turns"]

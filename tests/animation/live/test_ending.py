@@ -12,8 +12,8 @@ from live_runs import KeepingSink, Live
 from vitascope.animation.live.report import LiveFigures, summarise_live
 from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
+from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.profiling.stage_spans import profiled_stages
 from vitascope.media.sinks.sink import LivePicture, NullSink
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitascope.gpu.profiling.cuda_events import EventPairs
+from vitascope.gpu.profiling.gpu_clock import EventPairs
 
 
 class CountingEvents:

@@ -9,8 +9,8 @@ import pytest
 from vitascope.gpu import BottleneckDetector, CUDAProfiler, MemoryProfiler, Profiler
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
+from vitascope.gpu.profiling.gpu_clock import StreamTimes
 from vitascope.gpu.profiling.nvml import NvmlGpu
-from vitascope.gpu.profiling.stream_times import StreamTimes
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]

@@ -10,8 +10,8 @@ from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
+from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.profiling.stage_spans import profiled_stages
 
 ONE = QueueLimits(items=1)
 

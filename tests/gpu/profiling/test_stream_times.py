@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from vitascope.gpu.profiling.stream_times import StreamTimes
+from vitascope.gpu.profiling.gpu_clock import StreamTimes
 
 
 class ScriptedGpu:

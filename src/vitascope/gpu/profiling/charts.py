@@ -1,26 +1,137 @@
-"""Drawings of a profile: where the time went, and when."""
+"""Charts of profiles, memory and benchmarks: matplotlib draws them, in one look for pages (SVG) and pictures (PNG).
+
+matplotlib is in the extra ``bench``. It is imported when a chart is drawn, and never through ``pyplot``.
+"""
 
 from __future__ import annotations
 
+import re
+import warnings
 import zlib
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import BytesIO
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
-from vitascope.gpu.profiling.drawing import Drawing, Line, Rectangle, Words
+from vitascope.errors import MissingDependencyError
 
-__all__ = ["curve_chart", "profile_chart"]
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_WIDTH = 1200
-_LEFT, _RIGHT = 260, 20
-_ROW = 18
-_MOST_BARS = 20
-_NARROWEST = 0.25  # pixels; what is narrower would not be seen
-_MOST_BOXES = 8000  # a page with more is slow to open
-_GREY, _LIGHT = "#777777", "#e3e6ea"
+__all__ = [
+    "GREY",
+    "PALETTE",
+    "Chart",
+    "color_of",
+    "curve_chart",
+    "profile_chart",
+    "require_matplotlib",
+    "tip",
+]
+
+PALETTE = ("#4e79a7", "#c96a12", "#3b8f88", "#4c8a3f", "#a8861a", "#8f5a80", "#c2505f", "#7d5b48", "#5b6270")
+"""Colours of curves and stages, in order; readable as text on white."""
+GREY = "#666666"
+_LIGHT = "#e3e6ea"
 _HOST, _SELF, _GPU = "#b9cbe4", "#3f6fb0", "#6aa84f"
-_PALETTE = ("#4e79a7", "#c96a12", "#3b8f88", "#4c8a3f", "#a8861a", "#8f5a80", "#c2505f", "#7d5b48", "#5b6270")
+_WIDTH_INCHES = 8.0
+_PNG_DPI = 150
+_LOOK: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#b0b6bd",
+    "axes.labelcolor": GREY,
+    "axes.grid": True,
+    "grid.color": _LIGHT,
+    "xtick.color": GREY,
+    "ytick.labelcolor": "#222222",
+    "ytick.color": "#b0b6bd",
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: small and searchable
+    "svg.hashsalt": "vitascope",  # the same drawing, the same file
+    "text.parse_math": False,  # names may hold dollar signs
+}
+_TIP = "tip: "
 
 
-def profile_chart(document: dict[str, Any]) -> Drawing:
+def require_matplotlib() -> None:
+    """Check that charts can be drawn, before the work whose result they show.
+
+    Raises:
+        MissingDependencyError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise MissingDependencyError("charts are drawn by matplotlib: pip install 'vitascope[bench]'")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A drawing that is made anew for each format."""
+
+    height_inches: float
+    draw: Callable[[Figure], object]
+    """Fills an empty figure of 8 inches width."""
+
+    def to_svg(self) -> str:
+        """An ``<svg>`` element for a page; bars and marks show their figures under the pointer.
+
+        Raises:
+            MissingDependencyError: matplotlib is not installed.
+        """
+        nothing = {"Creator": None, "Date": None, "Format": None, "Type": None}
+        text = self._saved(format="svg", metadata=nothing).decode()
+        element = re.sub(rf'<g id="{_TIP}([^"]*)">', r"<g><title>\1</title>", text[text.index("<svg") :])
+        return re.sub(r'<g id="[^"]*">', "<g>", element)  # every drawing of a page would have the same ones
+
+    def to_png(self) -> bytes:
+        """The same as a PNG file, 1200 pixels wide.
+
+        Raises:
+            MissingDependencyError: matplotlib is not installed.
+        """
+        return self._saved(format="png", dpi=_PNG_DPI)
+
+    def _saved(self, **options: Any) -> bytes:
+        require_matplotlib()
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        content = BytesIO()
+        with matplotlib.rc_context(_LOOK), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names in any script
+            figure = Figure(figsize=(_WIDTH_INCHES, self.height_inches), layout="constrained")
+            self.draw(figure)
+            figure.savefig(content, **options)
+        return content.getvalue()
+
+
+def tip(artist: Artist, text: str) -> None:
+    """Show a text when the pointer is over an artist of an SVG."""
+    artist.set_gid(_TIP + text)
+
+
+def color_of(names: Sequence[str], name: str) -> str:
+    """The colour of one of several names, by its place."""
+    return PALETTE[names.index(name) % len(PALETTE)]
+
+
+_MOST_BARS = 20
+_MOST_BOXES = 8000
+"""Boxes of a timeline; a page with more is slow to open."""
+_TIPPED_SHARE = 0.002
+"""Share of a timeline's width from which a box can be pointed at, and has a tip."""
+_ROW_INCHES = 0.24
+
+
+def profile_chart(document: dict[str, Any]) -> Chart:
     """Bars of the places that took longest, and below a timeline of every thread and CUDA stream.
 
     Args:
@@ -28,44 +139,45 @@ def profile_chart(document: dict[str, Any]) -> Drawing:
     """
     bars = sorted(document["summary"], key=lambda row: -row["total_seconds"])[:_MOST_BARS]
     lanes = _lanes(document)
-    boxes_height = sum((depth + 1) * _ROW + 8 for _, depth, _ in lanes)
-    drawing = Drawing(_WIDTH, 90 + len(bars) * (_ROW + 6) + (50 + boxes_height if lanes else 0))
-    drawing.add(Words(16, 26, str(document["name"]), size=18))
-    drawing.add(Words(16, 46, f"{document['wall_seconds']:.3f} s, began {document['began_at']}", color=_GREY))
-    y = _draw_bars(drawing, bars, top=60)
-    if lanes:
-        _draw_timeline(drawing, lanes, top=y + 26)
-    return drawing
+    rows = sum(depth + 1 for _, depth, _ in lanes)
+    heights = [0.9 + _ROW_INCHES * max(len(bars), 1), *([0.8 + _ROW_INCHES * rows] if lanes else [])]
+
+    def draw(figure: Figure) -> None:
+        figure.suptitle(str(document["name"]), x=0.01, ha="left", fontsize=12)
+        axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+        _draw_bars(axes[0], bars)
+        if lanes:
+            _draw_timeline(axes[1], lanes)
+
+    return Chart(0.3 + sum(heights), draw)
 
 
-def _draw_bars(drawing: Drawing, rows: list[dict[str, Any]], *, top: float) -> float:
-    """Total, own and GPU time of each place; returns where it ends."""
+def _draw_bars(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    """Total, own and GPU time of each place."""
+    axes.set_title("time by place")
     if not rows:
-        drawing.add(Words(16, top + 14, "no span has ended", color=_GREY))
-        return top + 20
-    for x, color, text in ((_LEFT, _HOST, "inside"), (_LEFT + 90, _SELF, "own"), (_LEFT + 160, _GPU, "GPU")):
-        drawing.add(Rectangle(x, top, 12, 10, color))
-        drawing.add(Words(x + 17, top + 9, text, color=_GREY, size=11))
-    top += 18
-    longest = max(_longest(row) for row in rows) or 1.0
-    scale = (_WIDTH - _LEFT - 190) / longest
-    for row in rows:
+        axes.set_axis_off()
+        axes.text(0, 0.5, "no span has ended", color=GREY)
+        return
+    for n, row in enumerate(rows):
         path, gpu = row["path"], row["gpu"]
-        tip = f"{' > '.join(path)}: {row['count']} times, {row['total_seconds'] * 1e3:.3f} ms"
-        drawing.add(Words(_LEFT - 8, top + 13, _short(path), anchor="end"))
-        drawing.add(Rectangle(_LEFT, top, row["total_seconds"] * scale, _ROW, _HOST, tip))
-        drawing.add(Rectangle(_LEFT, top, row["self_seconds"] * scale, _ROW * 0.55, _SELF, tip))
+        times = [(row["total_seconds"], _HOST, 0.8, 0.0), (row["self_seconds"], _SELF, 0.4, -0.2)]
         if gpu:
-            width = gpu["total_seconds"] * scale
-            drawing.add(Rectangle(_LEFT, top + _ROW * 0.7, width, _ROW * 0.3, _GPU, tip))
-        label = f"{row['total_seconds'] * 1e3:.1f} ms, {row['count']} x {row['mean_seconds'] * 1e3:.3f}"
-        drawing.add(Words(_LEFT + _longest(row) * scale + 6, top + 13, label, color=_GREY, size=11))
-        top += _ROW + 6
-    return top
-
-
-def _longest(row: dict[str, Any]) -> float:
-    return max(float(row["total_seconds"]), float(row["gpu"]["total_seconds"]) if row["gpu"] else 0.0)
+            times.append((gpu["total_seconds"], _GPU, 0.25, 0.28))
+        for seconds, color, height, offset in times:
+            (bar,) = axes.barh(n + offset, seconds * 1e3, height, color=color)
+            tip(bar, f"{' > '.join(path)}: {row['count']} times, {row['total_seconds'] * 1e3:.3f} ms")
+        label = f" {row['total_seconds'] * 1e3:.1f} ms, {row['count']} x {row['mean_seconds'] * 1e3:.3f}"
+        axes.text(max(seconds for seconds, *_ in times) * 1e3, n, label, va="center", color=GREY, fontsize=8)
+    axes.set_yticks(range(len(rows)), [_clip(" > ".join(row["path"])) for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.35)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("ms")
+    axes.grid(axis="y", visible=False)
+    for text, color in (("inside", _HOST), ("own", _SELF), ("GPU", _GPU)):
+        axes.barh(0, 0, color=color, label=text)
+    axes.legend(loc="lower right", ncols=3, bbox_to_anchor=(1, 1))
 
 
 Box = tuple[float, float, int, str, str]
@@ -81,13 +193,13 @@ def _lanes(document: dict[str, Any]) -> list[tuple[str, int, list[Box]]]:
     for span in document["spans"]:
         path = summary[span["place"]]["path"]
         title = " > ".join(path)
-        tip = f"{title}: {span['seconds'] * 1e3:.3f} ms" + (f" ({span['error']})" if span["error"] else "")
-        box = (span["start_seconds"], span["seconds"], len(path) - 1, path[-1], tip)
+        told = f"{title}: {span['seconds'] * 1e3:.3f} ms" + (f" ({span['error']})" if span["error"] else "")
+        box = (span["start_seconds"], span["seconds"], len(path) - 1, path[-1], told)
         hosts.setdefault(span["thread"], []).append(box)
         if gpu := span["gpu"]:
-            tip = f"{title} on the GPU: {gpu['seconds'] * 1e3:.3f} ms"
+            told = f"{title} on the GPU: {gpu['seconds'] * 1e3:.3f} ms"
             lane = streams.setdefault((gpu["device"], gpu["stream"]), [])
-            lane.append((gpu["start_seconds"], gpu["seconds"], len(path) - 1, path[-1], tip))
+            lane.append((gpu["start_seconds"], gpu["seconds"], len(path) - 1, path[-1], told))
     lanes = [(names[number], _flush_left(boxes)) for number, boxes in sorted(hosts.items())]
     lanes += [
         (f"GPU {device}, stream {stream:#x}", _flush_left(boxes))
@@ -99,74 +211,71 @@ def _lanes(document: dict[str, Any]) -> list[tuple[str, int, list[Box]]]:
 def _flush_left(boxes: list[Box]) -> list[Box]:
     """Depths from 0: what is around them may lie in another lane, or still be open."""
     least = min(box[2] for box in boxes)
-    return [(begin, length, depth - least, name, tip) for begin, length, depth, name, tip in boxes]
+    return [(begin, length, depth - least, name, told) for begin, length, depth, name, told in boxes]
 
 
-def _draw_timeline(drawing: Drawing, lanes: list[tuple[str, int, list[Box]]], *, top: float) -> None:
+def _draw_timeline(axes: Axes, lanes: list[tuple[str, int, list[Box]]]) -> None:
+    axes.set_title("timeline")
     begin = min(box[0] for _, _, boxes in lanes for box in boxes)
-    end = max(box[0] + box[1] for _, _, boxes in lanes for box in boxes)
-    scale = (_WIDTH - _LEFT - _RIGHT) / max(end - begin, 1e-9)
-    drawing.add(Words(16, top, "timeline", size=14))
-    drawing.add(Words(_LEFT, top, f"{begin:.3f} s", color=_GREY, size=11))
-    drawing.add(Words(_WIDTH - _RIGHT, top, f"{end:.3f} s", color=_GREY, size=11, anchor="end"))
-    y = top + 10
-    room = _MOST_BOXES
+    end = max(max(box[0] + box[1] for _, _, boxes in lanes for box in boxes), begin + 1e-9)
+    row, ticks = 0, []
     for name, depth, boxes in lanes:
-        height = (depth + 1) * _ROW
-        drawing.add(Rectangle(_LEFT, y, _WIDTH - _LEFT - _RIGHT, height, _LIGHT))
-        drawing.add(Words(_LEFT - 8, y + 13, _clip(name, 36), anchor="end"))
-        seen = sorted(boxes, key=lambda box: -box[1])[: max(room // len(lanes), 1)]
-        for start, length, level, title, tip in sorted(seen, key=lambda box: (box[2], box[0])):
-            x, width = _LEFT + (start - begin) * scale, length * scale
-            if width < _NARROWEST and len(boxes) > 500:
-                continue
-            drawing.add(Rectangle(x, y + level * _ROW + 1, max(width, 0.5), _ROW - 2, _color(title), tip))
-            if width > 7 * len(title) + 6:
-                drawing.add(Words(x + 3, y + level * _ROW + 13, title, color="#ffffff", size=11))
-        y += height + 8
+        ticks.append((row, name))
+        seen = sorted(boxes, key=lambda box: -box[1])[: max(_MOST_BOXES // len(lanes), 1)]
+        is_wide = [box[1] >= _TIPPED_SHARE * (end - begin) for box in seen]
+        for (start, length, level, title, told), wide in zip(seen, is_wide, strict=True):
+            if not wide:
+                break  # the longest come first
+            (bar,) = axes.barh(row + level, length, 0.8, left=start, color=_color_by_name(title))
+            tip(bar, told)
+            if length / (end - begin) > 0.014 * (len(title) + 1):
+                axes.text(start, row + level, f" {title}", va="center", color="white", fontsize=7)
+        narrow = sorted(seen[is_wide.count(True) :], key=lambda box: (box[2], box[3]))
+        for (level, title), alike in groupby(narrow, key=lambda box: (box[2], box[3])):
+            stretches = [(box[0], box[1]) for box in alike]
+            axes.broken_barh(stretches, (row + level - 0.4, 0.8), color=_color_by_name(title))
+        row += depth + 1
+        axes.axhline(row - 0.5, color="#b0b6bd", linewidth=0.6)
+    axes.set_yticks([place for place, _ in ticks], [_clip(name) for _, name in ticks])
+    axes.set_ylim(row - 0.5, -0.5)
+    axes.set_xlim(begin, end)
+    axes.set_xlabel("s")
+    axes.grid(axis="y", visible=False)
 
 
-def curve_chart(title: str, curves: dict[str, list[tuple[float, float]]], *, unit: str) -> Drawing:
+def curve_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]], *, unit: str) -> Chart:
     """Curves over seconds, from zero to the greatest value.
 
     Args:
-        title: Of the drawing.
+        title: Stands above.
         curves: Points (seconds, value) by name.
         unit: Of the values.
     """
-    width, height, left, bottom, top = 1200, 420, 90, 40, 60
-    drawing = Drawing(width, height)
-    drawing.add(Words(16, 26, title, size=18))
-    points = [point for curve in curves.values() for point in curve]
-    if not points:
-        drawing.add(Words(16, 60, "nothing was measured", color=_GREY))
-        return drawing
-    begin, end = min(point[0] for point in points), max(point[0] for point in points)
-    most = max(point[1] for point in points) or 1.0
-    x_scale = (width - left - _RIGHT) / max(end - begin, 1e-9)
-    y_scale = (height - top - bottom) / most
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        y = height - bottom - share * most * y_scale
-        drawing.add(Line(((left, y), (width - _RIGHT, y)), _LIGHT))
-        drawing.add(Words(left - 6, y + 4, f"{share * most:.4g}", color=_GREY, size=11, anchor="end"))
-    drawing.add(Words(left, height - 14, f"{begin:.2f} s", color=_GREY, size=11))
-    drawing.add(Words(width - _RIGHT, height - 14, f"{end:.2f} s", color=_GREY, size=11, anchor="end"))
-    for n, (name, curve) in enumerate(curves.items()):
-        color = _PALETTE[n % len(_PALETTE)]
-        path = tuple((left + (x - begin) * x_scale, height - bottom - y * y_scale) for x, y in curve)
-        drawing.add(Line(path, color))
-        drawing.add(Words(left + 180 * n, 48, f"{name} ({unit})", color=color))
-    return drawing
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.set_title(title)
+        for n, (name, curve) in enumerate(curves.items()):
+            seconds, values = zip(*curve, strict=True)
+            axes.plot(seconds, values, color=PALETTE[n % len(PALETTE)], label=name)
+        if not curves:
+            axes.set_axis_off()
+            axes.text(0, 0.5, "nothing was measured", color=GREY)
+            return
+        axes.margins(x=0)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("s")
+        axes.set_ylabel(unit)
+        axes.legend(loc="lower right", ncols=4, bbox_to_anchor=(1, 1))
+
+    return Chart(3.2, draw)
 
 
-def _color(name: str) -> str:
-    return _PALETTE[zlib.crc32(name.encode()) % len(_PALETTE)]
+def _color_by_name(name: str) -> str:
+    """The same in every lane, and in every profile."""
+    return PALETTE[zlib.crc32(name.encode()) % len(PALETTE)]
 
 
-def _short(path: list[str]) -> str:
-    """The path's end, with dots for what does not fit."""
-    return _clip(" > ".join(path), 36)
-
-
-def _clip(text: str, most: int) -> str:
+def _clip(text: str, most: int = 30) -> str:
+    """The text's end, with dots for what does not fit."""
     return text if len(text) <= most else "..." + text[3 - most :]

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from html import escape
 from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vitascope.device import available_cores, probe_gpus
 from vitascope.errors import InputError, OutputError
 from vitascope.gpu.profiling.charts import profile_chart
-from vitascope.gpu.profiling.page import html_page
+from vitascope.gpu.profiling.tables import html_page, milliseconds
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
@@ -232,6 +233,7 @@ def write_png(document: dict[str, Any], path: Path) -> None:
     """Draw a profile as a picture.
 
     Raises:
+        MissingDependencyError: matplotlib, which draws it, is not installed.
         OutputError: The file cannot be written.
     """
     write_file(path, profile_chart(document).to_png())
@@ -241,9 +243,47 @@ def write_html(document: dict[str, Any], path: Path) -> None:
     """Write a profile as one page that needs no network.
 
     Raises:
+        MissingDependencyError: matplotlib, which draws it, is not installed.
         OutputError: The file cannot be written.
     """
-    write_file(path, html_page(document).encode())
+    write_file(path, _page(document).encode())
+
+
+_HEADS = (
+    "span", "count", "total ms", "self ms", "cpu ms", "mean ms", "p50", "p95", "p99", "max", "GPU ms", "GPU p95",
+)  # fmt: skip
+
+
+def _page(document: dict[str, Any]) -> str:
+    machine, dropped = document["machine"], document["dropped_spans"]
+    gpus = f", {', '.join(machine['gpus'])}" if machine["gpus"] else ""
+    where = escape(f"{machine['system']}, {machine['cores']} cores{gpus}, Python {machine['python']}")
+    heads = "".join(f"<th>{head}</th>" for head in _HEADS)
+    rows = "\n".join(map(_page_row, document["summary"]))
+    note = f"<p>{dropped} older spans are in the table, but not in the drawing.</p>" if dropped else ""
+    body = f"""<p>{document["wall_seconds"]:.3f} s, began {escape(document["began_at"])}<br>{where}</p>
+<div class="wide">
+<table>
+<thead><tr>{heads}</tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+</div>
+{note}
+<div class="wide">
+{profile_chart(document).to_svg()}
+</div>"""
+    return html_page(str(document["name"]), body)
+
+
+def _page_row(row: dict[str, Any]) -> str:
+    gpu, path = row["gpu"] or {}, row["path"]
+    indent = f' style="padding-left:{0.7 + 1.2 * (len(path) - 1):.1f}rem"'
+    times = [row[f"{key}_seconds"] for key in ("total", "self", "cpu", "mean", "p50", "p95", "p99", "max")]
+    times += [gpu.get("total_seconds"), gpu.get("p95_seconds")]
+    cells = "".join(f"<td>{milliseconds(time)}</td>" for time in times)
+    return f"<tr><td{indent}>{escape(path[-1])}</td><td>{row['count']}</td>{cells}</tr>"
 
 
 def write_file(path: Path, content: bytes) -> None:

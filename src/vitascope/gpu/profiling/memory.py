@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from vitascope.device import select_device
 from vitascope.gpu.memory.growth import steady_growth
-from vitascope.gpu.profiling.charts import curve_chart
+from vitascope.gpu.profiling.charts import Chart, curve_chart
 from vitascope.gpu.profiling.document import write_document, write_file
-from vitascope.gpu.profiling.drawing import Drawing
 from vitascope.gpu.profiling.intervals import AtIntervals
-from vitascope.gpu.profiling.tables import megabytes, text_table
+from vitascope.gpu.profiling.tables import html_page, megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes
 
 if TYPE_CHECKING:
@@ -291,7 +290,7 @@ class MemoryProfiler:
             "timeline": [asdict(sample) for sample in self.timeline()],
         }
 
-    def chart(self) -> Drawing:
+    def chart(self) -> Chart:
         """The timeline in MB (10^6)."""
         curves: dict[str, list[tuple[float, float]]] = {}
         for sample in self.timeline():
@@ -319,6 +318,7 @@ class MemoryProfiler:
         """Draw the timeline.
 
         Raises:
+            MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
         write_file(Path(path), self.chart().to_png())
@@ -327,13 +327,11 @@ class MemoryProfiler:
         """Write summary and timeline as one page that needs no network.
 
         Raises:
+            MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
-        page = (
-            '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>memory</title></head>\n<body>\n'
-            f"<pre>{escape(self.summary())}</pre>\n{self.chart().to_svg()}\n</body>\n</html>\n"
-        )
-        write_file(Path(path), page.encode())
+        body = f'<pre class="wide">{escape(self.summary())}</pre>\n<div class="wide">\n{self.chart().to_svg()}\n</div>'
+        write_file(Path(path), html_page("memory", body).encode())
 
     def _look(self) -> MemorySample:
         return MemorySample(

@@ -15,8 +15,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, overload
 
-from vitascope.gpu.profiling.cuda_events import CudaEvents
-from vitascope.gpu.profiling.gpu_clock import GpuClock, GpuMark, GpuTime
+from vitascope.gpu.profiling.gpu_clock import CudaEvents, GpuClock, GpuMark, GpuTime
 from vitascope.gpu.profiling.span_tree import SpanNode, SpanStats, ThreadLog, merge_stats
 
 if TYPE_CHECKING:
@@ -355,6 +354,7 @@ class Profiler:
         """Draw sums and timeline as a PNG picture.
 
         Raises:
+            MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
         from vitascope.gpu.profiling.document import write_png
@@ -365,6 +365,7 @@ class Profiler:
         """Write one HTML page with table and drawing, which needs no network.
 
         Raises:
+            MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
         from vitascope.gpu.profiling.document import write_html

@@ -1,12 +1,13 @@
-"""Tables of figures as plain text."""
+"""Tables of figures as plain text, and the page around those of HTML reports."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from vitascope.gpu.profiling.span_tree import SpanStats
 
-__all__ = ["megabytes", "milliseconds", "span_table", "text_table"]
+__all__ = ["html_page", "megabytes", "milliseconds", "span_table", "text_table"]
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -66,3 +67,41 @@ def span_table(title: str, stats: Sequence[SpanStats], *, wall_seconds: float) -
             ]
         )
     return f"{title}: {wall_seconds:.3f} s\n" + text_table(heads, rows)
+
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.2rem; color: #222; background: #fff; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e3e6ea; }
+th:first-child, td:first-child { text-align: left; }
+svg { display: block; max-width: none; height: auto; }
+@media screen and (max-width: 700px) { body { margin: .8rem; } svg { width: 600px; } }
+@media print {
+  .wide { overflow: visible; } svg { max-width: 100%; max-height: 25cm; } body { font-size: 10px; margin: 0; }
+}
+"""
+
+
+def html_page(title: str, body: str, *, style: str = "") -> str:
+    """A page of its own: no script, no network, readable on a phone, printable.
+
+    Args:
+        title: Also the first heading.
+        body: HTML; tables and drawings stand in ``<div class="wide">``, which scrolls sideways.
+        style: More CSS.
+    """
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_STYLE}{style}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+{body}
+</body>
+</html>
+"""

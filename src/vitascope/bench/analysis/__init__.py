@@ -1,1 +1,0 @@
-"""What results mean: tables, drawings, targets and recommendations."""

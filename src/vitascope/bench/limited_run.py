@@ -1,0 +1,188 @@
+"""A run of ``segment`` whose result nobody wants: for so many seconds, into a folder that goes away.
+
+Also a program, so that a tool can watch it from outside::
+
+    python -m vitascope.bench.limited_run VIDEO --seconds 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+
+from vitascope.bench.measured_run import OF_ONE_PROCESS
+from vitascope.config import OutputKind, load_settings
+from vitascope.device import Device, select_device
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.segmentation.report import SegmentReport
+from vitascope.segmentation.run_profile import profile_paths
+from vitascope.segmentation.segmenter import Segmenter, Started
+
+__all__ = ["LimitedRun", "run_for", "stopping_after", "warm_up"]
+
+
+_KIND: OutputKind = "mask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedRun:
+    """What to run."""
+
+    video: Path
+    seconds: float
+    """Most seconds of work, once everything is open; a shorter video ends earlier."""
+    profile: str | None = None
+    """The profile: ``fast``, ``balanced`` …"""
+    files: tuple[Path, ...] = ()
+    """Settings files."""
+    assignments: tuple[str, ...] = ()
+    """``key=value``."""
+
+    def device(self) -> Device:
+        """What it computes on.
+
+        Raises:
+            ConfigError: A setting is unknown or out of range.
+            DeviceError: A GPU that was asked for is missing.
+        """
+        gpu = load_settings(profile=self.profile, files=self.files, assignments=self.assignments).settings.gpu
+        return select_device(gpu.device, index=gpu.device_id)
+
+    def arguments(self) -> list[str]:
+        """The same as the program takes it."""
+        words = [str(self.video), "--seconds", f"{self.seconds:g}"]
+        words += [] if self.profile is None else ["--profile", self.profile]
+        words += [word for file in self.files for word in ("--config", str(file))]
+        return words + [word for assignment in self.assignments for word in ("--set", assignment)]
+
+
+def run_for(
+    run: LimitedRun,
+    *,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    keep_in: Path | None = None,
+    marks_work: bool = False,
+) -> SegmentReport:
+    """Segment a video, at most for so long; its pictures are thrown away. On a GPU the network is warm.
+
+    Args:
+        run: What to run. Settings that share the work among processes, or spare it, are switched off: tools watch
+            one, and the warm network has seen the film.
+        around: Makes what is entered around the work, once the network is there.
+        keep_in: Where the profile of ``debug.profile_performance`` is kept; not written when omitted.
+        marks_work: Tell NVIDIA's tools where the work begins and ends, so that they can leave out what is before.
+
+    Raises:
+        VitascopeError: As ``Segmenter``.
+    """
+    wanted = [
+        *run.assignments,
+        *OF_ONE_PROCESS,
+        f"debug.profile_performance={str(keep_in is not None).lower()}",
+    ]
+    loaded = load_settings(profile=run.profile, files=run.files, assignments=wanted)
+    with tempfile.TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=loaded) as segmenter:
+        out = Path(folder) / "discarded.mp4"
+        warm_up(segmenter, run.video, kind=_KIND)
+        marks = _marked(segmenter.device) if marks_work else nullcontext()
+        with stopping_after(run.seconds) as start_clock, around(), marks:
+            report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
+        if keep_in is not None:
+            keep_in.mkdir(parents=True, exist_ok=True)
+            for path, name in zip(profile_paths(out), ("stages.json", "stages.trace.json"), strict=True):
+                copyfile(path, keep_in / name)
+    return report
+
+
+@contextmanager
+def _marked(device: Device) -> Iterator[None]:
+    """``cudaProfilerStart`` and ``cudaProfilerStop`` around a block; nothing on a processor."""
+    if device.kind != "cuda":
+        yield
+        return
+    import cupy
+    from cupyx.profiler import profile
+
+    with cupy.cuda.Device(device.index), profile():
+        yield
+
+
+@contextmanager
+def stopping_after(seconds: float) -> Iterator[Callable[[Started], None]]:
+    """What a segmenter's ``on_start`` takes, so that the run ends in good order when its time is over.
+
+    Args:
+        seconds: From the first frame; a shorter film ends earlier.
+    """
+    timers: list[threading.Timer] = []
+
+    def start_clock(started: Started) -> None:
+        assert isinstance(started.pipeline, Pipeline)  # the work is not shared among processes
+        timer = threading.Timer(seconds, started.pipeline.stop)
+        timer.name = "vitascope-limit"
+        timers.append(timer)
+        timer.start()
+
+    try:
+        yield start_clock
+    finally:
+        for timer in timers:
+            timer.cancel()
+            timer.join()
+
+
+_MOST_SECONDS = 3.0
+"""How long a long video is run; what was read until then goes through to the end, at least one whole batch."""
+
+
+def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
+    """Build kernels and record CUDA graphs, which takes seconds and happens once for each network; on a CPU, nothing.
+
+    Without it a measurement of a short film is one of its beginning: on one H200, recording took 1.1 s where the other
+    230 frames took 0.1 s, and the verdict on the run was about the recording.
+
+    Args:
+        segmenter: Open, in this process; it keeps what was built.
+        video: The film that will be measured, since graphs are recorded for sizes.
+        kind: Picture that will be made.
+
+    Raises:
+        InputError: The film cannot be read.
+        PipelineError: A stage failed.
+    """
+    if segmenter.device.kind != "cuda":
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="vitascope-warm-up-") as folder,
+        stopping_after(_MOST_SECONDS) as start_clock,
+    ):
+        segmenter.write(video, [(kind, Path(folder) / "discarded.mp4")], on_start=start_clock)
+
+
+def _main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m vitascope.bench.limited_run")
+    parser.add_argument("video", type=Path)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--profile")
+    parser.add_argument("--config", type=Path, action="append", default=[])
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--keep-in", type=Path)
+    given = parser.parse_args(words)
+    run = LimitedRun(
+        video=given.video,
+        seconds=given.seconds,
+        profile=given.profile,
+        files=tuple(given.config),
+        assignments=tuple(given.set),
+    )
+    run_for(run, keep_in=given.keep_in, marks_work=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,214 @@
+"""``segment`` with a clock at both ends of its pipeline, and, where it is asked for, without an encoder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config import OutputKind
+from vitascope.frames import Frame
+from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.stages import Sink
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import FilmRun, FilmRunner
+from vitascope.segmentation.output_encoding import check_kinds
+from vitascope.segmentation.render.renderer import Rendered
+from vitascope.segmentation.report import GpuReport
+from vitascope.segmentation.segmenter import Segmenter, Started
+from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files
+
+__all__ = ["OF_ONE_PROCESS", "MeasuredRun", "MeasuredSegmenter"]
+
+
+OF_ONE_PROCESS = (
+    "processing.use_multiprocessing=false",
+    "processing.enable_caching=false",
+    "gpu.device_ids=null",
+    "debug.profile_performance=false",
+)
+"""Processes and caches would hide what is measured."""
+_SHORTAGE = "went on with"
+"""In the note of a job whose batch did not fit and was made smaller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """One pass over a film."""
+
+    frame_count: int
+    wall_seconds: float
+    """From the first frame that is asked for to the last that is encoded, the encoder's own queue included; opening
+    files and networks is not in it."""
+    left_seconds: tuple[float, ...]
+    """When each frame left the decoder, counted from the beginning of the run."""
+    done_seconds: tuple[float, ...]
+    """When each frame was taken by the encoder, or discarded."""
+    finish_seconds: float
+    """The part of ``wall_seconds`` in which the encoder finished after the last frame; 0 without one."""
+    pipeline: PipelineReport
+    gpu: GpuReport | None
+    decoder: str
+    frames_per_call: int
+    """Frames in a call of the network, as the settings ask for."""
+    network_size: tuple[int, int]
+    """(height, width) of its picture."""
+    damaged_count: int
+    """Packets and pictures that could not be decoded, and were skipped."""
+    notes: tuple[str, ...]
+
+    @property
+    def shortage_note(self) -> str | None:
+        """Why its batches were made smaller than asked for: they did not fit into the GPU's memory. None otherwise."""
+        return next((note for note in self.notes if _SHORTAGE in note), None)
+
+    def frames_per_second(self, batch: int) -> float:
+        """Throughput in the steady state.
+
+        Without the first batch, during which queues fill; with what the encoder still does at the end.
+
+        Args:
+            batch: Frames of a call of the network; they come out together. At least one more frame came out.
+        """
+        return (self.frame_count - batch) / (self.wall_seconds - self.done_seconds[batch - 1])
+
+    def latencies_ms(self) -> list[float]:
+        """Each frame's way from the decoder to the end; frames wait in queues on purpose."""
+        return [(done - left) * 1e3 for left, done in zip(self.left_seconds, self.done_seconds, strict=True)]
+
+    def frame_times_ms(self, batch: int) -> list[float]:
+        """Time for each frame in the steady state: that of a whole batch over its frames, the first one left out.
+
+        Args:
+            batch: Frames of a call of the network; they come out together.
+        """
+        marks = self.done_seconds[batch - 1 :: batch]
+        return [(after - before) * 1e3 / batch for before, after in pairwise(marks)]
+
+
+class MeasuredSegmenter(Segmenter):
+    """A ``Segmenter`` that is measured from outside. Settings keep the work in this process: ``OF_ONE_PROCESS``."""
+
+    @property
+    def store(self) -> ModelStore:
+        """Where its networks lie."""
+        return self._alone().store
+
+    def _alone(self) -> FilmRunner:
+        assert isinstance(self._runner, FilmRunner)  # whoever measures switches other processes off
+        return self._runner
+
+    def measure(
+        self,
+        video: Path,
+        *,
+        kind: OutputKind,
+        discard: bool = False,
+        on_start: Callable[[Started], object] | None = None,
+    ) -> MeasuredRun:
+        """Segment a film once; what is written goes away with its folder.
+
+        Args:
+            video: The input.
+            kind: Picture that is made.
+            discard: Make every picture, and encode none.
+            on_start: Called once everything is open, from this thread.
+
+        Raises:
+            InputError: The input cannot be read.
+            PipelineError: A stage failed.
+        """
+        runner = self._alone()
+        check_kinds([kind], self.settings.output)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitascope-bench-")))
+            reader = stack.enter_context(runner.open_video(video))
+            outputs = [(kind, folder / "measured.mp4")]
+            encodings = runner.encodings(reader, outputs)
+            source = FramesUntilDamage(reader)
+            film = stack.enter_context(FilmRun(runner, reader, [(kind, encodings[0])], keeps_mattes=False))
+            clock = _Clock()
+            files: OutputSet | None = None
+            if not discard:
+                files = stack.enter_context(runner.files(reader, outputs, encodings, keep_partial=False))
+            pipeline = film.pipeline(
+                clock.leaving(source),
+                wants_alpha=lambda _: False,
+                end=Sink("discard", clock.done_with) if files is None else _encoding(files, clock),
+            )
+            if on_start is not None:
+                on_start(Started(pipeline, reader.expected_frame_count))
+            clock.start()
+            measured = pipeline.run()
+            taken = perf_counter()
+            source.raise_damage()
+            if files is not None and measured.items:  # a time limit may end a run before its first frame
+                finish_files(files)
+            ended = perf_counter()
+            return MeasuredRun(
+                frame_count=measured.items,
+                wall_seconds=ended - clock.began,
+                left_seconds=tuple(clock.left[: measured.items]),
+                done_seconds=tuple(clock.done),
+                finish_seconds=0.0 if files is None else ended - taken,
+                pipeline=measured,
+                gpu=film.job.gpu_report(),
+                decoder=reader.decoder,
+                frames_per_call=runner.frames_per_call(reader),
+                network_size=film.job.network_input.size,
+                damaged_count=reader.corrupt_count,
+                notes=tuple(film.job.notes),
+            )
+
+    def alphas(self, video: Path, *, count: int) -> list[npt.NDArray[np.float32]]:
+        """The first mattes of a film: float32 [H, W], 0..1, in the host's memory.
+
+        Raises:
+            InputError: The input cannot be read.
+            PipelineError: A stage failed.
+        """
+        with closing(self.stream(video)) as steps:
+            return [_shares(step.alpha) for step in islice(steps, count)]
+
+
+class _Clock:
+    """Notes when frames come and go; the first list belongs to the decoder's thread, the second to the sink's."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.left: list[float] = []
+        self.done: list[float] = []
+
+    def start(self) -> None:
+        """The run begins."""
+        self.began = perf_counter()
+
+    def leaving(self, frames: FramesUntilDamage) -> Iterator[Frame]:
+        """The same frames."""
+        for frame in frames:
+            self.left.append(perf_counter() - self.began)
+            yield frame
+
+    def done_with(self, _: Rendered) -> None:
+        """A frame is through."""
+        self.done.append(perf_counter() - self.began)
+
+
+def _encoding(files: OutputSet, clock: _Clock) -> Sink[Rendered]:
+    def encode(rendered: Rendered) -> None:
+        files.write(rendered)
+        clock.done_with(rendered)
+
+    return Sink("encode", encode)
+
+
+def _shares(alpha: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    full = np.float32(np.iinfo(alpha.dtype).max)
+    return np.asarray(alpha, np.float32) / full

@@ -1,0 +1,359 @@
+"""The network of a cell alone: its time without the rest of the pipeline, and its operators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic_ns, perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitascope.bench.measured_run import MeasuredSegmenter
+from vitascope.bench.results import Operation, Operations, Row
+from vitascope.config import LoadedSettings
+from vitascope.device import select_device
+from vitascope.errors import InputError, VitascopeError, one_line
+from vitascope.frames import StereoLayout
+from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.engines.operator_trace import OperatorCall, operator_traces
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.memory.shortage import memory_errors
+from vitascope.media.reading.reader import open_video
+from vitascope.models.host_network import HostNetwork
+from vitascope.models.network import FloatArray, MattingNetwork
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.cached_film import opening
+from vitascope.segmentation.matting.networks import open_network
+from vitascope.segmentation.matting.stream import upright_size
+from vitascope.vr.stereo import detect_layout, eye_regions
+
+if TYPE_CHECKING:
+    from vitascope.gpu.profiling.cuda import CUDAProfiler
+
+__all__ = [
+    "TOP",
+    "NetworkProbe",
+    "ProbeEffort",
+    "ProbedNetwork",
+    "film_pictures",
+    "open_on_cpu",
+    "operations_of_calls",
+    "operations_of_kernels",
+    "trace_network",
+]
+
+TOP = 10
+"""Operators of a table."""
+_WARM_UPS = 2
+_SETTLING_FRAMES = 12
+"""After them a stream's gate has made up its mind: at first it looks at every frame several times."""
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"})
+"""They name the same memory anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEffort:
+    """How long a network is looked at."""
+
+    fewest_calls: int = 5
+    most_calls: int = 50
+    seconds: float = 2.0
+    """After the fewest calls, no new one begins later than this."""
+    traced_calls: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedNetwork:
+    """What was found."""
+
+    row: Row
+    """``network``: milliseconds for a frame, a sample for each call."""
+    operations: Operations
+
+
+class NetworkProbe:
+    """Looks at the networks of a suite.
+
+    Args:
+        effort: How long.
+    """
+
+    def __init__(self, effort: ProbeEffort) -> None:
+        self._effort = effort
+
+    def look(self, segmenter: MeasuredSegmenter, film: Path, *, batch: int) -> ProbedNetwork:
+        """Time the network that is open, and record its operators.
+
+        Args:
+            segmenter: Open, and idle.
+            film: Whose first frames the network is shown.
+            batch: Frames of a call.
+
+        Raises:
+            VitascopeError: The film cannot be read, or the network failed.
+        """
+        network = opening(segmenter.chosen).network
+        pictures = film_pictures(film, network=network, loaded=segmenter.loaded, count=batch)
+        if segmenter.device.kind == "cuda" and not isinstance(network, HostNetwork):
+            index = segmenter.device.index
+            times = self._times_on_gpu(network, pictures, index)
+            operations = self._kernels(network, pictures, index)
+        else:
+            times = self._times_on_host(network, pictures)
+            open_plain = partial(open_on_cpu, segmenter.loaded, segmenter.store)
+            operations = self._operators(open_plain, pictures.astype(np.float32, copy=False))
+        return ProbedNetwork(Row.of("network", "ms", times), operations)
+
+    def _operators(self, open_plain: Callable[[], MattingNetwork], pictures: FloatArray) -> Operations:
+        """The operators of the network on the CPU, whichever engine was measured."""
+        calls, engines = self._effort.traced_calls, []
+
+        def open_named() -> MattingNetwork:
+            network = open_plain()
+            engines.append(network.engine_name)
+            return network
+
+        try:
+            found = trace_network(
+                open_named, pictures, calls=calls, warm_ups=_warm_ups(pictures), optimised=True
+            )
+        except VitascopeError as error:
+            return Operations(
+                source=engines[0] if engines else "the network on the CPU", missing=one_line(error)
+            )
+        return operations_of_calls(found, source=engines[0], calls=calls, frames=len(pictures))
+
+    def _kernels(self, network: MattingNetwork, pictures: FloatArray, index: int) -> Operations:
+        from vitascope.gpu.profiling.cuda import CUDAProfiler
+
+        cupy = import_cupy()
+        with cupy.cuda.Device(index), memory_errors(), cupy.cuda.Stream(non_blocking=True) as stream:
+            shown, state = cupy.asarray(pictures), network.new_state()
+            network.infer(shown, state)
+            stream.synchronize()
+            try:
+                profiler = CUDAProfiler(device="cuda")
+            except VitascopeError as error:
+                return Operations(source=network.engine_name, missing=one_line(error))
+            with profiler:
+                for _ in range(self._effort.traced_calls):
+                    network.infer(shown, state)
+                stream.synchronize()
+        return operations_of_kernels(profiler, calls=self._effort.traced_calls, frames=len(pictures))
+
+    def _times_on_host(self, network: MattingNetwork, pictures: FloatArray) -> list[float]:
+        """Milliseconds for a frame, of each call."""
+        state = network.new_state()
+        for _ in range(_warm_ups(pictures)):
+            network.infer(pictures, state)
+        times: list[float] = []
+        began = perf_counter()
+        while self._goes_on(len(times), began):
+            start = perf_counter()
+            network.infer(pictures, state)
+            times.append((perf_counter() - start) * 1e3 / len(pictures))
+        return times
+
+    def _times_on_gpu(self, network: MattingNetwork, pictures: FloatArray, index: int) -> list[float]:
+        """The same on the GPU's clock; the next call is launched while one computes, as in a job."""
+        cupy = import_cupy()
+        with cupy.cuda.Device(index), memory_errors(), cupy.cuda.Stream(non_blocking=True) as stream:
+            shown, state = cupy.asarray(pictures), network.new_state()
+            for _ in range(_warm_ups(pictures)):
+                network.infer(shown, state)
+            stream.synchronize()
+            marks: list[tuple[Any, Any]] = []
+            began = perf_counter()
+            while self._goes_on(len(marks), began):
+                start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+                start.record()
+                network.infer(shown, state)
+                stop.record()
+                marks.append((start, stop))
+            stream.synchronize()
+            return [cupy.cuda.get_elapsed_time(start, stop) / len(pictures) for start, stop in marks]
+
+    def _goes_on(self, calls: int, began: float) -> bool:
+        effort = self._effort
+        return calls < effort.fewest_calls or (
+            calls < effort.most_calls and perf_counter() - began < effort.seconds
+        )
+
+
+def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings, count: int) -> FloatArray:
+    """The first frames of a film as a network takes them, in the host's memory; a shorter film begins anew.
+
+    Args:
+        film: Decoded on the CPU.
+        network: What they are for.
+        loaded: Settings of the run: where the film begins, and how it lies in the frame.
+        count: Frames.
+
+    Returns:
+        [T, E, ...] of the network's dtype, C-contiguous.
+
+    Raises:
+        InputError: The film cannot be read, or has no frame there.
+    """
+    video = loaded.settings.video
+    with open_video(
+        film, start_seconds=video.start_seconds or None, end_seconds=video.end_seconds, threads=0
+    ) as reader:
+        info = reader.info
+        declared = None if video.stereo == "auto" else StereoLayout(video.stereo)
+        regions = eye_regions(info.width, info.height, detect_layout(info, declared).layout)
+        wanted = network.input_for(upright_size(regions[0].size, info.rotation_degrees))
+        pictures = [
+            preprocess(
+                frame,
+                regions=regions,
+                size=wanted.size,
+                mean=wanted.mean,
+                std=wanted.std,
+                layout=wanted.layout,
+                rotation_degrees=info.rotation_degrees,
+                dtype=wanted.dtype,
+            )
+            for frame in islice(reader, count)
+        ]
+    if not pictures:
+        raise InputError(f"{film}: no picture to show the network")
+    return np.stack([pictures[number % len(pictures)] for number in range(count)])
+
+
+def _warm_ups(pictures: FloatArray) -> int:
+    """Calls before anything counts."""
+    return max(_WARM_UPS, ceil(_SETTLING_FRAMES / len(pictures)))
+
+
+def open_on_cpu(loaded: LoadedSettings, store: ModelStore) -> MattingNetwork:
+    """The network of some settings on the CPU, in float32, whatever engine they ask for.
+
+    Raises:
+        VitascopeError: It cannot be opened.
+    """
+    plain = loaded.with_values({"gpu.device": "cpu", "gpu.precision": "fp32", "model.backend": "auto"})
+    return open_network(plain.settings, store, device=select_device("cpu")).network
+
+
+def trace_network(
+    open_network: Callable[[], MattingNetwork],
+    pictures: FloatArray,
+    *,
+    calls: int,
+    warm_ups: int,
+    optimised: bool,
+) -> list[list[OperatorCall]]:
+    """Run a network on the CPU under ONNX Runtime's profiler.
+
+    Args:
+        open_network: Opens it on the CPU; it is closed here.
+        pictures: float32 [T, E, ...] as the network takes them, one call's.
+        calls: That are kept.
+        warm_ups: Calls before them, of one stream with them, which are left out.
+        optimised: As ``operator_traces``.
+
+    Returns:
+        For each of its sessions the operators of the calls that are kept.
+
+    Raises:
+        VitascopeError: The network cannot be opened, or failed.
+    """
+    with TemporaryDirectory(prefix="vitascope-operators-") as folder:
+        with operator_traces(Path(folder), optimised=optimised) as traces:
+            network = open_network()
+        try:
+            state = network.new_state()
+            for _ in range(warm_ups):
+                network.infer(pictures, state)
+            since = monotonic_ns()
+            for _ in range(calls):
+                network.infer(pictures, state)
+        finally:
+            network.close()  # writes the traces
+        return traces.calls(since_ns=since)
+
+
+def operations_of_calls(
+    sessions: Sequence[Sequence[OperatorCall]], *, source: str, calls: int, frames: int
+) -> Operations:
+    """Tables of what ``trace_network`` saw.
+
+    Args:
+        sessions: Operators of all calls.
+        source: Who computed, for the report.
+        calls: Of the network.
+        frames: Of one call.
+    """
+    places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
+    kinds: dict[str, float] = defaultdict(float)
+    for number, session in enumerate(sessions):  # networks of one family name their operators alike
+        for call in session:
+            places[number, call.kind, call.name].append(call)
+            kinds[call.kind] += call.seconds
+    total = sum(kinds.values())
+    rows = [
+        Operation(
+            name=name,
+            kind=kind,
+            shape="x".join(map(str, same[0].output_shapes[0])) if same[0].output_shapes else "",
+            calls=len(same) / calls,
+            ms=sum(call.seconds for call in same) * 1e3 / (calls * frames),
+            share=sum(call.seconds for call in same) / total if total else 0.0,
+            mbytes=sum(_touched(call) for call in same) / 1e6 / (calls * frames),
+        )
+        for (_, kind, name), same in places.items()
+    ]
+    return Operations(
+        source=source,
+        ms=total * 1e3 / (calls * frames),
+        operator_count=len(rows),
+        by_time=tuple(sorted(rows, key=lambda row: -row.ms)[:TOP]),
+        by_memory=tuple(sorted(rows, key=lambda row: -(row.mbytes or 0.0))[:TOP]),
+        share_by_kind={
+            kind: seconds / total
+            for kind, seconds in sorted(kinds.items(), key=lambda pair: -pair[1])
+            if total
+        },
+    )
+
+
+def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
+    """What PyTorch's profiler saw of a GPU; kernels do not say what they move.
+
+    Args:
+        profiler: Whose block has ended.
+        calls: Of the network.
+        frames: Of one call.
+    """
+    kernels = profiler.kernels()
+    rows = tuple(
+        Operation(
+            name=kernel.name,
+            kind="kernel",
+            calls=kernel.count / calls,
+            ms=kernel.total_seconds * 1e3 / (calls * frames),
+            share=kernel.share,
+        )
+        for kernel in kernels
+    )
+    return Operations(
+        source="PyTorch's profiler, all kernels of the process",
+        ms=sum(row.ms for row in rows),
+        operator_count=len(rows),
+        by_time=rows[:TOP],
+        missing="" if rows else "no kernel was recorded",
+    )
+
+
+def _touched(call: OperatorCall) -> int:
+    if call.kind in _VIEWS:
+        return 0
+    return call.activation_bytes + call.parameter_bytes + call.output_bytes

@@ -1,0 +1,197 @@
+"""Speeds and limits to reach: those of the guides, which are meant for a GPU, and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vitascope.bench.results import BenchResults, Cell
+
+__all__ = ["USER", "Target", "TargetResult", "check_targets"]
+
+USER = "yours"
+"""The source of targets that the user set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One figure to reach."""
+
+    name: str
+    source: str
+    """Where it comes from."""
+    limit: float
+    unit: str
+    at_least: bool
+    """True where more is better."""
+    value: Callable[[Cell], float | None]
+    """The figure of a cell; None where it was not measured."""
+    resolution: str | None = None
+    """None looks at every cell, and takes the worst."""
+    batch: int | None = None
+    """The largest measured batch up to this one; None takes the fastest."""
+    stereo: bool = False
+
+    def wish(self) -> str:
+        """For people: ``>= 60 frames/s``."""
+        return f"{'>=' if self.at_least else '<'} {self.limit:g} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetResult:
+    """What became of a target."""
+
+    target: Target
+    value: float | None
+    """None where nothing was measured that could tell."""
+    cell: Cell | None
+    """Where the value is from."""
+
+    @property
+    def passed(self) -> bool | None:
+        """None where nothing was measured."""
+        if self.value is None:
+            return None
+        return self.value >= self.target.limit if self.target.at_least else self.value < self.target.limit
+
+    def status(self) -> str:
+        """``pass``, ``fail``, ``not measured``; ``for comparison`` where a CPU computed what is asked of a GPU."""
+        if self.cell is not None and self.target.source != USER and self.cell.device.startswith("CPU"):
+            return "for comparison"
+        return {True: "pass", False: "fail", None: "not measured"}[self.passed]
+
+
+def check_targets(
+    results: BenchResults, *, performance: Mapping[str, float] | None = None
+) -> list[TargetResult]:
+    """Hold results against every target.
+
+    Args:
+        results: Of one machine.
+        performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
+    """
+    targets = (*_GUIDES, *_users(results, performance or {}))
+    return [_check(target, results.measured) for target in targets]
+
+
+def _speed(
+    name: str, source: str, fps: float, resolution: str, batch: int | None = None, *, stereo: bool = False
+) -> Target:
+    return Target(
+        name=name,
+        source=source,
+        limit=fps,
+        unit="frames/s",
+        at_least=True,
+        value=lambda cell: cell.median("throughput"),
+        resolution=resolution,
+        batch=batch,
+        stereo=stereo,
+    )
+
+
+def _at_most(
+    name: str,
+    source: str,
+    limit: float,
+    unit: str,
+    value: Callable[[Cell], float | None],
+    resolution: str | None = None,
+    *,
+    stereo: bool = False,
+) -> Target:
+    return Target(
+        name=name,
+        source=source,
+        limit=limit,
+        unit=unit,
+        at_least=False,
+        value=value,
+        resolution=resolution,
+        stereo=stereo,
+    )
+
+
+def _percentile(name: str, which: str) -> Callable[[Cell], float | None]:
+    return lambda cell: None if (row := cell.row(name)) is None else getattr(row, which)
+
+
+def _memory_percent(cell: Cell) -> float | None:
+    share = None if cell.load is None else cell.load.memory_share
+    return None if share is None else share * 100
+
+
+_PROFILING, _TUNING = "profiling guide", "tuning guide"
+_PROFILING_SPEEDS = (("1080p", 1, 60), ("1080p", 4, 60), ("1080p", 4, 120), ("4K", 1, 30), ("4K", 2, 30))
+_TUNING_SPEEDS = (("1080p", 150), ("4K", 100), ("6K", 60), ("8K", 30))
+_FRAME_TIMES_MS = (("p50", 16.67), ("p95", 20.0), ("p99", 25.0))
+_GUIDES = (
+    *(
+        _speed(f"{resolution}, batch {batch}", _PROFILING, fps, resolution, batch)
+        for resolution, batch, fps in _PROFILING_SPEEDS
+    ),
+    _speed("VR stereo 4K, batch 4 for each eye", _PROFILING, 60, "4K", 4, stereo=True),
+    *(
+        _at_most(
+            f"1080p, time for a frame, {which.upper()}",
+            _PROFILING,
+            limit,
+            "ms",
+            _percentile("frame_time", which),
+            "1080p",
+        )
+        for which, limit in _FRAME_TIMES_MS
+    ),
+    _at_most("GPU memory, share", _PROFILING, 80, "%", _memory_percent),
+    _at_most("GPU memory", _PROFILING, 19_200, "MB", lambda cell: cell.median("peak_vram")),
+    Target(
+        name="GPU utilisation at 1080p",
+        source=_PROFILING,
+        limit=85,
+        unit="%",
+        at_least=True,
+        value=lambda cell: None if cell.load is None else cell.load.gpu_percent,
+        resolution="1080p",
+    ),
+    *(
+        _speed(f"{resolution}, the best batch", _TUNING, fps, resolution)
+        for resolution, fps in _TUNING_SPEEDS
+    ),
+)
+
+
+def _users(results: BenchResults, performance: Mapping[str, float]) -> Iterable[Target]:
+    sizes = dict.fromkeys((cell.key.resolution, _is_stereo(cell)) for cell in results.measured)
+    fps, latency_ms = performance.get("target_fps"), performance.get("max_latency_ms")
+    for resolution, stereo in sizes:
+        name = f"{resolution}{', two eyes' if stereo else ''}"
+        if fps is not None:
+            yield _speed(f"performance.target_fps at {name}", USER, fps, resolution, stereo=stereo)
+        if latency_ms is not None:
+            title = f"performance.max_latency_ms at {name}, P95 from decoder to encoder"
+            yield _at_most(
+                title, USER, latency_ms, "ms", _percentile("latency", "p95"), resolution, stereo=stereo
+            )
+
+
+def _is_stereo(cell: Cell) -> bool:
+    return cell.key.stereo not in ("mono", "auto")
+
+
+def _check(target: Target, cells: Sequence[Cell]) -> TargetResult:
+    known = [(value, cell) for cell in cells if (value := target.value(cell)) is not None]
+    if target.resolution is None:
+        ordered = sorted(known, key=lambda pair: pair[0], reverse=not target.at_least)
+        value, cell = ordered[0] if ordered else (None, None)
+        return TargetResult(target=target, value=value, cell=cell)
+    fitting = [
+        (value, cell)
+        for value, cell in known
+        if cell.key.resolution == target.resolution and _is_stereo(cell) == target.stereo
+    ]
+    if target.batch is not None:
+        batches = [cell.key.batch for _, cell in fitting if cell.key.batch <= target.batch]
+        fitting = [pair for pair in fitting if pair[1].key.batch == max(batches, default=0)]
+    fastest = max(fitting, key=lambda pair: pair[1].median("throughput") or 0.0, default=None)
+    value, cell = (None, None) if fastest is None else fastest
+    return TargetResult(target=target, value=value, cell=cell)

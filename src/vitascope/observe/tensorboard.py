@@ -1,0 +1,289 @@
+"""Metrics of running jobs as curves for TensorBoard, once a second, in event files that are written without it.
+
+A file is a row of TFRecords (https://www.tensorflow.org/tutorials/load_data/tfrecord): the length, a masked CRC-32C
+of it, the payload, a masked CRC-32C of that. Each payload is one ``Event`` of TensorBoard's event.proto, in the wire
+format of protocol buffers (https://protobuf.dev/programming-guides/encoding/).
+
+The packages that write such files cost more than they save here: PyTorch's own writer needs all of ``tensorboard`` (a
+web server and gRPC), and ``tensorboardX``, small by itself, imports PyTorch wherever that is installed, which takes
+seconds before a job begins, and writes through a queue for processes whose thread outlives it. Scalars need two
+messages with six fields, and a checksum; a test reads the files back with TensorBoard's own reader.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from vitascope.errors import OutputError
+from vitascope.observe.readings import Readings
+
+__all__ = ["EventFile", "ScalarRecorder", "crc32c", "run_folder", "scalars_of"]
+
+
+_INTERVAL_SECONDS = 1.0
+_PREFIX = "vitascope_"
+_FRAMES = "vitascope_frames_total"
+_LATENCY = "vitascope_frame_latency_seconds"
+_COUNTERS = (
+    "vitascope_dropped_frames_total",
+    "vitascope_damaged_frames_total",
+    "vitascope_captured_frames_total",
+    "vitascope_repeated_frames_total",
+    "vitascope_faceless_frames_total",
+)
+_CONSTANT = (
+    "vitascope_build_info",
+    "vitascope_job_expected_frames",
+    "vitascope_stage_workers",
+    "vitascope_gpu_memory_limit_bytes",
+    "vitascope_gpu_power_limit_watts",
+)
+"""Gauges that make no curve."""
+
+
+def scalars_of(now: Readings, before: Readings, *, seconds: float) -> dict[str, float]:
+    """Values by tag: the metric's name without ``vitascope_``, and its labels.
+
+    Speed and mean latency are those of the time between the two looks, percentiles those of the job so far; the rest
+    is as the exporter has it.
+
+    Args:
+        now: The newer look.
+        before: The older one.
+        seconds: Between the two, above 0.
+    """
+    frames = _count(now, _FRAMES) - _count(before, _FRAMES)
+    scalars = {"frames_per_second": frames / seconds}
+    latency = now.latencies.get((_LATENCY, ()))
+    if latency is not None and latency.count:
+        scalars |= {
+            "frame_latency_seconds/p50": latency.p50_seconds,
+            "frame_latency_seconds/p95": latency.p95_seconds,
+            "frame_latency_seconds/p99": latency.p99_seconds,
+        }
+    if frames > 0:
+        scalars["frame_latency_seconds/mean"] = (_count(now, _LATENCY) - _count(before, _LATENCY)) / frames
+    for (name, labels), values in now.counts.items():
+        if name in _COUNTERS:
+            scalars[_tag(name, labels)] = float(values[0])
+    for (name, labels), value in now.gauges.items():
+        if name not in _CONSTANT:
+            scalars[_tag(name, labels)] = value
+    return scalars
+
+
+class ScalarRecorder:
+    """Looks once a second, and writes what it sees into an event file of a folder of its own. A context manager.
+
+    The thread is called ``vitascope-scalars`` and is joined on leaving, which looks once more.
+
+    Args:
+        look: What is there now; ``JobCounts.look``.
+        folder: Of many runs: this one gets a folder in it, named after the time of day.
+        interval_seconds: Between two looks.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+
+    def __init__(
+        self, look: Callable[[], Readings], folder: Path, *, interval_seconds: float = _INTERVAL_SECONDS
+    ) -> None:
+        self._look = look
+        self._interval_seconds = interval_seconds
+        self._file = EventFile(run_folder(folder))
+        self.folder = self._file.path.parent
+        """Where this run's file lies."""
+        self._before, self._at = look(), time.monotonic()
+        self._done = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._watch, name="vitascope-scalars", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to look."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look once more, and close the file.
+
+        Raises:
+            OutputError: It could not be written to the end; not where the block itself failed.
+        """
+        self._done.set()
+        self._thread.join()
+        with self._file:
+            if self._failure is None:
+                self._failure = self._attempt()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _watch(self) -> None:
+        while self._failure is None and not self._done.wait(self._interval_seconds):
+            self._failure = self._attempt()
+
+    def _attempt(self) -> Exception | None:
+        try:
+            self._record()
+        except Exception as error:  # the run goes on, and whoever leaves the block is told
+            return error
+        return None
+
+    def _record(self) -> None:
+        now, at = self._look(), time.monotonic()
+        seconds = max(at - self._at, 1e-6)
+        self._file.add(
+            scalars_of(now, self._before, seconds=seconds),
+            step=round(_count(now, _FRAMES)),
+            wall_seconds=time.time(),
+        )
+        self._before, self._at = now, at
+
+
+def _count(readings: Readings, name: str) -> float:
+    """A counter's value, or the sum of a histogram; 0 before the first job."""
+    values = readings.counts.get((name, ()))
+    return 0.0 if values is None else float(values[0])
+
+
+def _tag(name: str, labels: tuple[str, ...]) -> str:
+    return "/".join((name.removeprefix(_PREFIX), *labels))
+
+
+_FILE_VERSION = "brain.Event:2"
+_CASTAGNOLI = 0x82F63B78
+"""The polynomial of CRC-32C with its bits reversed: RFC 3720, appendix B.4."""
+_MASK = 0xA282EAD8
+_DOUBLE, _TEXT, _FLOAT, _VARINT = 1, 2, 5, 0
+"""Wire types."""
+
+
+class EventFile:
+    """One event file, open. A context manager; what was written is on disk after each call.
+
+    Args:
+        folder: Made where it is missing; TensorBoard calls it a run.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        began = time.time()
+        self.path = folder / f"events.out.tfevents.{began:.0f}.vitascope.{os.getpid()}"
+        """TensorBoard looks for ``tfevents`` in the name."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = self.path.open("wb")
+        except OSError as error:
+            raise self._failed(error) from error
+        self._write(_number(1, began) + _field(3, _FILE_VERSION.encode()))
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that closes the file."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing is left to write."""
+        self._file.close()
+
+    def add(self, scalars: Mapping[str, float], *, step: int, wall_seconds: float) -> None:
+        """Write values of one moment.
+
+        Args:
+            scalars: By tag; TensorBoard groups tags by what stands before the first ``/``. Kept as float32.
+            step: Place on the axis of steps.
+            wall_seconds: Seconds since 1970, UTC.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        summary = b"".join(
+            _field(1, _field(1, tag.encode()) + _single(2, value)) for tag, value in scalars.items()
+        )
+        self._write(_number(1, wall_seconds) + _key(2, _VARINT) + _varint(step) + _field(5, summary))
+
+    def _write(self, event: bytes) -> None:
+        length = struct.pack("<Q", len(event))
+        try:
+            self._file.write(length + _masked_crc(length) + event + _masked_crc(event))
+            self._file.flush()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(f"{self.path}: cannot be written: {error.strerror or error}")
+
+
+def run_folder(folder: Path) -> Path:
+    """A folder for one run inside a folder of runs, named after the time of day; no such folder is there yet."""
+    name = time.strftime("%Y%m%d-%H%M%S")
+    candidates = (folder / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(path for path in candidates if not path.exists())
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli) as in RFC 3720."""
+    table, crc = _crc_table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = (crc >> 1) ^ (_CASTAGNOLI if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    """Rotated and shifted, because a checksum of data that holds checksums is a bad one."""
+    crc = crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF)
+
+
+def _key(number: int, wire_type: int) -> bytes:
+    return _varint(number << 3 | wire_type)
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits in each byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _number(number: int, value: float) -> bytes:
+    return _key(number, _DOUBLE) + struct.pack("<d", value)
+
+
+def _single(number: int, value: float) -> bytes:
+    return _key(number, _FLOAT) + struct.pack("<f", value)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return _key(number, _TEXT) + _varint(len(payload)) + payload

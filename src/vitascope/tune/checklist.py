@@ -1,0 +1,466 @@
+"""The tuning guide's checklists as questions with measured answers: yes, no, or not applicable here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from vitascope.bench.comparison import FEWEST_ROUNDS, gain_of
+from vitascope.bench.machine import Machine, differences
+from vitascope.bench.recommendations import limit_of
+from vitascope.bench.results import BenchResults, Cell
+from vitascope.bench.soak import Soak, Where
+from vitascope.tune.system_checks import SystemCheck
+
+__all__ = [
+    "Answer",
+    "Checklist",
+    "ChecklistItem",
+    "Measurements",
+    "answered",
+    "checklist_of",
+    "production_items",
+    "trouble_items",
+]
+
+
+Answer = Literal["yes", "no", "not applicable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChecklistItem:
+    """One question, and what measurements say."""
+
+    group: str
+    question: str
+    answer: Answer
+    figure: str
+    """What was measured; for ``not applicable``: why not."""
+    advice: str | None = None
+    """What brings a yes; None where nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """What the answers are drawn from."""
+
+    film: str
+    """How to speak of it."""
+    is_synthetic: bool
+    layout: str
+    """How eyes share the film's frame, and what says so; empty for a flat one."""
+    machine: Machine
+    on_gpu: bool
+    precision: str
+    target_fps: float
+    max_latency_ms: float
+    free_running: Cell
+    """As the settings are, as fast as it goes."""
+    prompt: Cell
+    """The same in ``performance.mode=latency``."""
+    doubled: Cell | None
+    """With twice the batch; None where that was not tried."""
+    not_doubled: str = ""
+    """Why not."""
+    suite: BenchResults | None
+    """Results of ``bench run``; None where there are none."""
+    suite_place: str
+    """Where it was looked for."""
+    tuned: Mapping[str, Any] | None
+    """The newest line of the history of ``optimize`` for this device and network; None where there is none."""
+    not_in_use: Mapping[str, Any]
+    """What it found, of settings that are something else now."""
+    processor_throttled: int | None
+    """How often heat slowed the processor down meanwhile; None where the system does not count it."""
+    system: Sequence[SystemCheck]
+    soak: Soak | None
+    """None where none was asked for."""
+
+
+def answered(
+    group: str, question: str, good: bool | None, figure: str, advice: str | None = None
+) -> ChecklistItem:
+    """One item.
+
+    Args:
+        group: Which list it belongs to.
+        question: As a statement that is hoped for.
+        good: None where it cannot be told, or is not asked here.
+        figure: What was measured, or why not.
+        advice: Dropped where all is well.
+    """
+    answers: dict[bool | None, Answer] = {True: "yes", False: "no", None: "not applicable"}
+    return ChecklistItem(
+        group=group,
+        question=question,
+        answer=answers[good],
+        figure=figure,
+        advice=None if good else advice,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checklist:
+    """All of them, in order."""
+
+    items: tuple[ChecklistItem, ...]
+
+    @property
+    def failed(self) -> tuple[ChecklistItem, ...]:
+        """Those that were answered with no."""
+        return tuple(item for item in self.items if item.answer == "no")
+
+    def count(self, answer: Answer) -> int:
+        """How many have this answer."""
+        return sum(item.answer == answer for item in self.items)
+
+    def verdict(self) -> str:
+        """In one sentence."""
+        counts = f"{self.count('yes')} yes, {self.count('no')} no, {self.count('not applicable')} not applicable here"
+        failed = "; ".join(item.question for item in self.failed)
+        return f"{counts}{f'; not so: {failed}' if failed else ''}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {"passed": not self.failed, "items": [asdict(item) for item in self.items]}
+
+
+def checklist_of(found: Measurements) -> Checklist:
+    """Answer every question."""
+    return Checklist(items=(*production_items(found), *trouble_items(found)))
+
+
+_GROUP = "before production"
+_GPU_BUSY_PERCENT = 80.0
+_DAY_SECONDS = 86_400.0
+_REPAIR = "damaged frames are the film's: ffmpeg can repair it"
+
+
+def production_items(found: Measurements) -> Iterator[ChecklistItem]:
+    """Benchmark, speed, load, latency, content, endurance, heat, settings."""
+    yield _suite_was_run(found)
+    yield _speed(found)
+    yield _gpu_is_busy(found)
+    yield _latency(found)
+    yield _real_content(found)
+    yield from _over_time(found)
+    yield _is_cool(found)
+    yield _is_tuned(found)
+
+
+def _suite_was_run(found: Measurements) -> ChecklistItem:
+    question, suite = "a comprehensive benchmark was run", found.suite
+    advice = "vitascope bench run; then --results names its file"
+    if suite is None:
+        return answered(_GROUP, question, False, f"no results in {found.suite_place}", advice)
+    unlike = differences(suite.machine, found.machine)
+    wanted = {"suite": "full", "only": "everything"}
+    lacking = [
+        *([f"of another machine ({'; '.join(unlike)})"] if unlike else []),
+        *([] if suite.finished else ["not finished"]),
+        *(
+            f"{name}: {suite.workload.get(name)}"
+            for name in wanted
+            if suite.workload.get(name) != wanted[name]
+        ),
+        *(
+            [f"of version {suite.machine.versions.get('vitascope')}"]
+            if suite.machine.versions.get("vitascope") != found.machine.versions.get("vitascope")
+            else []
+        ),
+    ]
+    figure = f"{len(suite.measured)} of {len(suite.cells)} cells measured, {suite.began_at}"
+    return answered(_GROUP, question, not lacking, "; ".join([figure, *lacking]), advice)
+
+
+def _speed(found: Measurements) -> ChecklistItem:
+    row = found.free_running.row("throughput")
+    assert row is not None  # a measured cell has it
+    key = found.free_running.key
+    return answered(
+        _GROUP,
+        f"{found.target_fps:g} frames a second at {key.width}x{key.height}",
+        row.p50 >= found.target_fps,
+        f"{row.p50:.1f} fps (p5 {row.p5:.1f}, p95 {row.p95:.1f}, n {row.n}), {found.film}",
+        "vitascope optimize finds the fastest settings; performance.target_fps sets another target",
+    )
+
+
+def _gpu_is_busy(found: Measurements) -> ChecklistItem:
+    question = f"the GPU is busy for more than {_GPU_BUSY_PERCENT:.0f} % of the time"
+    load = found.free_running.load
+    percent = None if load is None else load.gpu_percent
+    if not found.on_gpu:
+        return answered(_GROUP, question, None, "no GPU is in use")
+    if percent is None:
+        return answered(_GROUP, question, None, "the driver does not tell its load")
+    return answered(
+        _GROUP,
+        question,
+        percent > _GPU_BUSY_PERCENT,
+        f"{percent:.0f} % on average",
+        "what keeps it waiting is below, in 'the bottleneck is known'",
+    )
+
+
+def _latency(found: Measurements) -> ChecklistItem:
+    row = found.prompt.row("latency")
+    assert row is not None  # a measured cell has it
+    return answered(
+        _GROUP,
+        f"a frame is through in less than {found.max_latency_ms:g} ms",
+        row.p95 < found.max_latency_ms,
+        f"p95 {row.p95:.1f} ms, p50 {row.p50:.1f} ms in performance.mode=latency, from decoder to encoder",
+        f"vitascope optimize --max-latency-ms {found.max_latency_ms:g}",
+    )
+
+
+def _real_content(found: Measurements) -> ChecklistItem:
+    question = "real VR content was tested"
+    if found.is_synthetic:
+        return answered(_GROUP, question, None, "the film was synthetic; name one of yours")
+    if not found.layout:
+        return answered(_GROUP, question, None, f"{found.film} is flat, not stereo")
+    run = found.free_running
+    figure = f"{run.frames} frames of {found.film}, {found.layout}, {run.damaged_count} damaged"
+    return answered(_GROUP, question, not run.damaged_count, figure, _REPAIR)
+
+
+def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
+    memory, delay, loss = "memory does not leak", "latency and speed do not drift", "no frame is lost"
+    soak = found.soak
+    if soak is None:
+        for question in (memory, delay, loss):
+            why = f"no soak was asked for: --duration {_DAY_SECONDS:.0f} takes a day"
+            yield answered(_GROUP, question, None, why)
+        return
+    span = f"in {_span(soak.seconds)} and {len(soak.pass_frames)} passes"
+    if soak.too_short is not None:
+        yield answered(_GROUP, memory, None, soak.too_short)
+        yield answered(_GROUP, delay, None, soak.too_short)
+    else:
+        yield _memory_over_time(soak, memory, span)
+        yield _delay_over_time(soak, delay, span)
+    lost = soak.dropped_count + soak.lost_count + soak.damaged_count
+    figure = (
+        f"{soak.frame_count} frames {span}: {soak.dropped_count} dropped, {soak.lost_count} missing, "
+        f"{soak.damaged_count} damaged"
+    )
+    advice = f"{_REPAIR}; missing ones are a fault of ours, worth a report"
+    yield answered(_GROUP, loss, not lost, figure, advice)
+
+
+def _memory_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
+    parts, leaks = [], []
+    places: dict[Where, str] = {"host": "main memory", "gpu": "GPU memory"}
+    for where, name in places.items():
+        ends, growth = soak.memory(where), soak.memory_growth(where)
+        if ends is not None:
+            parts.append(f"{name} {ends[0] / 1e6:.0f} MB, later {ends[1] / 1e6:.0f} MB")
+        if growth is not None:
+            leaks.append(f"{name} keeps growing by {growth.slope * 3600 / 1e6:.1f} MB an hour")
+    if not parts:
+        return answered(_GROUP, question, None, "this system does not tell how much memory is in use")
+    short = "" if soak.seconds >= _DAY_SECONDS else " (the guide asks for 24 h)"
+    figure = "; ".join([*leaks, *parts, f"{span.removeprefix('in ')}{short}"])
+    return answered(_GROUP, question, not leaks, figure, "vitascope profile -t memory says what grows")
+
+
+def _delay_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
+    latency, ends = soak.latency_growth(), soak.latency()
+    if ends is None:
+        return answered(_GROUP, question, None, f"too few frames {span}")
+    drifts = [
+        *([] if latency is None else [f"latency grows by {latency.total * 1e3:.0f} ms"]),
+        *([] if soak.pace_growth() is None else ["frames take longer and longer"]),
+    ]
+    figure = f"mean latency {ends[0] * 1e3:.0f} ms, later {ends[1] * 1e3:.0f} ms"
+    advice = "heat and other programs do that: watch clocks and load meanwhile, with --metrics-port or --tensorboard"
+    return answered(
+        _GROUP, question, not drifts, "; ".join([*drifts, figure, span.removeprefix("in ")]), advice
+    )
+
+
+def _is_cool(found: Measurements) -> ChecklistItem:
+    question, load = "nothing is slowed down by heat", found.free_running.load
+    figures, hot = [], False
+    if found.on_gpu and load is not None and load.temperature_celsius_max is not None:
+        figures.append(
+            f"GPU at most {load.temperature_celsius_max:.0f} °C, slowed {load.throttled_share:.0%} of the time"
+        )
+        hot |= load.throttled_share > 0
+    if found.processor_throttled is not None:
+        figures.append(f"the processor was slowed {found.processor_throttled} times")
+        hot |= found.processor_throttled > 0
+    if not figures:
+        return answered(
+            _GROUP, question, None, "this system does not count how often its processor is slowed down"
+        )
+    return answered(_GROUP, question, not hot, "; ".join(figures), "better cooling, or a lower power limit")
+
+
+def _is_tuned(found: Measurements) -> ChecklistItem:
+    question, tuned = "the best settings are known, written down and in use", found.tuned
+    if tuned is None:
+        advice = "vitascope optimize FILM --save-config tuned.yaml, then -c tuned.yaml"
+        return answered(_GROUP, question, False, "optimize has not run for this device and network", advice)
+    figure = f"optimize on {tuned['date']}: {tuned['after']['fps'] / tuned['before']['fps']:.2f}x"
+    other = found.not_in_use
+    if other:
+        figure += f"; not in use: {', '.join(f'{key}={value}' for key, value in other.items())}"
+    file = tuned.get("file")
+    return answered(_GROUP, question, not other, figure, None if file is None else f"-c {file}")
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.1f} h"
+
+
+_SPEED, _MEMORY, _DELAY, _MACHINE = "speed below target", "out of memory", "high latency", "this machine"
+_MEMORY_FULL = 0.95
+_WORTHWHILE_GAIN = 1.05
+"""A larger batch is called for when it is certainly faster by so much."""
+_OTHERS_SHARE, _IDLE_SHARE = 0.2, 0.05
+"""Other programs disturb when they take so much of the processors, and leave less than that idle."""
+
+
+def trouble_items(found: Measurements) -> Iterator[ChecklistItem]:
+    """What the guide tells to look at when something is not as it should be."""
+    yield _half_precision(found)
+    yield _batch_is_large_enough(found)
+    yield _bottleneck_is_known(found)
+    yield _memory_fits(found)
+    yield _queues_are_short(found)
+    yield _preprocessing_is_fast(found)
+    yield _stages_are_known(found)
+    yield _is_undisturbed(found)
+    yield from _system(found)
+
+
+def _half_precision(found: Measurements) -> ChecklistItem:
+    question = "the network computes in half precision"
+    if not found.on_gpu:
+        return answered(_SPEED, question, None, "processors compute in fp32")
+    good = found.precision in ("fp16", "mixed", "int8")
+    return answered(_SPEED, question, good, f"gpu.precision is {found.precision}", "--precision fp16")
+
+
+def _batch_is_large_enough(found: Measurements) -> ChecklistItem:
+    question, doubled, batch = (
+        "a larger batch would not be faster",
+        found.doubled,
+        found.free_running.key.batch,
+    )
+    if doubled is None:
+        return answered(_SPEED, question, None, found.not_doubled)
+    if doubled.status == "skipped":
+        return answered(_SPEED, question, None, doubled.reason or "twice the batch was not tried")
+    if doubled.status != "measured":
+        return answered(_SPEED, question, True, f"batch {batch}; twice as many do not run: {doubled.reason}")
+    for cell in (found.free_running, doubled):
+        if _rate_count(cell) < FEWEST_ROUNDS:
+            figure = f"{cell.frames} frames in batches of {cell.key.batch} are too few to tell their speed"
+            return answered(_SPEED, question, None, figure)
+    gain, low, high = gain_of(found.free_running, doubled)
+    figure = f"batch {doubled.key.batch} is {gain:.2f} times as fast as {batch} ({low:.2f} to {high:.2f})"
+    return answered(
+        _SPEED, question, low < _WORTHWHILE_GAIN, figure, f"--set model.batch_size={doubled.key.batch}"
+    )
+
+
+def _rate_count(cell: Cell) -> int:
+    """How many rates of whole batches a run gave; of fewer than it has batches its parts were cut inside them."""
+    row = cell.row("throughput")
+    return 0 if row is None else min(row.n, cell.frames // cell.key.batch)
+
+
+def _bottleneck_is_known(found: Measurements) -> ChecklistItem:
+    verdict = limit_of(found.free_running)
+    if verdict is None:
+        return answered(_SPEED, "the bottleneck is known", None, "too little ran for a verdict")
+    figure = f"{verdict.kind.replace('_', '-')}: {verdict.title}; {verdict.advice}"
+    if verdict.expected_gain >= 1.01:
+        figure += f" (up to {verdict.expected_gain:.2f}x, confidence {verdict.confidence})"
+    return answered(_SPEED, "the bottleneck is known", True, figure)
+
+
+def _memory_fits(found: Measurements) -> ChecklistItem:
+    question, load = f"less than {_MEMORY_FULL:.0%} of the memory is in use", found.free_running.load
+    figures, full = [], False
+    share = None if load is None else load.memory_share
+    if found.on_gpu and share is not None:
+        figures.append(f"GPU {share:.0%}, all processes")
+        full |= share >= _MEMORY_FULL
+    resident = None if load is None else load.resident_bytes_max
+    if resident is not None and found.machine.memory_bytes:
+        share = resident / found.machine.memory_bytes
+        figures.append(f"main memory {share:.0%} by this process ({resident / 1e6:.0f} MB)")
+        full |= share >= _MEMORY_FULL
+    if not figures:
+        return answered(_MEMORY, question, None, "this system does not tell")
+    advice = "a smaller model.batch_size, model.input_size or processing.max_queue_mb"
+    return answered(_MEMORY, question, not full, "; ".join(figures), advice)
+
+
+def _queues_are_short(found: Measurements) -> ChecklistItem:
+    row = found.prompt.row("latency")
+    assert row is not None  # a measured cell has it
+    work = sum(_stages(found.prompt).values())
+    figure = (
+        f"a film is read as fast as it goes, and fills every queue: {max(row.p50 - work, 0.0):.1f} of {row.p50:.1f} ms "
+        "are waits; live sources drop the oldest instead"
+    )
+    return answered(_DELAY, "queues are short", None, figure)
+
+
+def _preprocessing_is_fast(found: Measurements) -> ChecklistItem:
+    question = "preprocessing does not set the pace"
+    stages = _stages(found.free_running)
+    own = {name: time for name, time in stages.items() if name.startswith("prep")}
+    if not own:
+        return answered(_DELAY, question, None, "no stage of its own does it")
+    limit = limit_of(found.free_running)
+    if limit is None:
+        return answered(_DELAY, question, None, "too little ran for a verdict")
+    # Not the longest stage: its work is that of all its threads, which share it.
+    figure = f"{sum(own.values()):.2f} ms a frame, of all its threads together; {limit.title}"
+    return answered(
+        _DELAY,
+        question,
+        limit.stage not in own,
+        figure,
+        "a smaller model.input_size, or more processing.num_threads",
+    )
+
+
+def _stages_are_known(found: Measurements) -> ChecklistItem:
+    stages = ", ".join(f"{name} {time:.2f} ms" for name, time in _stages(found.free_running).items())
+    return answered(_DELAY, "where the time goes is known", bool(stages), f"work for each frame: {stages}")
+
+
+def _is_undisturbed(found: Measurements) -> ChecklistItem:
+    question, load = "no other program takes the processor", found.free_running.load
+    if load is None or load.machine_cpu_percent is None:
+        return answered(_MACHINE, question, None, "this system does not tell")
+    processors = os.cpu_count() or 1
+    busy = load.machine_cpu_percent / 100
+    others = max(busy - load.process_cores / processors, 0.0)
+    good = others < _OTHERS_SHARE or busy < 1 - _IDLE_SHARE
+    figure = f"all processors {busy:.0%} busy, {others:.0%} with other programs"
+    return answered(_MACHINE, question, good, figure, "close what else runs: all speeds above are too low")
+
+
+def _system(found: Measurements) -> Iterator[ChecklistItem]:
+    for check in found.system:
+        yield answered(_MACHINE, check.name, check.advice is None, check.found, check.advice)
+
+
+def _stages(cell: Cell) -> dict[str, float]:
+    """Milliseconds of work for a frame, by stage."""
+    return {
+        row.name.partition("/")[2]: row.p50
+        for row in cell.rows
+        if row.name.startswith("stage/") and row.name != "stage/finish"
+    }

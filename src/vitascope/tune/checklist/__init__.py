@@ -1,1 +1,0 @@
-"""The tuning guide's checklists as questions with measured answers."""

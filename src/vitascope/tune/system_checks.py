@@ -1,0 +1,178 @@
+"""Settings of the system that change how fast things run: read, never changed.
+
+Sources: cpufreq, transhuge, proc(5) and getrlimit(2) of Linux; NVML's device queries for the GPU. What a system does
+not have is left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitascope.errors import DeviceError, MissingDependencyError
+from vitascope.gpu.profiling.nvml import GpuSettings, NvmlGpu
+
+__all__ = ["SystemCheck", "check_system", "processor_throttle_count"]
+
+
+_GIB = 2**30
+_LEAST_FREE_BYTES = 10 * _GIB
+"""An hour of 8K HEVC at 20 Mbit/s is 9 GB."""
+_LEAST_OPEN_FILES = 1024
+_SWAPPED_BYTES = 256 << 20
+"""Swap that is in use on an idle desktop without any harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCheck:
+    """One setting of the system."""
+
+    name: str
+    found: str
+    advice: str | None = None
+    """What would be better, and what brings it; None when all is well."""
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return self.found if self.advice is None else f"{self.found}; {self.advice}"
+
+
+def check_system(
+    folders: dict[str, Path] | None = None, *, gpus: int = 0, root: Path = Path("/")
+) -> list[SystemCheck]:
+    """Look at everything that this system tells.
+
+    Args:
+        folders: Whose disks are looked at, by what they hold; the folder for temporary files is always among them.
+        gpus: GPUs that there are.
+        root: Where ``proc`` and ``sys`` are.
+    """
+    checks = [*_governor(root), *_huge_pages(root), *_swap(root), *_limits()]
+    for label, folder in {**(folders or {}), "temporary files": Path(tempfile.gettempdir())}.items():
+        checks += _free_space(label, folder)
+    for number in range(gpus):
+        checks += _gpu(number)
+    return checks
+
+
+def processor_throttle_count(root: Path = Path("/")) -> int | None:
+    """How often heat has slowed the processor's cores down since the system began; None where it does not count.
+
+    Linux counts it for each core of Intel's processors: Documentation/admin-guide/abi-testing (``thermal_throttle``).
+
+    Args:
+        root: Where ``sys`` is.
+    """
+    counts: dict[str, int] = {}
+    for processor in (root / "sys/devices/system/cpu").glob("cpu[0-9]*"):
+        text = _read(processor / "thermal_throttle/core_throttle_count")
+        if text and text.isdecimal():
+            # Each thread of a core counts what slowed the whole core down.
+            core = _read(processor / "topology/thread_siblings_list") or processor.name
+            counts[core] = max(counts.get(core, 0), int(text))
+    return sum(counts.values()) if counts else None
+
+
+def _governor(root: Path) -> Iterator[SystemCheck]:
+    """https://docs.kernel.org/admin-guide/pm/cpufreq.html ."""
+    files = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    found = sorted({text for file in files if (text := _read(file))})
+    if found:
+        slow = "powersave" in found and not (root / "sys/devices/system/cpu/intel_pstate").exists()
+        advice = "clocks stay low under load: sudo cpupower frequency-set -g performance" if slow else None
+        yield SystemCheck("processor's governor", ", ".join(found), advice)
+
+
+def _huge_pages(root: Path) -> Iterator[SystemCheck]:
+    """https://docs.kernel.org/admin-guide/mm/transhuge.html ."""
+    file = "sys/kernel/mm/transparent_hugepage/enabled"
+    text = _read(root / file) or ""
+    chosen = text.partition("[")[2].partition("]")[0]
+    if chosen:
+        advice = None
+        if chosen == "never":
+            advice = f"large frames need more page faults: echo madvise | sudo tee /{file}"
+        yield SystemCheck("huge pages", chosen, advice)
+
+
+def _swap(root: Path) -> Iterator[SystemCheck]:
+    text = _read(root / "proc/meminfo")
+    if text is None:
+        return
+    rows = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    total, free = (int(rows.get(key, "0").split()[0]) * 1024 for key in ("SwapTotal", "SwapFree"))
+    if not total:
+        yield SystemCheck("swap", "none")
+        return
+    used = total - free
+    advice = "memory ran short: fewer processes, or a smaller queue" if used > _SWAPPED_BYTES else None
+    yield SystemCheck("swap", f"{used / _GIB:.1f} of {total / _GIB:.1f} GiB in use", advice)
+
+
+def _limits() -> Iterator[SystemCheck]:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    def shown(limit: int, unit: Callable[[int], str]) -> str:
+        return "unlimited" if limit == resource.RLIM_INFINITY else unit(limit)
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = files != resource.RLIM_INFINITY and files < _LEAST_OPEN_FILES
+    advice = (
+        f"worker processes and folders of pictures want more: ulimit -n {_LEAST_OPEN_FILES}" if few else None
+    )
+    yield SystemCheck("open files", shown(files, str), advice)
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    # The driver locks pages itself; the limit is told because other tools ask for it.
+    yield SystemCheck("locked memory", shown(locked, lambda size: f"{size / 2**20:.0f} MiB"))
+
+
+def _free_space(label: str, folder: Path) -> Iterator[SystemCheck]:
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    if there is None:
+        return
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError:
+        return
+    advice = "make room: a long film wants more" if free < _LEAST_FREE_BYTES else None
+    yield SystemCheck(f"free for {label}", f"{free / _GIB:.1f} GiB in {folder}", advice)
+
+
+def _gpu(number: int) -> Iterator[SystemCheck]:
+    try:
+        with NvmlGpu(number) as gpu:
+            yield from _of_gpu(number, gpu.settings())
+    except (MissingDependencyError, DeviceError) as error:
+        yield SystemCheck(f"GPU {number}", f"not looked at: {error}")
+
+
+def _of_gpu(number: int, found: GpuSettings) -> Iterator[SystemCheck]:
+    if found.power_watts is not None:
+        default = found.power_default_watts
+        lower = default is not None and found.power_watts < default - 0.5
+        advice = (
+            f"less than its {default:.0f} W: sudo nvidia-smi -i {number} -pl {default:.0f}" if lower else None
+        )
+        yield SystemCheck(f"GPU {number}, power limit", f"{found.power_watts:.0f} W", advice)
+    if found.keeps_driver_loaded is not None:
+        advice = (
+            None
+            if found.keeps_driver_loaded
+            else f"each start loads it anew: sudo nvidia-smi -i {number} -pm 1"
+        )
+        state = "on" if found.keeps_driver_loaded else "off"
+        yield SystemCheck(f"GPU {number}, persistence mode", state, advice)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
