@@ -112,7 +112,7 @@ def test_what_is_not_compared_is_said():
     for said in (
         "latest run did not finish",
         f"only in the baseline, not compared: {other.key.label()}",
-        "fewer than 3 rounds, or films of another length, not compared",
+        "fewer than 3 rounds, or videos of another length, not compared",
         "driver: 580.1, now 590.2",
         "torch: missing, now 2.11",
         "engine was inductor, is tensorrt",
@@ -161,7 +161,7 @@ def test_impossible_tolerances(tolerance):
 
 def test_films_of_another_length_are_not_compared():
     one = cell_of(key_of(), STEADY)
-    with pytest.raises(UsageError, match="films of one length"):
+    with pytest.raises(UsageError, match="videos of one length"):
         compare(results_of(one), results_of(replace(one, frames=one.frames // 2)))
 
 

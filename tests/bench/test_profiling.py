@@ -154,7 +154,7 @@ def test_nsight_systems_looks_at_a_gpu_when_the_network_is_warm(clip, tmp_path, 
 def test_nsight_systems_without_kernels(clip, tmp_path, monkeypatch):
     install(tmp_path / "bin", monkeypatch, "nsys", NSYS.replace("WITH_KERNELS", "False"))
     result = profile_video(run_of(clip), tool="nsight-systems", folder=tmp_path / "out")
-    assert result.findings == ("no kernel ran: the work was done on the processor",)
+    assert result.findings == ("no kernel ran: the work was done on the CPU",)
 
 
 def test_nsight_systems_where_nothing_began_to_be_recorded(clip, tmp_path, monkeypatch):

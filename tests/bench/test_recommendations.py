@@ -44,7 +44,7 @@ def test_most_of_the_time_at_the_end_is_the_encoders():
 def test_a_film_of_few_frames_is_judged_with_care():
     limit = limit_of(cell_with(8.8, 14.9, frames=96))
     assert (limit.kind, limit.confidence) == ("encode_bound", "medium")
-    assert "a film of 96 frames may be too short" in limit.evidence[0]
+    assert "a video of 96 frames may be too short" in limit.evidence[0]
 
 
 def test_a_shorter_end_stays_as_long_as_it_is_when_something_else_gets_faster():

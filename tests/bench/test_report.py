@@ -206,9 +206,9 @@ def test_the_first_three_lines_say_how_fast_what_limits_and_what_to_do():
     run = results_of(cell_of(key_of("4K"), [42.0] * 5), fast, slow)
     told = text_report(analyse([run])).splitlines()
     assert told[2] == (
-        "how fast: 4K 42 fps with batch 4 in fp16, an hour of 30 fps in 43 minutes; "
-        "1080p 1200 fps with batch 4 in fp16, an hour of 30 fps in 2 minutes; "
-        "8K 0.5 fps with batch 4 in fp16, an hour of 30 fps in 60.0 hours"
+        "how fast: 4K 42 fps with batch 4 in fp16 (an hour of 30 fps video: 43 minutes); "
+        "1080p 1200 fps with batch 4 in fp16 (an hour of 30 fps video: 2 minutes); "
+        "8K 0.5 fps with batch 4 in fp16 (an hour of 30 fps video: 60.0 hours)"
     )
     assert told[3] == f"what limits: {VERDICT.title} (4K); no verdict (1080p, 8K)"
     assert told[4] == f"what to do: {VERDICT.advice} (1.40x as fast)"

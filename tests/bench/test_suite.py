@@ -229,7 +229,7 @@ def test_wrong_mattes_are_not_timed(tiny, tmp_path, monkeypatch):
         suite.MeasuredSegmenter, "alphas", lambda *_, count, **__: [np.zeros((144, 256), np.float32)] * count
     )
     results, _ = run_suite(QUICK, output_dir=tmp_path / "blind")
-    assert "0.0% of the synthetic film for a person" in results.cells[0].reason
+    assert "0.0% of the synthetic video for a person" in results.cells[0].reason
 
 
 def test_a_film_of_ones_own(tiny, tmp_path):
@@ -287,7 +287,7 @@ def test_the_usual_precision_is_that_of_the_device():
 
 def test_options_that_contradict_each_other(tmp_path):
     film = write_clip(tmp_path / "mine.mp4", frame_count=12)
-    with pytest.raises(UsageError, match="a film has one size"):
+    with pytest.raises(UsageError, match="a video has one size"):
         plan(video=film, only="resolution")
-    with pytest.raises(UsageError, match="--stereo is about synthetic films"):
+    with pytest.raises(UsageError, match="--stereo is about synthetic videos"):
         plan(video=film, stereo=True)

@@ -92,7 +92,7 @@ def test_a_failure_is_told_at_the_end_and_ends_no_run(tmp_path):
         pytest.raises(OutputError, match="the disk is full"),
         ScalarRecorder(lambda: next(looks), tmp_path, interval_seconds=0.01) as recorder,
     ):
-        recorder._thread.join(10)
+        recorder._watch._thread.join(10)
         done.append("the whole run")
     assert done == ["the whole run"]
 
@@ -103,5 +103,5 @@ def test_a_failure_of_the_run_itself_comes_first(tmp_path):
         pytest.raises(ZeroDivisionError),
         ScalarRecorder(lambda: next(looks), tmp_path, interval_seconds=0.01) as recorder,
     ):
-        recorder._thread.join(10)
+        recorder._watch._thread.join(10)
         raise ZeroDivisionError

@@ -165,7 +165,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
             "a trend takes 64, or an hour",
         ),
         ("heat", {"on_gpu": False, "processor_throttled": None}, "does not count"),
-        ("half precision", {"on_gpu": False}, "processors compute in fp32"),
+        ("half precision", {"on_gpu": False}, "CPUs compute in fp32"),
         ("larger batch", {"doubled": None, "not_doubled": "too few frames"}, "too few frames"),
         (
             "larger batch",

@@ -1,12 +1,13 @@
 """What runs are held against: one file with a run for each class of machine, which a repository can keep.
 
-A class is what makes figures comparable, as ``machine.differences`` says: GPUs, processor, cores and memory.
+A class is what makes figures comparable, as ``machine.differences`` says: GPUs, CPU, cores and memory.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from vitascope.bench.machine import differences
 from vitascope.bench.results import (
     BASELINES_SCHEMA,
     BenchResults,
-    Cell,
     document_of,
     read_document,
     results_from,
@@ -165,28 +165,16 @@ def _class_name(run: BenchResults) -> str:
 
 def _slim(results: BenchResults) -> BenchResults:
     """The same run with what a comparison needs."""
-    return BenchResults(
-        kind=results.kind,
-        began_at=results.began_at,
-        finished=results.finished,
-        machine=results.machine,
-        workload=results.workload,
-        settings=results.settings,
-        cells=tuple(
-            Cell(
-                key=cell.key,
-                status=cell.status,
-                reason=cell.reason,
-                device=cell.device,
-                engine=cell.engine,
-                decoder=cell.decoder,
-                model=cell.model,
-                network_size=cell.network_size,
-                frames=cell.frames,
-                rounds=cell.rounds,
-                alpha_error=cell.alpha_error,
-                rows=tuple(row for row in cell.rows if row.name in _KEPT_ROWS),
-            )
-            for cell in results.cells
-        ),
-    )
+    cells = [
+        replace(
+            cell,
+            rows=tuple(row for row in cell.rows if row.name in _KEPT_ROWS),
+            damaged_count=0,
+            load=None,
+            verdict=None,
+            operations=None,
+            notes=(),
+        )
+        for cell in results.cells
+    ]
+    return replace(results, cells=tuple(cells))

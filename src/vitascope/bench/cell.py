@@ -1,4 +1,4 @@
-"""From passes over a film to the figures of one cell."""
+"""From passes over a video to the figures of one cell."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PEAKS = ("peak_ram", "peak_vram")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How often a film is run over: until ``seconds`` are spent, within these bounds."""
+    """How often a video is run over: until ``seconds`` are spent, within these bounds."""
 
     fewest: int
     most: int
@@ -43,10 +43,10 @@ class Rounds:
 
 
 def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
-    """Why a film cannot be measured; None when it can.
+    """Why a video cannot be measured; None when it can.
 
     Args:
-        video: The film.
+        video: The video.
         frame_count: Its frames.
         batch: Frames for each call of the network.
     """
@@ -62,11 +62,11 @@ def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
 def measure_rounds(
     segmenter: MeasuredSegmenter, video: Path, *, kind: OutputKind, rounds: Rounds
 ) -> tuple[list[MeasuredRun], Utilisation]:
-    """Run over a film several times, once unmeasured before.
+    """Run over a video several times, once unmeasured before.
 
     Args:
         segmenter: Open.
-        video: The film.
+        video: The video.
         kind: Picture that is made and encoded.
         rounds: How often.
 
@@ -100,7 +100,7 @@ def cell_of_runs(
         key: What was measured.
         segmenter: What measured it.
         runs: At least one; the verdict is about the one of median speed.
-        load: Of processor and GPU meanwhile.
+        load: Of CPU and GPU meanwhile.
         rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
         alpha_error: Of the mattes.
         group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
@@ -173,7 +173,7 @@ def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:
 
     Args:
         run: The pass.
-        slices: Parts; fewer where the film is short.
+        slices: Parts; fewer where the video is short.
         batch: Frames that come out together; no part is cut inside such a group.
     """
     marks = np.asarray(run.done_seconds[batch - 1 :: batch])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,9 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         _plain_numbers(axes.yaxis, base=2, steps=(1.0,))
+        rates = [rate for curve in curves.values() for _, rate in curve]
+        low, high = math.floor(math.log2(min(rates))), math.ceil(math.log2(max(rates)))
+        axes.set_ylim(0.95 * 2.0**low, 1.05 * 2.0 ** max(high, low + 1))
         axes.set_xticks(batches, map(str, batches))
         axes.set_xlabel("frames for each call of the network")
         axes.set_ylabel("frames a second")
@@ -80,7 +84,7 @@ def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
         _rows(axes, [cell.key.label() for cell in cells])
         _legend_beside(axes)
 
-    return _one_chart(title, 0.7 + _ROW_INCHES * len(cells), draw)
+    return _one_chart(title, max(0.7 + _ROW_INCHES * len(cells), 0.2 + 0.22 * len(names)), draw)
 
 
 def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:

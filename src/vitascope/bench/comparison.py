@@ -164,7 +164,7 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
     if not usable and not broken:
         why = "they measured different things"
         if pairs:
-            why = f"none has {FEWEST_ROUNDS} rounds in both, over films of one length"
+            why = f"none has {FEWEST_ROUNDS} rounds in both, over videos of one length"
         raise UsageError(f"these runs have no cell in common that can be compared: {why}")
     alpha = _ERROR_RATE / (len(usable) + 1 if len(usable) > 1 else 1)
     draws = np.random.default_rng(_SEED)
@@ -307,7 +307,7 @@ def _notes(
     few = [one.key.label() for one, other in pairs if (one, other) not in usable]
     if few:
         notes.append(
-            f"fewer than {FEWEST_ROUNDS} rounds, or films of another length, not compared: {'; '.join(few)}"
+            f"fewer than {FEWEST_ROUNDS} rounds, or videos of another length, not compared: {'; '.join(few)}"
         )
     before, after = baseline.machine, latest.machine
     drivers = [{gpu.driver for gpu in machine.gpus} for machine in (before, after)]

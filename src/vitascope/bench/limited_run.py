@@ -17,7 +17,7 @@ from pathlib import Path
 from shutil import copyfile
 
 from vitascope.bench.measured_run import OF_ONE_PROCESS
-from vitascope.config import OutputKind, load_settings
+from vitascope.config import OutputKind, SettingsSource, load_settings
 from vitascope.device import Device, select_device
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.segmentation.report import SegmentReport
@@ -31,18 +31,12 @@ _KIND: OutputKind = "mask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedRun:
-    """What to run."""
+class LimitedRun(SettingsSource):
+    """What to run, and where its settings come from."""
 
     video: Path
     seconds: float
     """Most seconds of work, once everything is open; a shorter video ends earlier."""
-    profile: str | None = None
-    """The profile: ``fast``, ``balanced`` …"""
-    files: tuple[Path, ...] = ()
-    """Settings files."""
-    assignments: tuple[str, ...] = ()
-    """``key=value``."""
 
     def device(self) -> Device:
         """What it computes on.
@@ -51,7 +45,7 @@ class LimitedRun:
             ConfigError: A setting is unknown or out of range.
             DeviceError: A GPU that was asked for is missing.
         """
-        gpu = load_settings(profile=self.profile, files=self.files, assignments=self.assignments).settings.gpu
+        gpu = self.load().settings.gpu
         return select_device(gpu.device, index=gpu.device_id)
 
     def arguments(self) -> list[str]:
@@ -102,7 +96,7 @@ def run_for(
 
 @contextmanager
 def _marked(device: Device) -> Iterator[None]:
-    """``cudaProfilerStart`` and ``cudaProfilerStop`` around a block; nothing on a processor."""
+    """``cudaProfilerStart`` and ``cudaProfilerStop`` around a block; nothing on a CPU."""
     if device.kind != "cuda":
         yield
         return
@@ -118,7 +112,7 @@ def stopping_after(seconds: float) -> Iterator[Callable[[Started], None]]:
     """What a segmenter's ``on_start`` takes, so that the run ends in good order when its time is over.
 
     Args:
-        seconds: From the first frame; a shorter film ends earlier.
+        seconds: From the first frame; a shorter video ends earlier.
     """
     timers: list[threading.Timer] = []
 
@@ -144,16 +138,16 @@ _MOST_SECONDS = 3.0
 def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
     """Build kernels and record CUDA graphs, which takes seconds and happens once for each network; on a CPU, nothing.
 
-    Without it a measurement of a short film is one of its beginning: on one H200, recording took 1.1 s where the other
+    Without it a measurement of a short video is one of its beginning: on one H200, recording took 1.1 s where the other
     230 frames took 0.1 s, and the verdict on the run was about the recording.
 
     Args:
         segmenter: Open, in this process; it keeps what was built.
-        video: The film that will be measured, since graphs are recorded for sizes.
+        video: The video that will be measured, since graphs are recorded for sizes.
         kind: Picture that will be made.
 
     Raises:
-        InputError: The film cannot be read.
+        InputError: The video cannot be read.
         PipelineError: A stage failed.
     """
     if segmenter.device.kind != "cuda":

@@ -41,7 +41,7 @@ _SHORTAGE = "went on with"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One pass over a film."""
+    """One pass over a video."""
 
     frame_count: int
     wall_seconds: float
@@ -113,7 +113,7 @@ class MeasuredSegmenter(Segmenter):
         discard: bool = False,
         on_start: Callable[[Started], object] | None = None,
     ) -> MeasuredRun:
-        """Segment a film once; what is written goes away with its folder.
+        """Segment a video once; what is written goes away with its folder.
 
         Args:
             video: The input.
@@ -168,7 +168,7 @@ class MeasuredSegmenter(Segmenter):
             )
 
     def alphas(self, video: Path, *, count: int) -> list[npt.NDArray[np.float32]]:
-        """The first mattes of a film: float32 [H, W], 0..1, in the host's memory.
+        """The first mattes of a video: float32 [H, W], 0..1, in the host's memory.
 
         Raises:
             InputError: The input cannot be read.

@@ -97,7 +97,7 @@ class NetworkProbe:
             batch: Frames of a call.
 
         Raises:
-            VitascopeError: The film cannot be read, or the network failed.
+            VitascopeError: The video cannot be read, or the network failed.
         """
         network = opening(segmenter.chosen).network
         pictures = film_pictures(film, network=network, loaded=segmenter.loaded, count=batch)
@@ -188,19 +188,19 @@ class NetworkProbe:
 
 
 def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings, count: int) -> FloatArray:
-    """The first frames of a film as a network takes them, in the host's memory; a shorter film begins anew.
+    """The first frames of a video as a network takes them, in the host's memory; a shorter video begins anew.
 
     Args:
         film: Decoded on the CPU.
         network: What they are for.
-        loaded: Settings of the run: where the film begins, and how it lies in the frame.
+        loaded: Settings of the run: where the video begins, and how it lies in the frame.
         count: Frames.
 
     Returns:
         [T, E, ...] of the network's dtype, C-contiguous.
 
     Raises:
-        InputError: The film cannot be read, or has no frame there.
+        InputError: The video cannot be read, or has no frame there.
     """
     video = loaded.settings.video
     with open_video(

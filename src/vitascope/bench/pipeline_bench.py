@@ -1,4 +1,4 @@
-"""How fast this machine really is on a film: the whole pipeline, once, and what limits it."""
+"""How fast this machine really is on a video: the whole pipeline, once, and what limits it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredRun, MeasuredSe
 from vitascope.bench.results import BenchResults, CellKey, now
 from vitascope.bench.suite import explicit_settings
 from vitascope.bench.synthetic_clip import make_clip
-from vitascope.config import LoadedSettings, load_settings
+from vitascope.config import LoadedSettings, SettingsSource, load_settings
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.reader import probe
@@ -29,22 +29,19 @@ _LONGEST_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions:
-    """What to run."""
+class PipelineOptions(SettingsSource):
+    """What to run, and where its settings come from."""
 
     video: Path | None = None
-    """The film; a synthetic one when omitted."""
+    """The video; a synthetic one when omitted."""
     discard: bool = False
     """Make every picture, and encode none."""
     seconds: float = 30.0
-    """Most seconds of work, once everything is open; a shorter film ends earlier."""
+    """Most seconds of work, once everything is open; a shorter video ends earlier."""
     stereo: bool = False
     """True for a synthetic video of two eyes side by side."""
     advice_when_slow: str = "give it more time with --duration"
     """What an error tells to do when too few frames came out in the time."""
-    profile: str | None = None
-    files: tuple[Path, ...] = ()
-    assignments: tuple[str, ...] = ()
 
     def loaded(self) -> LoadedSettings:
         """The settings of the run.
@@ -59,7 +56,7 @@ class PipelineOptions:
 
 
 def bench_pipeline(options: PipelineOptions) -> BenchResults:
-    """Run the whole pipeline over a film, once; on a GPU the network is warm.
+    """Run the whole pipeline over a video, once; on a GPU the network is warm.
 
     Args:
         options: What to run.
@@ -69,13 +66,13 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
 
     Raises:
         UsageError: The time is out of range.
-        InputError: The film cannot be read, or is too short.
+        InputError: The video cannot be read, or is too short.
         VitascopeError: As ``Segmenter``.
     """
     if not 0 < options.seconds <= _LONGEST_SECONDS:
         raise UsageError(f"a run takes more than 0 and at most {_LONGEST_SECONDS} s, not {options.seconds:g}")
     if options.video is not None and options.stereo:
-        raise UsageError("--stereo is about the synthetic film; of yours, --set video.stereo=… says it")
+        raise UsageError("--stereo is about the synthetic video; of yours, --set video.stereo=… says it")
     if options.video is not None:
         known = probe(options.video).frame_count_estimate
         if known is not None and known < FEWEST_FRAMES:

@@ -54,7 +54,7 @@ _COUNTERS = {
     "µs": "gpu__time_duration.sum",
 }
 _SYNC = "%Synchronize%"
-_NO_KERNEL = ("no kernel ran: the work was done on the processor",), "no kernels"
+_NO_KERNEL = ("no kernel ran: the work was done on the CPU",), "no kernels"
 
 
 def _tool(name: str, product: str) -> str:

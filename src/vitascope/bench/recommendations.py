@@ -52,7 +52,7 @@ def limit_of(cell: Cell) -> Finding | None:
     """The verdict on the whole run; None where there is none.
 
     After the last picture an encoder cannot have more left than the whole film. If it takes longer for that than
-    everything took before, it is slower than all the rest, and limits the run; of several encoders, where the film is
+    everything took before, it is slower than all the rest, and limits the run; of several encoders, where the video is
     long enough for all of them. If it takes less long, the pipeline's verdict stands, with a gain that leaves the
     encoder's end as long as it is.
 
@@ -72,7 +72,7 @@ def limit_of(cell: Cell) -> Finding | None:
         return replace(verdict, evidence=(*verdict.evidence, told), expected_gain=gain)
     is_short = cell.frames < _FEW_FRAMES
     if is_short:
-        told += f"; a film of {cell.frames} frames may be too short to give all encoders work"
+        told += f"; a video of {cell.frames} frames may be too short to give all encoders work"
     return Finding(
         kind="encode_bound",
         stage="encode",
@@ -110,7 +110,7 @@ _THREADS_OF = {
     "postprocess": "pipeline.stages.postprocess.threads",
 }
 _CHEAPER_NETWORK = "a smaller model.input_size or --model selfie, for a coarser matte"
-_MORE_SESSIONS = "gpu.decoder_sessions=4: several decoders of the GPU share the film; one reads it now"
+_MORE_SESSIONS = "gpu.decoder_sessions=4: several decoders of the GPU share the video; one reads it now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +279,7 @@ def _faster_encoder(settings: Mapping[str, Any]) -> str:
 
 
 def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:
-    """An encoder that does not limit a film as short as this one, and takes much of its time at the end."""
+    """An encoder that does not limit a video as short as this one, and takes much of its time at the end."""
     for cell in sorted(fastest_cells(cells), key=_BY_SPEED, reverse=True):
         end, limit = encoder_end(cell), limit_of(cell)
         if end is None or (limit is not None and limit.kind == "encode_bound"):
@@ -289,7 +289,7 @@ def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:
             continue
         why = (
             f"{cell.key.label()}: the encoder takes {after / (before + after):.0%} of the time after the last picture "
-            "has reached it, and half of that is gone with one twice as fast; in a longer film the end counts less"
+            "has reached it, and half of that is gone with one twice as fast; in a longer video the end counts less"
         )
         gain = (before + after) / (before + after / 2)
         return [Recommendation(change=FASTER_ENCODER, why=why, gain=gain, certainty="medium")]

@@ -192,9 +192,7 @@ def _pace(cell: Cell) -> str:
     rate = cell.frames_per_second
     told = f"{_size(cell)} {rate:.0f} fps" if rate >= 10 else f"{_size(cell)} {rate:.1f} fps"
     hour = _duration(_VIDEO_FPS / rate * 60)
-    return (
-        f"{told} with batch {cell.key.batch} in {cell.key.precision}, an hour of {_VIDEO_FPS} fps in {hour}"
-    )
+    return f"{told} with batch {cell.key.batch} in {cell.key.precision} (an hour of {_VIDEO_FPS} fps video: {hour})"
 
 
 def _size(cell: Cell) -> str:

@@ -1,16 +1,15 @@
-"""One film again and again, for as long as wanted: does memory grow, do frames come later, does any get lost?"""
+"""One video again and again, for as long as wanted: does memory grow, do frames come later, does any get lost?"""
 
 from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
@@ -30,7 +29,7 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 5.0, 30 * 86_400.0
 _LOOKS = 1000
 _SHORTEST_INTERVAL_SECONDS, _LONGEST_INTERVAL_SECONDS = 0.05, 60.0
 _FEWEST_PASSES, _LONG_SECONDS = 64, 3600.0
-"""A trend takes so many passes, or a time beside which a pass is short: over a small film allocators go on growing for
+"""A trend takes so many passes, or a time beside which a pass is short: over a small video allocators go on growing for
 40 passes (seen with 24 frames of 320x180 on two cores)."""
 _LEAST_GROWTH_BYTES, _LEAST_GROWTH = 4 << 20, 0.02
 """Growth below which nothing is said, in bytes and as a share of what is there: allocators drift by this much."""
@@ -63,7 +62,7 @@ class Soak:
 
     seconds: float
     pass_frames: tuple[int, ...]
-    """Frames of each pass that went to the end of the film."""
+    """Frames of each pass that went to the end of the video."""
     damaged_count: int
     """What could not be decoded, over all passes."""
     dropped_count: int
@@ -88,7 +87,7 @@ class Soak:
         """Why nothing can be said of trends; None where it can."""
         if len(self.rests) >= _FEWEST_PASSES or self.seconds >= _LONG_SECONDS:
             return None
-        done = f"{len(self.rests)} passes over the film in {self.seconds:.0f} s"
+        done = f"{len(self.rests)} passes over the video in {self.seconds:.0f} s"
         return f"{done}; a trend takes {_FEWEST_PASSES}, or an hour"
 
     def memory(self, where: Where) -> tuple[float, float] | None:
@@ -149,11 +148,11 @@ class Soak:
 
 
 def soak(loaded: LoadedSettings, film: Path, *, seconds: float) -> Soak:
-    """Segment a film until the time is over, in one process and with one network; what is written goes away.
+    """Segment a video until the time is over, in one process and with one network; what is written goes away.
 
     Args:
         loaded: Settings that keep the work in this process.
-        film: The film.
+        film: The video.
         seconds: How long.
 
     Raises:
@@ -169,7 +168,8 @@ def soak(loaded: LoadedSettings, film: Path, *, seconds: float) -> Soak:
         on_gpu = segmenter.device.kind == "cuda"
         monitor = VRAMMonitor(device=segmenter.device) if on_gpu else None
         look = _Look(counts, monitor)
-        with _Watch(look, interval) as watch:
+        looks = [look()]
+        with AtIntervals(lambda: looks.append(look()), interval, name="vitascope-soak"):
             while (left := seconds - look.elapsed()) > 0:
                 frame_count, damaged, whole = _pass(segmenter, film, counts, seconds=left)
                 damaged_count += damaged
@@ -177,6 +177,7 @@ def soak(loaded: LoadedSettings, film: Path, *, seconds: float) -> Soak:
                     passes.append(frame_count)
                     gc.collect()  # garbage that the collector has not come to yet is no leak
                     rests.append(look())
+        looks.append(look())
         elapsed = look.elapsed()
         if monitor is not None:
             monitor.close()
@@ -190,7 +191,7 @@ def soak(loaded: LoadedSettings, film: Path, *, seconds: float) -> Soak:
         pass_frames=tuple(passes),
         damaged_count=damaged_count,
         dropped_count=int(sum(dropped)),
-        looks=tuple(watch.looks),
+        looks=tuple(looks),
         rests=tuple(rests),
     )
 
@@ -208,7 +209,7 @@ def check_soak_seconds(seconds: float) -> None:
 
 
 def _pass(segmenter: Segmenter, film: Path, counts: JobCounts, *, seconds: float) -> tuple[int, int, bool]:
-    """Frames, damage, and whether the film was gone through to its end.
+    """Frames, damage, and whether the video was gone through to its end.
 
     Raises:
         VitascopeError: As ``Segmenter.write``; of a time that is over before the first frame only nothing comes.
@@ -278,34 +279,3 @@ class _Look:
             resident_bytes=found.gauges.get(("vitascope_resident_memory_bytes", ())),
             gpu_bytes=None if self._monitor is None else self._monitor.get_stats().in_tensors_bytes,
         )
-
-
-class _Watch:
-    """Looks at intervals, on a thread of its own: ``vitascope-soak``."""
-
-    def __init__(self, look: Callable[[], SoakLook], interval_seconds: float) -> None:
-        self.looks: list[SoakLook] = []
-        self._look = look
-        self._watch = AtIntervals(
-            lambda: self.looks.append(self._look()), interval_seconds, name="vitascope-soak"
-        )
-
-    def __enter__(self) -> Self:
-        """Begin to look."""
-        self.looks.append(self._look())
-        self._watch.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Look once more, and end the thread.
-
-        Raises:
-            Exception: What the thread failed with, unless the block itself failed.
-        """
-        self._watch.end()
-        if error is None:
-            if self._watch.failure is not None:
-                raise self._watch.failure
-            self.looks.append(self._look())

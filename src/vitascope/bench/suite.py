@@ -24,7 +24,7 @@ from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredSegmenter
 from vitascope.bench.network_probe import NetworkProbe, ProbeEffort
 from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, CellKey, ResultsFile, load_results, now
 from vitascope.bench.synthetic_clip import make_clip
-from vitascope.config import FlagValue, LoadedSettings, load_settings
+from vitascope.config import FlagValue, LoadedSettings, SettingsSource, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.reading.reader import probe
@@ -43,13 +43,13 @@ __all__ = [
 
 
 class SuiteFilms:
-    """Films and the mattes that others are checked against.
+    """Videos and the mattes that others are checked against.
 
     Args:
         options: Of the suite.
-        folder: Where films lie.
+        folder: Where videos lie.
         on_gpu: How long they are depends on it.
-        keep: Keep films and mattes of all sizes, for cells that are measured again; else the last size alone.
+        keep: Keep videos and mattes of all sizes, for cells that are measured again; else the last size alone.
     """
 
     def __init__(self, options: SuiteOptions, folder: Path, *, on_gpu: bool, keep: bool) -> None:
@@ -59,7 +59,7 @@ class SuiteFilms:
         self._expected: dict[str, list[npt.NDArray[np.float32]]] = {}
 
     def film(self, key: CellKey) -> Path:
-        """The film of a cell."""
+        """The video of a cell."""
         if self._options.video is not None:
             return self._options.video
         if key.resolution not in self._paths:
@@ -118,23 +118,18 @@ _QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteOptions:
-    """What to measure."""
+class SuiteOptions(SettingsSource):
+    """What to measure, and where its settings come from."""
 
     only: Axis | None = None
     """Vary this alone."""
     quick: bool = False
     """Small, and with the small network: whether everything works, and whether it became slower."""
     video: Path | None = None
-    """A film of one's own instead of synthetic ones; its size takes the place of the resolutions."""
+    """A video of one's own instead of synthetic ones; its size takes the place of the resolutions."""
     stereo: bool = False
     """Two eyes side by side."""
     model: str | None = None
-    profile: str | None = None
-    files: tuple[Path, ...] = ()
-    """Settings files."""
-    assignments: tuple[str, ...] = ()
-    """``key=value``."""
 
     def loaded(self, *more: str) -> LoadedSettings:
         """The settings of a run, with values of the suite's own over those of the user.
@@ -149,7 +144,7 @@ class SuiteOptions:
         return load_settings(profile=self.profile, files=self.files, assignments=wanted, flags=flags)
 
     def frame_count(self, width: int, height: int, *, on_gpu: bool) -> int:
-        """Frames of one round; of a longer film the first ones."""
+        """Frames of one round; of a longer video the first ones."""
         if self.quick:
             return min(max(_QUICK_FRAMES * 1920 * 1080 // (width * height), _QUICK_FRAMES), _FRAMES)
         fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height) if on_gpu else _FRAMES
@@ -166,7 +161,7 @@ class SuiteOptions:
 
 
 def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool) -> list[CellKey]:
-    """Every combination, sizes outside, so that each film is made once.
+    """Every combination, sizes outside, so that each video is made once.
 
     Args:
         options: Of the run.
@@ -174,18 +169,18 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
         on_gpu: Which precision is the usual one.
 
     Raises:
-        UsageError: ``only="resolution"`` with a film of one's own.
-        InputError: The film cannot be read.
+        UsageError: ``only="resolution"`` with a video of one's own.
+        InputError: The video cannot be read.
     """
     sizes = dict(_QUICK_RESOLUTIONS if options.quick else _RESOLUTIONS)
     batches: Sequence[int] = _QUICK_BATCHES if options.quick else _BATCHES
     precisions: Sequence[str] = _PRECISIONS
     usual_precision = settings.settings.gpu.precision if on_gpu else "fp32"
     if options.video is not None and options.stereo:
-        raise UsageError("--stereo is about synthetic films; of yours, --set video.stereo=… says it")
+        raise UsageError("--stereo is about synthetic videos; of yours, --set video.stereo=… says it")
     if options.video is not None:
         if options.only == "resolution":
-            raise UsageError("--only resolution and --input exclude each other: a film has one size")
+            raise UsageError("--only resolution and --input exclude each other: a video has one size")
         info = probe(options.video)
         sizes = {f"{info.width}x{info.height}": (info.width, info.height)}
     elif options.only in ("batch", "precision"):
@@ -235,7 +230,7 @@ def run_suite(
 
     Raises:
         UsageError: The options contradict themselves, or the results to resume are of another run.
-        InputError: The film cannot be read, or is too short; the results to resume cannot be read.
+        InputError: The video cannot be read, or is too short; the results to resume cannot be read.
         ModelError: The network cannot be had.
         OutputError: The results cannot be written.
     """
@@ -353,7 +348,7 @@ def _measure(
 ) -> Cell:
     """One visit of a cell; ``networks`` is None where its network was looked at alone before."""
     if key.precision != "fp32" and not on_gpu:
-        reason = f"the processor computes in fp32; {key.precision} needs a GPU"
+        reason = f"the CPU computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)
     film = films.film(key)
     limits: list[str] = []
@@ -422,7 +417,7 @@ def _alpha_error(
     low, high = _PERSON_SHARE
     if key.clip == "synthetic" and not low <= share <= high:
         raise _WrongMattesError(
-            f"wrong output: the network takes {share:.1%} of the synthetic film for a person"
+            f"wrong output: the network takes {share:.1%} of the synthetic video for a person"
         )
     return error
 
@@ -442,10 +437,10 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
 
 
 def _first_frames(film: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
-    """How many frames can be had, at most so many, and the settings that end a longer film there.
+    """How many frames can be had, at most so many, and the settings that end a longer video there.
 
     Raises:
-        InputError: The film is too short for any measurement.
+        InputError: The video is too short for any measurement.
     """
     info = probe(film)
     known = info.frame_count_estimate

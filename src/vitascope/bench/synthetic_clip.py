@@ -1,4 +1,4 @@
-"""A film to measure with where none is named: a person who moves over a moving texture, the same at every size.
+"""A video to measure with where none is named: a person who moves over a moving texture, the same at every size.
 
 Texture and noise come from a generator with a fixed seed: no frame equals another, nothing is all zeros, and two runs
 see the same bytes. The person is the portrait that ships with Vitascope, so that mattes can be checked.
@@ -27,7 +27,7 @@ FRAME_RATE = Fraction(60)
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _PORTRAIT = Path("examples/astronaut.jpg")
 _MOST_H264 = 4096
-"""Hardware decoders take no wider H.264 (NVIDIA's support matrix); wider films are H.265, as in the field."""
+"""Hardware decoders take no wider H.264 (NVIDIA's support matrix); wider videos are H.265, as in the field."""
 _PORTRAIT_SHARE = 0.8
 """The portrait's share of the picture's height."""
 _STEP_SHARE = 0.005
@@ -38,7 +38,7 @@ _USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
 
 
 def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: bool = False) -> Path:
-    """Write the film.
+    """Write the video.
 
     Args:
         path: Ends in ``.mp4``.

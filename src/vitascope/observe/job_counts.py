@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vitascope import __version__, errors
 from vitascope.gpu.pipeline.report import Measured
-from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits, NvmlGpu
+from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
 from vitascope.gpu.profiling.utilisation import resident_bytes
 from vitascope.observe.readings import (
     LiveFigures,
@@ -22,25 +22,9 @@ from vitascope.observe.readings import (
     pipeline_readings,
 )
 
-__all__ = ["GpuLook", "JobCounts", "JobStatus", "LiveRun"]
+__all__ = ["JobCounts", "JobStatus", "LiveRun"]
 
 JobStatus = Literal["done", "skipped", "failed", "stopped"]
-
-
-class GpuLook(Protocol):
-    """One GPU that can be looked at; ``gpu.profiling.nvml.NvmlGpu`` is one."""
-
-    def figures(self) -> GpuFigures:
-        """A look now."""
-        ...
-
-    def limits(self) -> GpuLimits:
-        """What it can."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
 
 
 class LiveRun(Protocol):
@@ -79,9 +63,9 @@ class JobCounts:
         gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
     """
 
-    def __init__(self, *, gpus: Mapping[int, GpuLook] | None = None) -> None:
+    def __init__(self, *, gpus: Mapping[int, NvmlGpu] | None = None) -> None:
         self._lock = threading.Lock()
-        self._gpus: dict[int, tuple[GpuLook, GpuLimits]] = {}
+        self._gpus: dict[int, tuple[NvmlGpu, GpuLimits]] = {}
         self._followed: dict[Literal["job", "live"], _Followed] = {}
         self._past = Readings()
         for status in ("done", "failed", "skipped", "stopped"):
@@ -116,7 +100,7 @@ class JobCounts:
             MissingDependencyError: ``nvidia-ml-py`` is not installed.
             DeviceError: There is no such GPU.
         """
-        opened: dict[int, GpuLook] = {}
+        opened: dict[int, NvmlGpu] = {}
         try:
             for number in numbers:
                 opened[number] = NvmlGpu(number)
@@ -179,7 +163,7 @@ class JobCounts:
             together.gauges |= gpu_readings(looks).gauges
             return together
 
-    def _add_gpus(self, gpus: Mapping[int, GpuLook]) -> None:
+    def _add_gpus(self, gpus: Mapping[int, NvmlGpu]) -> None:
         limits = {number: (gpu, gpu.limits()) for number, gpu in gpus.items()}
         with self._lock:
             self._gpus |= limits

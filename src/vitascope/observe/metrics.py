@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
+from vitascope.gpu.profiling.nvml import NvmlGpu
 from vitascope.http_server import GuardedHandler, GuardedServer
-from vitascope.observe.job_counts import GpuLook, JobCounts, LiveRun
+from vitascope.observe.job_counts import JobCounts, LiveRun
 from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, Readings
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Metrics(JobCounts):
         MissingDependencyError: ``prometheus-client`` is not installed.
     """
 
-    def __init__(self, *, gpus: Mapping[int, GpuLook] | None = None) -> None:
+    def __init__(self, *, gpus: Mapping[int, NvmlGpu] | None = None) -> None:
         try:
             from prometheus_client import CollectorRegistry
         except ImportError as error:
@@ -55,7 +56,7 @@ class Metrics(JobCounts):
         return generate_latest(self.registry).decode("utf-8")
 
 
-def live_metrics(run: LiveRun, *, gpus: Mapping[int, GpuLook] | None = None) -> Metrics:
+def live_metrics(run: LiveRun, *, gpus: Mapping[int, NvmlGpu] | None = None) -> Metrics:
     """Metrics of one live run, such as ``animation.live.session.LiveSession``.
 
     Args:

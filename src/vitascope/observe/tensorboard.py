@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from vitascope.errors import OutputError
+from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.readings import Readings
 
 __all__ = ["EventFile", "ScalarRecorder", "crc32c", "run_folder", "scalars_of"]
@@ -99,18 +99,15 @@ class ScalarRecorder:
         self, look: Callable[[], Readings], folder: Path, *, interval_seconds: float = _INTERVAL_SECONDS
     ) -> None:
         self._look = look
-        self._interval_seconds = interval_seconds
         self._file = EventFile(run_folder(folder))
         self.folder = self._file.path.parent
         """Where this run's file lies."""
         self._before, self._at = look(), time.monotonic()
-        self._done = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._watch, name="vitascope-scalars", daemon=True)
+        self._watch = AtIntervals(self._record, interval_seconds, name="vitascope-scalars")
 
     def __enter__(self) -> Self:
         """Begin to look."""
-        self._thread.start()
+        self._watch.start()
         return self
 
     def __exit__(
@@ -121,24 +118,16 @@ class ScalarRecorder:
         Raises:
             OutputError: It could not be written to the end; not where the block itself failed.
         """
-        self._done.set()
-        self._thread.join()
+        self._watch.end()
+        failure = self._watch.failure
         with self._file:
-            if self._failure is None:
-                self._failure = self._attempt()
-        if self._failure is not None and error is None:
-            raise self._failure
-
-    def _watch(self) -> None:
-        while self._failure is None and not self._done.wait(self._interval_seconds):
-            self._failure = self._attempt()
-
-    def _attempt(self) -> Exception | None:
-        try:
-            self._record()
-        except Exception as error:  # the run goes on, and whoever leaves the block is told
-            return error
-        return None
+            if failure is None:
+                try:
+                    self._record()
+                except Exception as last:  # whoever leaves the block is told, once the file is closed
+                    failure = last
+        if failure is not None and error is None:
+            raise failure
 
     def _record(self) -> None:
         now, at = self._look(), time.monotonic()

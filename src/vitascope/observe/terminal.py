@@ -59,7 +59,7 @@ class Page(_PlainConsole):
     """Standard output: results. Whoever reads it may leave: the work goes on, and nothing more is printed."""
 
     def on_broken_pipe(self) -> None:
-        """Print to nobody from now on, where rich would end the program with the films that were still to come."""
+        """Print to nobody from now on, where rich would end the program with the videos that were still to come."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

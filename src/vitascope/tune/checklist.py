@@ -50,7 +50,7 @@ class Measurements:
     """How to speak of it."""
     is_synthetic: bool
     layout: str
-    """How eyes share the film's frame, and what says so; empty for a flat one."""
+    """How eyes share the video's frame, and what says so; empty for a flat one."""
     machine: Machine
     on_gpu: bool
     precision: str
@@ -73,7 +73,7 @@ class Measurements:
     not_in_use: Mapping[str, Any]
     """What it found, of settings that are something else now."""
     processor_throttled: int | None
-    """How often heat slowed the processor down meanwhile; None where the system does not count it."""
+    """How often heat slowed the CPU down meanwhile; None where the system does not count it."""
     system: Sequence[SystemCheck]
     soak: Soak | None
     """None where none was asked for."""
@@ -132,10 +132,10 @@ def checklist_of(found: Measurements) -> Checklist:
     return Checklist(items=(*production_items(found), *trouble_items(found)))
 
 
-_GROUP = "before production"
+_PRODUCTION = "before production"
 _GPU_BUSY_PERCENT = 80.0
 _DAY_SECONDS = 86_400.0
-_REPAIR = "damaged frames are the film's: ffmpeg can repair it"
+_REPAIR = "damaged frames are the video's: ffmpeg can repair it"
 
 
 def production_items(found: Measurements) -> Iterator[ChecklistItem]:
@@ -154,7 +154,7 @@ def _suite_was_run(found: Measurements) -> ChecklistItem:
     question, suite = "a comprehensive benchmark was run", found.suite
     advice = "vitascope bench run; then --results names its file"
     if suite is None:
-        return answered(_GROUP, question, False, f"no results in {found.suite_place}", advice)
+        return answered(_PRODUCTION, question, False, f"no results in {found.suite_place}", advice)
     unlike = differences(suite.machine, found.machine)
     wanted = {"suite": "full", "only": "everything"}
     lacking = [
@@ -172,7 +172,7 @@ def _suite_was_run(found: Measurements) -> ChecklistItem:
         ),
     ]
     figure = f"{len(suite.measured)} of {len(suite.cells)} cells measured, {suite.began_at}"
-    return answered(_GROUP, question, not lacking, "; ".join([figure, *lacking]), advice)
+    return answered(_PRODUCTION, question, not lacking, "; ".join([figure, *lacking]), advice)
 
 
 def _speed(found: Measurements) -> ChecklistItem:
@@ -180,7 +180,7 @@ def _speed(found: Measurements) -> ChecklistItem:
     assert row is not None  # a measured cell has it
     key = found.free_running.key
     return answered(
-        _GROUP,
+        _PRODUCTION,
         f"{found.target_fps:g} frames a second at {key.width}x{key.height}",
         row.p50 >= found.target_fps,
         f"{row.p50:.1f} fps (p5 {row.p5:.1f}, p95 {row.p95:.1f}, n {row.n}), {found.film}",
@@ -193,11 +193,11 @@ def _gpu_is_busy(found: Measurements) -> ChecklistItem:
     load = found.free_running.load
     percent = None if load is None else load.gpu_percent
     if not found.on_gpu:
-        return answered(_GROUP, question, None, "no GPU is in use")
+        return answered(_PRODUCTION, question, None, "no GPU is in use")
     if percent is None:
-        return answered(_GROUP, question, None, "the driver does not tell its load")
+        return answered(_PRODUCTION, question, None, "the driver does not tell its load")
     return answered(
-        _GROUP,
+        _PRODUCTION,
         question,
         percent > _GPU_BUSY_PERCENT,
         f"{percent:.0f} % on average",
@@ -209,7 +209,7 @@ def _latency(found: Measurements) -> ChecklistItem:
     row = found.prompt.row("latency")
     assert row is not None  # a measured cell has it
     return answered(
-        _GROUP,
+        _PRODUCTION,
         f"a frame is through in less than {found.max_latency_ms:g} ms",
         row.p95 < found.max_latency_ms,
         f"p95 {row.p95:.1f} ms, p50 {row.p50:.1f} ms in performance.mode=latency, from decoder to encoder",
@@ -220,12 +220,12 @@ def _latency(found: Measurements) -> ChecklistItem:
 def _real_content(found: Measurements) -> ChecklistItem:
     question = "real VR content was tested"
     if found.is_synthetic:
-        return answered(_GROUP, question, None, "the film was synthetic; name one of yours")
+        return answered(_PRODUCTION, question, None, "the video was synthetic; name one of yours")
     if not found.layout:
-        return answered(_GROUP, question, None, f"{found.film} is flat, not stereo")
+        return answered(_PRODUCTION, question, None, f"{found.film} is flat, not stereo")
     run = found.free_running
     figure = f"{run.frames} frames of {found.film}, {found.layout}, {run.damaged_count} damaged"
-    return answered(_GROUP, question, not run.damaged_count, figure, _REPAIR)
+    return answered(_PRODUCTION, question, not run.damaged_count, figure, _REPAIR)
 
 
 def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
@@ -234,12 +234,12 @@ def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
     if soak is None:
         for question in (memory, delay, loss):
             why = f"no soak was asked for: --duration {_DAY_SECONDS:.0f} takes a day"
-            yield answered(_GROUP, question, None, why)
+            yield answered(_PRODUCTION, question, None, why)
         return
     span = f"in {_span(soak.seconds)} and {len(soak.pass_frames)} passes"
     if soak.too_short is not None:
-        yield answered(_GROUP, memory, None, soak.too_short)
-        yield answered(_GROUP, delay, None, soak.too_short)
+        yield answered(_PRODUCTION, memory, None, soak.too_short)
+        yield answered(_PRODUCTION, delay, None, soak.too_short)
     else:
         yield _memory_over_time(soak, memory, span)
         yield _delay_over_time(soak, delay, span)
@@ -249,7 +249,7 @@ def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
         f"{soak.damaged_count} damaged"
     )
     advice = f"{_REPAIR}; missing ones are a fault of ours, worth a report"
-    yield answered(_GROUP, loss, not lost, figure, advice)
+    yield answered(_PRODUCTION, loss, not lost, figure, advice)
 
 
 def _memory_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
@@ -262,16 +262,16 @@ def _memory_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
         if growth is not None:
             leaks.append(f"{name} keeps growing by {growth.slope * 3600 / 1e6:.1f} MB an hour")
     if not parts:
-        return answered(_GROUP, question, None, "this system does not tell how much memory is in use")
+        return answered(_PRODUCTION, question, None, "this system does not tell how much memory is in use")
     short = "" if soak.seconds >= _DAY_SECONDS else " (the guide asks for 24 h)"
     figure = "; ".join([*leaks, *parts, f"{span.removeprefix('in ')}{short}"])
-    return answered(_GROUP, question, not leaks, figure, "vitascope profile -t memory says what grows")
+    return answered(_PRODUCTION, question, not leaks, figure, "vitascope profile -t memory says what grows")
 
 
 def _delay_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
     latency, ends = soak.latency_growth(), soak.latency()
     if ends is None:
-        return answered(_GROUP, question, None, f"too few frames {span}")
+        return answered(_PRODUCTION, question, None, f"too few frames {span}")
     drifts = [
         *([] if latency is None else [f"latency grows by {latency.total * 1e3:.0f} ms"]),
         *([] if soak.pace_growth() is None else ["frames take longer and longer"]),
@@ -279,7 +279,7 @@ def _delay_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
     figure = f"mean latency {ends[0] * 1e3:.0f} ms, later {ends[1] * 1e3:.0f} ms"
     advice = "heat and other programs do that: watch clocks and load meanwhile, with --metrics-port or --tensorboard"
     return answered(
-        _GROUP, question, not drifts, "; ".join([*drifts, figure, span.removeprefix("in ")]), advice
+        _PRODUCTION, question, not drifts, "; ".join([*drifts, figure, span.removeprefix("in ")]), advice
     )
 
 
@@ -292,26 +292,30 @@ def _is_cool(found: Measurements) -> ChecklistItem:
         )
         hot |= load.throttled_share > 0
     if found.processor_throttled is not None:
-        figures.append(f"the processor was slowed {found.processor_throttled} times")
+        figures.append(f"the CPU was slowed {found.processor_throttled} times")
         hot |= found.processor_throttled > 0
     if not figures:
         return answered(
-            _GROUP, question, None, "this system does not count how often its processor is slowed down"
+            _PRODUCTION, question, None, "this system does not count how often its CPU is slowed down"
         )
-    return answered(_GROUP, question, not hot, "; ".join(figures), "better cooling, or a lower power limit")
+    return answered(
+        _PRODUCTION, question, not hot, "; ".join(figures), "better cooling, or a lower power limit"
+    )
 
 
 def _is_tuned(found: Measurements) -> ChecklistItem:
     question, tuned = "the best settings are known, written down and in use", found.tuned
     if tuned is None:
         advice = "vitascope optimize FILM --save-config tuned.yaml, then -c tuned.yaml"
-        return answered(_GROUP, question, False, "optimize has not run for this device and network", advice)
+        return answered(
+            _PRODUCTION, question, False, "optimize has not run for this device and network", advice
+        )
     figure = f"optimize on {tuned['date']}: {tuned['after']['fps'] / tuned['before']['fps']:.2f}x"
     other = found.not_in_use
     if other:
         figure += f"; not in use: {', '.join(f'{key}={value}' for key, value in other.items())}"
     file = tuned.get("file")
-    return answered(_GROUP, question, not other, figure, None if file is None else f"-c {file}")
+    return answered(_PRODUCTION, question, not other, figure, None if file is None else f"-c {file}")
 
 
 def _span(seconds: float) -> str:
@@ -323,7 +327,7 @@ _MEMORY_FULL = 0.95
 _WORTHWHILE_GAIN = 1.05
 """A larger batch is called for when it is certainly faster by so much."""
 _OTHERS_SHARE, _IDLE_SHARE = 0.2, 0.05
-"""Other programs disturb when they take so much of the processors, and leave less than that idle."""
+"""Other programs disturb when they take so much of the CPUs, and leave less than that idle."""
 
 
 def trouble_items(found: Measurements) -> Iterator[ChecklistItem]:
@@ -342,7 +346,7 @@ def trouble_items(found: Measurements) -> Iterator[ChecklistItem]:
 def _half_precision(found: Measurements) -> ChecklistItem:
     question = "the network computes in half precision"
     if not found.on_gpu:
-        return answered(_SPEED, question, None, "processors compute in fp32")
+        return answered(_SPEED, question, None, "CPUs compute in fp32")
     good = found.precision in ("fp16", "mixed", "int8")
     return answered(_SPEED, question, good, f"gpu.precision is {found.precision}", "--precision fp16")
 
@@ -409,8 +413,8 @@ def _queues_are_short(found: Measurements) -> ChecklistItem:
     assert row is not None  # a measured cell has it
     work = sum(_stages(found.prompt).values())
     figure = (
-        f"a film is read as fast as it goes, and fills every queue: {max(row.p50 - work, 0.0):.1f} of {row.p50:.1f} ms "
-        "are waits; live sources drop the oldest instead"
+        f"a video is read as fast as it goes, and fills every queue: {max(row.p50 - work, 0.0):.1f} of "
+        f"{row.p50:.1f} ms are waits; live sources drop the oldest instead"
     )
     return answered(_DELAY, "queues are short", None, figure)
 
@@ -441,14 +445,14 @@ def _stages_are_known(found: Measurements) -> ChecklistItem:
 
 
 def _is_undisturbed(found: Measurements) -> ChecklistItem:
-    question, load = "no other program takes the processor", found.free_running.load
+    question, load = "no other program takes the CPU", found.free_running.load
     if load is None or load.machine_cpu_percent is None:
         return answered(_MACHINE, question, None, "this system does not tell")
     processors = os.cpu_count() or 1
     busy = load.machine_cpu_percent / 100
     others = max(busy - load.process_cores / processors, 0.0)
     good = others < _OTHERS_SHARE or busy < 1 - _IDLE_SHARE
-    figure = f"all processors {busy:.0%} busy, {others:.0%} with other programs"
+    figure = f"all CPUs {busy:.0%} busy, {others:.0%} with other programs"
     return answered(_MACHINE, question, good, figure, "close what else runs: all speeds above are too low")
 
 

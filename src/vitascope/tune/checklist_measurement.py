@@ -1,4 +1,4 @@
-"""What the checklist is answered from: a film run as the settings are, with short queues, and with twice the batch."""
+"""What the checklist is answered from: a video run as the settings are, with short queues, and with twice the batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
 from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, load_results
 from vitascope.bench.soak import Soak, check_soak_seconds, soak
 from vitascope.bench.synthetic_clip import synthetic_or
-from vitascope.config import LoadedSettings, load_settings
+from vitascope.config import LoadedSettings, SettingsSource, load_settings
 from vitascope.config.settings import value_of
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
@@ -31,33 +31,30 @@ __all__ = ["ChecklistOptions", "measure_for_checklist"]
 
 _PASS_SECONDS = 10.0
 _FEWEST_BATCHES = 6
-"""Batches of the doubled size that a film must have to tell how fast they are."""
+"""Batches of the doubled size that a video must have to tell how fast they are."""
 _DEFAULT_RESULTS = Path("results") / RESULTS_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChecklistOptions:
-    """What to ask about."""
+class ChecklistOptions(SettingsSource):
+    """What to ask about, and where its settings come from."""
 
     video: Path | None = None
-    """The film; a synthetic one when omitted."""
+    """The video; a synthetic one when omitted."""
     soak_seconds: float | None = None
     """How long to run it again and again; None leaves that out."""
     results: Path | None = None
     """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
-    profile: str | None = None
-    files: tuple[Path, ...] = ()
-    assignments: tuple[str, ...] = ()
 
     def run_of(self, film: Path, *more: str) -> PipelineOptions:
-        """One pass over the film, with settings over those of the user."""
+        """One pass over the video, with settings over those of the user."""
         return PipelineOptions(
             video=film,
             seconds=_PASS_SECONDS,
             profile=self.profile,
             files=self.files,
             assignments=(*self.assignments, *more),
-            advice_when_slow="shorten the work: --profile fast, or a smaller film",
+            advice_when_slow="shorten the work: --profile fast, or a smaller video",
         )
 
 
@@ -72,7 +69,7 @@ def measure_for_checklist(
 
     Raises:
         UsageError: The time of the soak is out of range.
-        InputError: The film cannot be read, or is too short; the results that were named cannot be read.
+        InputError: The video cannot be read, or is too short; the results that were named cannot be read.
         VitascopeError: As ``Segmenter``.
     """
     say = tell or (lambda _: None)
@@ -149,13 +146,13 @@ def _why_not_doubled(loaded: LoadedSettings, film: Path, cell: Cell) -> str | No
 
 
 def _doubled(options: ChecklistOptions, film: Path, cell: Cell) -> Cell:
-    """The film with twice the batch; a failure where that does not fit, skipped where it is too slow to tell."""
+    """The video with twice the batch; a failure where that does not fit, skipped where it is too slow to tell."""
     batch = 2 * cell.key.batch
     name = batch_key(options.run_of(film).loaded())
     try:
         (doubled,) = bench_pipeline(options.run_of(film, f"{name}={batch}")).cells
     except VitascopeError as error:
-        # The film was read before, so what is wrong with it now is that too little of it came out.
+        # The video was read before, so what is wrong with it now is that too little of it came out.
         status: Literal["skipped", "failed"] = "skipped" if isinstance(error, InputError) else "failed"
         return Cell(key=replace(cell.key, batch=batch), status=status, reason=one_line(error))
     return doubled
@@ -169,7 +166,7 @@ def _suite(named: Path | None) -> BenchResults | None:
 
 
 def _layout(video: Path | None, loaded: LoadedSettings) -> str:
-    """How two eyes share the frame, and what says so; empty for a flat film."""
+    """How two eyes share the frame, and what says so; empty for a flat video."""
     if video is None:
         return ""
     declared = loaded.settings.video.stereo

@@ -76,8 +76,8 @@ class ClipTrials:
 
     Args:
         source: Where the settings of the job come from.
-        clip: The film.
-        seconds: How long a run of the settings as they are takes, about; the film may be shorter.
+        clip: The video.
+        seconds: How long a run of the settings as they are takes, about; the video may be shorter.
 
     Raises:
         InputError: The clip cannot be read, or is shorter than a measurement needs.

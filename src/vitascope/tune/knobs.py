@@ -175,7 +175,7 @@ def preset_for(device: Device, *, width: int, height: int) -> str | None:
 
     Args:
         device: What computes.
-        width: Of the film, in pixels.
+        width: Of the video, in pixels.
         height: Of the film.
     """
     if device.kind != "cuda":

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from vitascope.animation.live.report import LiveReport
@@ -19,8 +18,8 @@ from vitascope.device import select_device
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.models.store.store import ModelStore
 from vitascope.tune.knobs import cell_of
-from vitascope.tune.search import GridSearch, Knob, Measured, SearchResult, Trial
-from vitascope.tune.tuned_file import NOTHING_BETTER
+from vitascope.tune.search import GridSearch, Knob, Measured, Trial, in_turns, middle
+from vitascope.tune.tuned_file import TunedSettings
 
 __all__ = ["LiveTarget", "LiveTuned", "LiveTuner", "kept_quality", "live_knobs"]
 
@@ -111,23 +110,12 @@ class LiveTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveTuned:
-    """What the tuner found; a ``TunedSettings``."""
+class LiveTuned(TunedSettings):
+    """What the tuner found; ``network`` is the animator, and the size of its pictures with the settings as they are."""
 
-    values: Mapping[str, Any]
-    """The settings to change, by key; empty where nothing was better than the settings as they are."""
-    before: Measured
-    after: Measured
-    """Measured in turns with ``before``."""
-    search: SearchResult
+    target: LiveTarget
     knobs: tuple[Knob, ...]
     """What was turned, in the order of the cells of the search."""
-    target: LiveTarget
-    device_label: str
-    network: str
-    """Animator, and size of its pictures with the settings as they are."""
-    command: str
-    unreachable: str | None
     score_unit: str = "%"
 
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -145,10 +133,6 @@ class LiveTuned:
             f"with what is given up: {self.before.score:.0f} -> {self.after.score:.0f} %"
         )
 
-    def unchanged_in_words(self) -> str:
-        """That nothing was better; what each value promised stands in the search."""
-        return NOTHING_BETTER
-
     def trade_off(self) -> str:
         """What becomes of the delay."""
         old, new = self.before.figures["latency_ms"], self.after.figures["latency_ms"]
@@ -165,7 +149,7 @@ class LiveTuner:
     Args:
         source: Where the settings of the run come from.
         portrait: A picture file.
-        driver: A video of a face; of a ``.motion`` file, a film of the portrait that moves so is made, for a tracker
+        driver: A video of a face; of a ``.motion`` file, a video of the portrait that moves so is made, for a tracker
             to follow.
         store: Where the tracker's model lies.
         folder: For that film.
@@ -307,15 +291,12 @@ class LiveTuner:
 
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
         """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
-        old, new = [], []
-        for _ in range(_COMPARISONS):
-            old.append(self._measure({}))
-            new.append(self._measure(values) if values else old[-1])
+        old, new = in_turns(self._measure, values, turns=_COMPARISONS)
         for which, runs in (("as they are", old), ("that were found", new)):
             failed = next((one for one in runs if one.failure), None)
             if failed is not None:
                 raise VitascopeError(f"the settings {which} could not be measured: {failed.failure}")
-        return _middle(old), _middle(new)
+        return middle(old), middle(new)
 
     def _unreachable(self, after: Measured) -> str | None:
         fps, latency_ms = after.figures["fps"], after.figures["latency_ms"]
@@ -331,10 +312,3 @@ def _without_idle(values: dict[str, Any], now: Mapping[str, Any]) -> dict[str, A
     """Without a similarity that nothing is compared with."""
     skips = values.get("performance.frame_skip_enabled", now.get("performance.frame_skip_enabled", True))
     return {key: value for key, value in values.items() if skips or key != "performance.frame_skip_threshold"}
-
-
-def _middle(runs: list[Measured]) -> Measured:
-    names = runs[0].figures
-    return Measured(
-        median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
-    )

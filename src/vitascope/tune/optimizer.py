@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any, Self
 
@@ -14,8 +14,8 @@ from vitascope.config.settings import value_of
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.tune.clip_trials import ClipTrials, Shown
 from vitascope.tune.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for, preset_for, preset_values
-from vitascope.tune.search import Cell, GridSearch, Limit, Measured, SearchResult, Trial
-from vitascope.tune.tuned_file import NOTHING_BETTER
+from vitascope.tune.search import Cell, GridSearch, Limit, Measured, SearchResult, Trial, in_turns, middle
+from vitascope.tune.tuned_file import NOTHING_BETTER, TunedSettings
 
 __all__ = ["MOST_TRIALS", "SearchTime", "Target", "Tuned", "Tuner", "turns"]
 
@@ -130,37 +130,17 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """What a tuner found."""
+class Tuned(TunedSettings):
+    """What a tuner found; ``network`` made the mattes."""
 
-    values: Mapping[str, Any]
-    """The settings to change, by key; empty where nothing was better than the settings as they are."""
-    before: Measured
-    after: Measured
-    """The same clip, measured in turns with ``before``."""
-    shown: Shown
-    search: SearchResult
     target: Target
+    shown: Shown
     error_limit: float | None
     """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
     others: tuple[Measured, ...]
     """Trials that ran, of settings that are known to differ from those as they are."""
-    unreachable: str | None = None
-    """What cannot be had and what can, in one line; None when the target was reached."""
-
     score_unit: str = "fps"
     command: str = "vitascope optimize in.mp4"
-    """What searches anew, as it is typed."""
-
-    @property
-    def device_label(self) -> str:
-        """What computed."""
-        return self.shown.device.label
-
-    @property
-    def network(self) -> str:
-        """What made the mattes."""
-        return self.shown.network
 
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """What was measured before and after, by name."""
@@ -211,7 +191,7 @@ class Tuner:
 
     Args:
         source: Where the settings of the job come from.
-        clip: The film.
+        clip: The video.
         subject: How to speak of the clip; a search over another one is not resumed.
         target: What is wanted.
         seconds: Of one trial, about.
@@ -369,6 +349,8 @@ class Tuner:
             before=before,
             after=after,
             shown=shown,
+            device_label=shown.device.label,
+            network=shown.network,
             search=found,
             target=self._target,
             error_limit=error_limit,
@@ -399,15 +381,12 @@ class Tuner:
         Returns:
             The medians of both, and whether what was found is faster: by enough, and in every turn.
         """
-        old, new = [], []
-        for _ in range(self._turns):
-            old.append(self._trials.measure({}))
-            new.append(self._trials.measure(values) if values else old[-1])
+        old, new = in_turns(self._trials.measure, values, turns=self._turns)
         for runs in (old, new):
             failed = next((one for one in runs if one.failure), None)
             if failed is not None:
                 raise VitascopeError(f"a run that went well before failed: {failed.failure}")
-        before, after = _middle(old), _middle(new)
+        before, after = middle(old), middle(new)
         always = all(later.score > earlier.score for earlier, later in zip(old, new, strict=True))
         return before, after, always and after.score >= before.score * _LEAST_GAIN
 
@@ -437,18 +416,9 @@ def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> d
 
 
 def _grid_share(knobs: list[Any]) -> int:
-    size = 1
-    for knob in knobs:
-        size *= len(knob.values)
+    size = prod(len(knob.values) for knob in knobs)
     # A fifth of a small grid is too few to learn from: such a grid is measured whole, and its best once more.
     return max(size // 5, min(size + 2, _LEAST_TRIALS))
-
-
-def _middle(runs: list[Measured]) -> Measured:
-    names = runs[0].figures
-    return Measured(
-        median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
-    )
 
 
 def _plain(value: Any) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ __all__ = [
     "Measured",
     "SearchResult",
     "Trial",
+    "in_turns",
     "load_trials",
+    "middle",
     "save_trials",
 ]
 
@@ -114,6 +117,31 @@ class SearchResult:
     grid_size: int
     ended: str
     """Why it ended, in words."""
+
+
+def in_turns(
+    measure: Callable[[Mapping[str, Any]], Measured], values: Mapping[str, Any], *, turns: int
+) -> tuple[list[Measured], list[Measured]]:
+    """Measure settings as they are and those that were found in turns: whatever slows the machine slows both.
+
+    Args:
+        measure: Measures settings that are changed.
+        values: What was found; without any, nothing is measured twice.
+        turns: How often.
+    """
+    old, new = [], []
+    for _ in range(turns):
+        old.append(measure({}))
+        new.append(measure(values) if values else old[-1])
+    return old, new
+
+
+def middle(runs: Sequence[Measured]) -> Measured:
+    """The median of each figure of runs that did not fail."""
+    names = runs[0].figures
+    return Measured(
+        median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
+    )
 
 
 _SCHEMA = "vitascope.search"

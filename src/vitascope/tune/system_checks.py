@@ -61,9 +61,9 @@ def check_system(
 
 
 def processor_throttle_count(root: Path = Path("/")) -> int | None:
-    """How often heat has slowed the processor's cores down since the system began; None where it does not count.
+    """How often heat has slowed the CPU's cores down since the system began; None where it does not count.
 
-    Linux counts it for each core of Intel's processors: Documentation/admin-guide/abi-testing (``thermal_throttle``).
+    Linux counts it for each core of Intel's CPUs: Documentation/admin-guide/abi-testing (``thermal_throttle``).
 
     Args:
         root: Where ``sys`` is.
@@ -141,7 +141,7 @@ def _free_space(label: str, folder: Path) -> Iterator[SystemCheck]:
         free = shutil.disk_usage(there).free
     except OSError:
         return
-    advice = "make room: a long film wants more" if free < _LEAST_FREE_BYTES else None
+    advice = "make room: a long video wants more" if free < _LEAST_FREE_BYTES else None
     yield SystemCheck(f"free for {label}", f"{free / _GIB:.1f} GiB in {folder}", advice)
 
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vitascope import __version__
 from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import OutputError
 from vitascope.gpu.engines.atomic_file import write_atomically
-from vitascope.tune.search import Effect, SearchResult
+from vitascope.tune.search import Effect, Measured, SearchResult
 
 __all__ = [
     "NOTHING_BETTER",
@@ -34,64 +35,45 @@ __all__ = [
 NOTHING_BETTER = "nothing was better than the settings as they are"
 
 
-class TunedSettings(Protocol):
-    """Settings that a tuner found."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedSettings(ABC):
+    """What a tuner found."""
 
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """The settings to change, by key; empty where nothing was better than the settings as they are."""
-        ...
+    values: Mapping[str, Any]
+    """The settings to change, by key; empty where nothing was better than the settings as they are."""
+    before: Measured
+    after: Measured
+    """Measured in turns with ``before``."""
+    search: SearchResult
+    """What was tried."""
+    target: Any
+    """What was wanted, a dataclass."""
+    unreachable: str | None
+    """What cannot be had and what can, in one line; None when the target was reached."""
+    device_label: str
+    """What computed."""
+    network: str
+    """What was measured on it."""
+    score_unit: str
+    """Unit of the scores of the search."""
+    command: str
+    """What searches anew, as it is typed."""
 
-    @property
-    def search(self) -> SearchResult:
-        """What was tried."""
-        ...
-
-    @property
-    def target(self) -> Any:
-        """What was wanted, a dataclass."""
-        ...
-
-    @property
-    def unreachable(self) -> str | None:
-        """What cannot be had and what can, in one line; None when the target was reached."""
-        ...
-
-    @property
-    def device_label(self) -> str:
-        """What computed."""
-        ...
-
-    @property
-    def network(self) -> str:
-        """What was measured on it."""
-        ...
-
-    @property
-    def score_unit(self) -> str:
-        """Unit of the scores of the search."""
-        ...
-
-    @property
-    def command(self) -> str:
-        """What searches anew, as it is typed."""
-        ...
-
+    @abstractmethod
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """What was measured before and after, by name."""
-        ...
 
+    @abstractmethod
     def change_in_words(self) -> str:
         """What was gained, and what it costs."""
-        ...
 
     def unchanged_in_words(self) -> str:
         """That nothing was better than the settings as they are, and why, where that is known."""
-        ...
+        return NOTHING_BETTER
 
+    @abstractmethod
     def trade_off(self) -> str:
         """What the speed costs, in words."""
-        ...
 
 
 _WIDTH = 110

@@ -87,7 +87,7 @@ def test_exports(recorded, tmp_path, capsys):
     with pytest.raises(OutputError):
         recorded.export_chrome_trace(tmp_path / "k.json" / "trace.json")
     recorded.print_summary(top=3)
-    assert capsys.readouterr().out.startswith("operators on the processor")
+    assert capsys.readouterr().out.startswith("operators on the CPU")
 
 
 def event(name, start, end, device=CUDA, **more):

@@ -230,7 +230,7 @@ class BottleneckDetector:
     Args:
         roles: What stages do, by name, where the name does not say it: ``decode``, ``encode``, ``transfer`` (between
             host and GPU), ``gpu`` or ``cpu``.
-        cores: Processor cores that the run may use; this machine's when omitted.
+        cores: CPU cores that the run may use; this machine's when omitted.
         gpu_busy_percent: From here on the GPU itself is the limit.
         gpu_idle_percent: Below this it waits for others.
         memory_full_share: Share of the GPU's memory from which running out is near.
@@ -328,7 +328,7 @@ class BottleneckDetector:
         if case.cores_share >= 0.9:
             return replace(
                 base,
-                title=f"the processor is full: all {self._cores} cores are busy, {stage.name} takes most of them",
+                title=f"the CPU is full: all {self._cores} cores are busy, {stage.name} takes most of them",
                 evidence=(*base.evidence, f"{case.report.cores_busy:.1f} of {self._cores} cores were busy"),
                 advice=f"make {stage.name} cheaper, or move it to the GPU; more threads cannot help",
             )
@@ -386,7 +386,7 @@ class BottleneckDetector:
             change = f"give {stage.name} another worker or more threads ({spare:.1f} cores lie idle)"
         else:
             change = f"make {stage.name} cheaper"
-        title = f"{stage.name} on the processor sets the pace"
+        title = f"{stage.name} on the CPU sets the pace"
         evidence = f"{computing:.0%} of its time its own thread computed"
         if computing < 0.5:
             evidence += ": the rest it waited for threads of a library, a device or a disk"

@@ -126,7 +126,7 @@ class CUDAProfiler:
         has_gpu = torch.cuda.is_available()
         if device == "cuda" and not has_gpu:
             raise DeviceError(
-                "PyTorch finds no NVIDIA GPU to record; device='cpu' records operators on the processor"
+                "PyTorch finds no NVIDIA GPU to record; device='cpu' records operators on the CPU"
             )
         self._torch: Any = torch
         self.on_gpu = has_gpu and device != "cpu"
@@ -245,7 +245,7 @@ class CUDAProfiler:
                 [row.name, str(row.count), milliseconds(row.cpu_seconds), megabytes(row.memory_bytes)]
                 for row in self.operators()[:top]
             ]
-            return f"operators on the processor, {self._wall_seconds:.3f} s\n{text_table(heads, rows)}"
+            return f"operators on the CPU, {self._wall_seconds:.3f} s\n{text_table(heads, rows)}"
         timeline = self.timeline()
         heads = ["kernel", "count", "total ms", "mean ms", "max ms", "share"]
         rows = [

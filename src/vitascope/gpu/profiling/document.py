@@ -28,11 +28,10 @@ __all__ = [
     "chrome_trace",
     "load_profile",
     "profile_document",
+    "profile_page",
     "write_chrome_trace",
     "write_document",
     "write_file",
-    "write_html",
-    "write_png",
 ]
 
 
@@ -229,32 +228,20 @@ def write_chrome_trace(document: dict[str, Any], path: Path) -> None:
     write_file(path, json.dumps(chrome_trace(document), separators=(",", ":"), allow_nan=False).encode())
 
 
-def write_png(document: dict[str, Any], path: Path) -> None:
-    """Draw a profile as a picture.
-
-    Raises:
-        MissingDependencyError: matplotlib, which draws it, is not installed.
-        OutputError: The file cannot be written.
-    """
-    write_file(path, profile_chart(document).to_png())
-
-
-def write_html(document: dict[str, Any], path: Path) -> None:
-    """Write a profile as one page that needs no network.
-
-    Raises:
-        MissingDependencyError: matplotlib, which draws it, is not installed.
-        OutputError: The file cannot be written.
-    """
-    write_file(path, _page(document).encode())
-
-
 _HEADS = (
     "span", "count", "total ms", "self ms", "cpu ms", "mean ms", "p50", "p95", "p99", "max", "GPU ms", "GPU p95",
 )  # fmt: skip
 
 
-def _page(document: dict[str, Any]) -> str:
+def profile_page(document: dict[str, Any]) -> str:
+    """A profile as one HTML page that needs no network.
+
+    Args:
+        document: Of ``profile_document``.
+
+    Raises:
+        MissingDependencyError: matplotlib, which draws it, is not installed.
+    """
     machine, dropped = document["machine"], document["dropped_spans"]
     gpus = f", {', '.join(machine['gpus'])}" if machine["gpus"] else ""
     where = escape(f"{machine['system']}, {machine['cores']} cores{gpus}, Python {machine['python']}")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 __all__ = ["AtIntervals"]
 
 
 class AtIntervals:
     """Calls a function at intervals on a thread of its own, until it is ended or the function fails.
+
+    A context manager, or ``start`` and ``end``.
 
     Args:
         call: Called first when an interval has passed, not at the start.
@@ -33,6 +37,23 @@ class AtIntervals:
         """Call no more, and wait for a call that goes on."""
         self._done.set()
         self._thread.join()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End.
+
+        Raises:
+            Exception: What the function failed with, unless the block itself failed.
+        """
+        self.end()
+        if error is None and self.failure is not None:
+            raise self.failure
 
     def _run(self, call: Callable[[], object]) -> None:
         try:

@@ -1,7 +1,7 @@
 """Which stage of a pipeline sets its pace: what the run would gain if one of them took half as long.
 
 The model: a run takes as long as the busiest of the things that it needs. These are its stages (their load), the
-processor's cores and the GPU where several stages share them, and pairs of stages that cannot overlap because the queue
+CPU's cores and the GPU where several stages share them, and pairs of stages that cannot overlap because the queue
 between them is too small: both then wait there, the one for room, the other for items. Halving a stage halves its part
 of each; what is busiest then, is the new pace. Against a discrete-event simulation in which the truth is known, this
 names the right stage in 96 % of 1,400 random cases, the load alone in 93 % (tests/gpu/profiling/test_pace.py).
@@ -85,7 +85,7 @@ def stage_paces(
         stages: Of the run, or of what has run of it.
         queues: ``queues[n]`` follows ``stages[n]``.
         wall_seconds: Of the run so far.
-        cores_busy: Processor cores that the whole process kept busy.
+        cores_busy: CPU cores that the whole process kept busy.
         cores: That it may use; this machine's when omitted.
         gpu_seconds: Time on the GPU by stage, where it was measured; one GPU for all.
     """

@@ -58,7 +58,7 @@ class PipelineProfile:
             self._sampler = UtilisationSampler(interval_seconds=0.1, device_id=device_id)
 
     def __enter__(self) -> Self:
-        """Start looking at processor and GPU."""
+        """Start looking at CPU and GPU."""
         if self.profiler is not None:
             self._stack.enter_context(self._sampler)
         return self

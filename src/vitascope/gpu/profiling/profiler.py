@@ -66,7 +66,7 @@ class Span:
         self.wall_ns = -1
         """Nanoseconds of wall time; -1 while it is open."""
         self.cpu_ns = 0
-        """Nanoseconds of processor time of its thread."""
+        """Nanoseconds of CPU time of its thread."""
         self.gpu: GpuTime | None = None
         """None while the GPU is not through, and where nothing was timed on one: of a place with very many spans, most
         are not."""
@@ -176,7 +176,7 @@ class Profiler:
     """Times named spans: ``with profiler.profile("inference"): ...``.
 
     Spans nest, in each thread on its own, and are added up by their place in the nesting. A span has wall time,
-    processor time of its thread, and, where CuPy or PyTorch use a GPU, the time between two CUDA events on the
+    CPU time of its thread, and, where CuPy or PyTorch use a GPU, the time between two CUDA events on the
     current stream (``GpuClock``: the host never waits for them) and an NVTX range for Nsight's timelines. Inside CUDA
     graphs under capture nothing is timed on the GPU. Events cost more than the rest of a span, so a place of the
     nesting is timed on the GPU, in each thread, a thousand times in a burst and 50 times a second on average beyond; in
@@ -357,9 +357,10 @@ class Profiler:
             MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.document import write_png
+        from vitascope.gpu.profiling.charts import profile_chart
+        from vitascope.gpu.profiling.document import write_file
 
-        write_png(self.to_dict(), Path(path))
+        write_file(Path(path), profile_chart(self.to_dict()).to_png())
 
     def export_html(self, path: str | PathLike[str]) -> None:
         """Write one HTML page with table and drawing, which needs no network.
@@ -368,9 +369,9 @@ class Profiler:
             MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.document import write_html
+        from vitascope.gpu.profiling.document import profile_page, write_file
 
-        write_html(self.to_dict(), Path(path))
+        write_file(Path(path), profile_page(self.to_dict()).encode())
 
     def _clear(self) -> None:
         self._spans: deque[Span] = deque(maxlen=self._most_spans)

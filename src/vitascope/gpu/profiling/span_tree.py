@@ -53,7 +53,7 @@ class SpanStats:
     self_seconds: float
     """The same without the spans inside it."""
     cpu_seconds: float
-    """Processor time of the spans' own threads."""
+    """CPU time of the spans' own threads."""
     min_seconds: float
     mean_seconds: float
     p50_seconds: float
@@ -115,7 +115,7 @@ class SpanNode:
         self.gpu_due_ns = 0
 
     def add(self, wall_ns: int, inside_ns: int, cpu_ns: int) -> None:
-        """Count one span: its wall time, that of the spans inside it, its processor time."""
+        """Count one span: its wall time, that of the spans inside it, its CPU time."""
         self.self_ns += wall_ns - inside_ns
         self.cpu_ns += cpu_ns
         uncounted = self._uncounted

@@ -1,4 +1,4 @@
-"""How busy processor and GPU are while something runs, looked at by a thread of its own."""
+"""How busy CPU and GPU are while something runs, looked at by a thread of its own."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class UtilisationSample:
     seconds: float
     """On the clock of ``time.perf_counter``."""
     process_cores: float
-    """Processor cores that this process kept busy since the look before."""
+    """CPU cores that this process kept busy since the look before."""
     machine_cpu_percent: float | None
-    """Load of all processors by all processes since the look before, 0..100; None where the system does not tell."""
+    """Load of all CPUs by all processes since the look before, 0..100; None where the system does not tell."""
     resident_bytes: int | None
     """Main memory of this process; None where the system does not tell."""
     gpu: GpuFigures | None
@@ -44,7 +44,7 @@ class Utilisation:
     seconds: float
     """Time that the looks span."""
     cores: int
-    """Processor cores that the process may use."""
+    """CPU cores that the process may use."""
     process_cores: float
     machine_cpu_percent: float | None = None
     resident_bytes_max: int | None = None
@@ -146,10 +146,10 @@ def summarise_samples(
 
 
 class UtilisationSampler:
-    """Looks at processor and GPU while a block runs: ``with UtilisationSampler() as sampler: ...``.
+    """Looks at CPU and GPU while a block runs: ``with UtilisationSampler() as sampler: ...``.
 
     The thread is called ``vitascope-utilisation`` and is joined on leaving. Without a GPU, or without
-    ``nvidia-ml-py``, it reports the processor alone, and ``note`` says why.
+    ``nvidia-ml-py``, it reports the CPU alone, and ``note`` says why.
 
     Args:
         interval_seconds: Time between two looks, 0.02 or more.
@@ -298,7 +298,7 @@ class _Processor:
 
 
 def _machine_ticks() -> tuple[float, float] | None:
-    """Busy and all time of all processors: /proc/stat (proc(5)), else psutil, else None."""
+    """Busy and all time of all CPUs: /proc/stat (proc(5)), else psutil, else None."""
     stat = Path("/proc/stat")
     if stat.exists():
         # user nice system idle iowait irq softirq steal; guest time is inside user's.
