@@ -16,7 +16,7 @@ LIMITS = {
     "encode_bound": "",
     "decode_bound": " (decoding)",
     "gpu_bound": " (the GPU)",
-    "cpu_bound": " (the processor)",
+    "cpu_bound": " (the CPU)",
 }
 """What limits a cell of the suite, as the table says it."""
 RESULTS = ROOT / "benchmarks" / "results"
@@ -41,7 +41,7 @@ def table() -> str:
     commits = dict.fromkeys(rows[claim]["commit"] for claim in (*NAMES, "memory", "startup"))
     lines += [
         "",
-        f"Ten times the length of a 1080p film changes the memory by {memory['rvm_growth_mb']:+d} MB with `rvm` "
+        f"Ten times the length of a 1080p video changes the memory by {memory['rvm_growth_mb']:+d} MB with `rvm` "
         f"({memory['rvm_peak_mb_10_s']} MB for 10 s) and {memory['fast_growth_mb']:+d} MB with `fast` "
         f"({memory['fast_peak_mb_10_s']} MB). From a cold process to the first frame of 1080p and its alpha: "
         f"{startup['fast_first_frame_seconds']:.1f} s with `fast`, {startup['rvm_first_frame_seconds']:.1f} s with "
@@ -127,9 +127,9 @@ def gpu_table() -> str:
         f"{films['file to mask 4K']['decoder_alone_fps']:.0f} / "
         f"{films['file to mask 8K, 4 decoder sessions']['decoder_alone_fps']:.0f} fps |",
         f"| `vitascope bench run`, balanced (x264 `veryfast`, network at {usual[0]['network_size'][1]}x"
-        f"{usual[0]['network_size'][0]}), synthetic films to key colour | "
+        f"{usual[0]['network_size'][0]}), synthetic videos to key colour | "
         f"{speeds} fps; where not said otherwise, encoding on {usual[0]['cores']} cores sets the pace |",
-        f"| {long['frames']:,} frames of one film | the GPU's memory in use: {long['used_mib_every_1000'][3]} MiB "
+        f"| {long['frames']:,} frames of one video | the GPU's memory in use: {long['used_mib_every_1000'][3]} MiB "
         f"after 4,000, {long['used_mib_every_1000'][-1]} at the end |",
         "| 1080p frame through both kernels and the network at 512x288, one at a time "
         f"| {step['p50_ms']:.2f} ms p50, {step['p99_ms']:.2f} p99; RobustVideoMatting's own FP16 network alone, "
@@ -163,9 +163,9 @@ def gpu_table() -> str:
         "",
         f"Measured {days([*films.values(), *shared.values(), prepare, composite, sixteen, *usual])} on one "
         f"{step['gpu']} with 16 CPU cores, PyTorch {step['torch']}; rows, and the state "
-        "of the code that each was measured on, in `benchmarks/results/`. Films: opening and closing of the files "
+        "of the code that each was measured on, in `benchmarks/results/`. Videos: opening and closing of the files "
         "included, on a network that has run before; "
-        "it sees 512x288, masks are at most 2048 wide, x264 on the processor (preset ultrafast; this chip has no "
+        "it sees 512x288, masks are at most 2048 wide, x264 on the CPU (preset ultrafast; this chip has no "
         "NVENC).",
     ]
     return "\n".join(lines)

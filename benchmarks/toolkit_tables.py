@@ -21,13 +21,13 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def deeplab_table() -> str:
-    """DeepLabV3+ on a GPU, beside the figures that the product was ordered with."""
+    """DeepLabV3+ on a GPU, beside the guides' figures."""
     rows = rows_of("deeplab_cuda")
     if not rows:
         return "Not measured yet."
     lines = [
         "| precision | how | batch | p50 | p95 | pictures/s | error of the logits | pixels of the same class "
-        "| the order's RTX 3090 |",
+        "| the guide's RTX 3090 |",
         "|-|-|-|-|-|-|-|-|-|",
     ]
     precisions = list(dict.fromkeys(row["precision"] for row in rows))
@@ -60,24 +60,32 @@ def states_of(rows: list[dict[str, Any]]) -> str:
 
 
 def cpu_table() -> str:
-    """RVM and selfie on the processor."""
+    """RVM and selfie on the CPU."""
     rows = rows_of("quantization")
     if not rows:
         return "Not measured yet."
+    clips = list(dict.fromkeys(row["clip"] for row in rows))
     lines = [
-        "| network | clip | | INT8 weights | all weights | alpha error | speed against FP32 | gate |",
-        "|-|-|-|-|-|-|-|-|",
+        f"| network | | INT8 weights | all weights | {' | '.join(clips)} |",
+        "|-|-|-|-|" + "-|" * len(clips),
     ]
+    by_claim: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
-        _, network, variant = row["claim"].split(" ", 2)
+        by_claim.setdefault(row["claim"], {})[row["clip"]] = row
+    for claim, found in by_claim.items():
+        _, network, variant = claim.split(" ", 2)
         if variant == "fp32":
             continue
-        ratio = "" if row["int8_weights_ratio"] is None else f"{row['int8_weights_ratio']:.1f}x smaller"
+        one = found[clips[0]]
+        ratio = "" if one["int8_weights_ratio"] is None else f"{one['int8_weights_ratio']:.1f}x smaller"
         shown = variant.replace("fp16", "FP16").replace("int8", "INT8")
+        cells = [
+            f"{row['alpha_error_255']:.2f} ({row['worst_frame_255']:.2f}), {row['speedup']:.2f}x "
+            f"({row['ms']:.1f} ms), {'accepted' if row['gate'] == 'accepted' else 'refused'}"
+            for row in (found[clip] for clip in clips)
+        ]
         lines.append(
-            f"| {NETWORKS[network]} | {row['clip']} | {shown} | {ratio} "
-            f"| {row['size_ratio']:.1f}x smaller | {row['alpha_error_255']:.2f} ({row['worst_frame_255']:.2f}) "
-            f"| {row['speedup']:.2f}x ({row['ms']:.1f} ms) | {'accepted' if row['gate'] == 'accepted' else 'refused'} |"
+            f"| {NETWORKS[network]} | {shown} | {ratio} | {one['size_ratio']:.1f}x smaller | {' | '.join(cells)} |"
         )
     first = rows[0]
     lines += [
@@ -127,14 +135,14 @@ def glance_table() -> str:
     if not cpu or not gpu:
         return "Not measured yet."
     lines = [
-        "| network | | weights | processor: alpha error, speed against FP32 | GPU: alpha error, speed against FP32 |",
+        "| network | | weights | CPU: alpha error, speed against FP32 | GPU: alpha error, speed against FP32 |",
         "|-|-|-|-|-|",
     ]
     exact = gpu["quantization rvm operators fp32"]
     for network, name in NETWORKS.items():
         for variant, shown in (("fp32", "FP32"), ("fp16", "FP16"), ("int8 percentile", "INT8")):
             row = cpu[f"quantization {network} {variant}"]
-            there = "computes on the processor"
+            there = "runs on the CPU"
             if network == "rvm":
                 found = gpu[f"quantization rvm operators {variant}"]
                 there = f"{found['alpha_error_255']:.2f}, {exact['ms_p50'] / found['ms_p50']:.2f}x"
