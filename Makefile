@@ -1,9 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
 FLAGS ?= --quick
+N ?= 1000
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs bench baseline clean
+.PHONY: demo test check docs bench baseline fuzz clean
 
 demo: $(VENV)/installed ## Segment the stereo example, animate the portrait, and say where the results are
 	$(BIN)/vitascope segment examples/astronaut_sbs.mp4 -o demo/out.mp4 --preview demo/out.png
@@ -32,6 +33,9 @@ bench: $(VENV)/installed ## Measure this machine into results/, in some minutes,
 
 baseline: $(VENV)/installed ## Keep the run in results/ as the baseline of this class of machine
 	$(BIN)/vitascope bench baseline results/benchmark_results.json benchmarks/baseline.json
+
+fuzz: $(VENV)/installed-dev ## Damage N files in all kinds of ways, and see that each is answered well: make fuzz N=100000
+	cd tests && ../$(BIN)/python -m fuzz.campaign $(N)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -54,8 +54,9 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
         self._process.wait(30)
 
     def run(self, what: dict[str, Any], *, folder: Path, timeout_seconds: float) -> Outcome:

@@ -163,8 +163,12 @@ def _gif_break(data: mmap.mmap) -> int | None:
             inside = at + 11 + _palette_bytes(data[at + 9])
         else:
             return at
-        while inside < size and data[inside]:
-            inside += 1 + data[inside]
+        full = data[inside] if inside < size else 0
+        while inside < size and (length := data[inside]):
+            inside += 1 + length
+            # Writers fill each sub-block of an image but the last: a short one inside ends another image.
+            if kind == _GIF_IMAGE and length < full and inside < size and data[inside]:
+                return inside
         if inside >= size:
             return at
         at = inside + 1
@@ -178,6 +182,8 @@ def _palette_bytes(packed: int) -> int:
 _TS_PACKET_BYTES = (188, 192, 204)
 _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
+_LEAST_IN_STEP = 0.3
+"""The share of packets that begin with the sync byte, above which they are packets of that length."""
 
 
 def _transport_break(data: mmap.mmap, pid: int) -> int | None:
@@ -190,16 +196,15 @@ def _transport_break(data: mmap.mmap, pid: int) -> int | None:
 
 
 def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
-    for length in _TS_PACKET_BYTES:
-        begin = length - 188 if length == 192 else 0  # M2TS: four bytes of time stand before
-        count = (len(content) - begin) // length
-        packets = content[begin : begin + count * length].reshape(count, length)
-        if count >= 4 and (packets[:4, 0] == _SYNC).all():
-            break
-    else:
+    in_step = {
+        length: _packets(content, length)[:_PACKETS_AT_A_TIME, 0] == _SYNC for length in _TS_PACKET_BYTES
+    }
+    length = max(in_step, key=lambda length: float(np.mean(in_step[length])))
+    if not in_step[length].size or np.mean(in_step[length]) < _LEAST_IN_STEP:
         return None
+    packets = _packets(content, length)
     last_counter: int | None = None
-    for first in range(0, count, _PACKETS_AT_A_TIME):
+    for first in range(0, len(packets), _PACKETS_AT_A_TIME):
         part = packets[first : first + _PACKETS_AT_A_TIME]
         out_of_step = np.flatnonzero(part[:, 0] != _SYNC)
         if out_of_step.size:
@@ -208,6 +213,12 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
         if at is not None or out_of_step.size:
             return (first + (len(part) if at is None else at)) * length
     return None
+
+
+def _packets(content: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.uint8]:
+    begin = length - 188 if length == 192 else 0  # M2TS: four bytes of time stand before
+    count = max(len(content) - begin, 0) // length
+    return content[begin : begin + count * length].reshape(count, length)
 
 
 def _counter_jump(
