@@ -259,6 +259,9 @@ def _segment(
     ):
 
         def started(plan: PlannedVideo, event: Started) -> None:
+            if not quiet:
+                for doubt in event.doubts:
+                    screen.print(f"note: {plan.video.name}: {doubt}")
             progress.show(plan.video.name, event.pipeline, frame_count=event.expected_frame_count)
             if metrics is not None:
                 metrics.follow(event.pipeline, expected_frames=event.expected_frame_count)

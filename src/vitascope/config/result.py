@@ -38,7 +38,7 @@ class VideoSettings(Section):
 
     stereo: StereoChoice = setting(
         "auto",
-        "How two eyes share a frame: auto (from metadata, else the file name), mono, "
+        "How two eyes share a frame: auto (from metadata, the file name, or the frames), mono, "
         "side-by-side (sbs, lr) or top-bottom (tb, ou).",
     )
     start_seconds: Seconds = setting(

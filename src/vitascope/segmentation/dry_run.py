@@ -9,16 +9,17 @@ from typing import Any
 from vitascope.config import Settings, vitascope_home
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
-from vitascope.frames import StereoLayout, VideoInfo
+from vitascope.frames import VideoInfo
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo, is_finished, no_picture_between, refuse_clashes
 from vitascope.segmentation.processes.devices import refuse_missing_gpus
-from vitascope.vr.stereo import DetectedLayout, detect_layout
+from vitascope.vr.stereo import DetectedLayout
 
 __all__ = ["Explanation", "Refusal", "explain", "explain_all"]
 
@@ -47,7 +48,7 @@ class Explanation:
         )
         if self.skipped:
             return [head, "  done already"]
-        lines = [head]
+        lines = [head] if self.stereo.doubt is None else [head, f"  note: {self.stereo.doubt}"]
         for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True):
             pictures = picture_folder(path)
             there = path.exists() if pictures is None else pictures.is_filled()
@@ -146,7 +147,6 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     info = _look_at(planned, settings)
     for _, path in planned.outputs:
         refuse_unwritable(path)
-    declared = settings.video.stereo
     encodings = tuple(
         encoding_for(
             path, kind, info=info, settings=settings.output, threads=0, alone=len(planned.outputs) == 1
@@ -156,7 +156,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     return Explanation(
         planned=planned,
         info=info,
-        stereo=detect_layout(info, None if declared == "auto" else StereoLayout(declared)),
+        stereo=layout_of(info, settings.video.stereo),
         model=model,
         encodings=encodings,
         skipped=resume and is_finished(planned, settings.video),

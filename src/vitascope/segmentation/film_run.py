@@ -26,7 +26,7 @@ import cv2
 
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import peak_memory_bytes, select_device
-from vitascope.frames import Frame, Plane, StereoLayout
+from vitascope.frames import Frame, Plane
 from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
@@ -37,6 +37,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.jobs import mask_size, open_job, queue_limits
+from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
@@ -53,13 +54,12 @@ from vitascope.segmentation.writing import (
     keeping_what_was_written,
     planar_info,
 )
-from vitascope.vr.stereo import DetectedLayout, detect_layout
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.segmentation.gpu_job import PicturesOnGpu
 
-__all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started", "detected_layout"]
+__all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started"]
 
 
 class FrameAndAlpha(NamedTuple):
@@ -78,6 +78,8 @@ class Started(NamedTuple):
     """``snapshot()`` tells how far it is; ``interrupt()`` ends it as Ctrl-C does."""
     expected_frame_count: int | None
     """None when the input does not say."""
+    doubts: tuple[str, ...] = ()
+    """What the user should look at before the run is through, one line each."""
 
 
 class FilmRunner:
@@ -285,7 +287,8 @@ class FilmRunner:
                 observed=profile.stages,
             )
             if on_start is not None:
-                on_start(Started(pipeline, reader.expected_frame_count))
+                doubt = film.layout.doubt
+                on_start(Started(pipeline, reader.expected_frame_count, () if doubt is None else (doubt,)))
             with keeping_what_was_written(files, of_damaged=keep_partial):
                 measured = pipeline.run()
                 source.raise_damage()
@@ -363,7 +366,7 @@ class FilmRun:
     ) -> None:
         self._runner = runner
         settings = runner.settings
-        self.layout = detected_layout(reader, settings.video.stereo)
+        self.layout = layout_of(reader.info, settings.video.stereo)
         per_call = runner.frames_per_call(reader)
         cache = None
         if keeps_mattes:
@@ -438,8 +441,3 @@ class FilmRun:
                 end if streams is None else replace(end, open=partial(streams.bind, streams.copying))
             )
         return Pipeline(observed(stages))
-
-
-def detected_layout(reader: VideoReader, wanted: str) -> DetectedLayout:
-    """How two eyes share a film's frames: as the setting ``video.stereo`` says, or as the film does."""
-    return detect_layout(reader.info, None if wanted == "auto" else StereoLayout(wanted))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
 
 from vitascope.frames import StereoLayout, VideoInfo
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["DetectedLayout", "detect_layout", "eye_regions"]
+__all__ = ["NO_SIGN", "DetectedLayout", "compare_halves", "detect_layout", "eye_regions", "possible_layout"]
 
 # Tokens that studios and players put between separators in file names. Words that are also something else ("ou" is
 # French, "BT" a company) count only beside a word of VR or 3D. Lens names and "VR180" mean two eyes side by side unless
@@ -23,6 +28,8 @@ _LENSES = frozenset(
 )
 _VR_HINTS = _LENSES | frozenset({"vr", "3d", "180", "360", "vr360", "stereo", "8k", "6k", "5k", "equirect"})
 
+NO_SIGN = "no sign of stereo"
+
 
 @dataclass(frozen=True, slots=True)
 class DetectedLayout:
@@ -30,7 +37,9 @@ class DetectedLayout:
 
     layout: StereoLayout
     reason: str
-    """For people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``no sign of stereo``."""
+    """For people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``NO_SIGN``."""
+    doubt: str | None = None
+    """What a person should look at, because nothing is sure; None otherwise."""
 
 
 def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> DetectedLayout:
@@ -45,6 +54,75 @@ def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> Dete
     if info.stereo is not None:
         return DetectedLayout(info.stereo, "stereo box")
     return _from_name(info.path)
+
+
+# Two eyes of one scene: the median block of one half is found in the other at 0.88 and more (rectified photographs,
+# warped and noisy videos), in halves of one picture at 0.63 at most.
+_SAME_SCENE, _ALIKE = 0.8, 0.7
+_SIDE_SAMPLES, _BLOCK_SAMPLES = 128, 16
+_PARALLAX_SHARE, _MISALIGNED_SAMPLES = 0.08, 2
+_LEAST_CONTRAST, _LEAST_BLOCKS = 4.0, 8
+
+
+def possible_layout(width: int, height: int) -> StereoLayout | None:
+    """The stereo layout that a frame of this shape may have without saying so; None for shapes of plain video."""
+    if width >= 1.9 * height:
+        return StereoLayout.SIDE_BY_SIDE
+    return StereoLayout.TOP_BOTTOM if 0.85 * height <= width <= 1.1 * height else None
+
+
+def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayout) -> DetectedLayout | None:
+    """Look whether the halves of some frames are two views of one scene.
+
+    Blocks of one half are looked for in the other, a little to the left and right, by normalised cross-correlation.
+
+    Args:
+        pictures: Luma of frames of one video, uint8 [h, w], any size.
+        layout: How they may be shared.
+
+    Returns:
+        The layout where they are; ``MONO`` with a doubt where they may be; None where they are not.
+    """
+    scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
+    if len(scores) < max(len(pictures) // 2, 1):
+        return None  # dark, or without any texture
+    score = float(np.median(scores))
+    if score >= _SAME_SCENE:
+        return DetectedLayout(layout, "both halves show the same scene")
+    if score < _ALIKE:
+        return None
+    flag = "sbs" if layout is StereoLayout.SIDE_BY_SIDE else "tb"
+    return DetectedLayout(
+        StereoLayout.MONO,
+        NO_SIGN,
+        f"the halves look alike, but not enough to be sure that they are two eyes: --stereo {flag} says so, "
+        "--stereo mono that they are not",
+    )
+
+
+def _likeness(picture: npt.NDArray[np.uint8], layout: StereoLayout) -> float | None:
+    height, width = picture.shape
+    first, second = (
+        cv2.resize(
+            picture[eye.rows, eye.columns], (_SIDE_SAMPLES, _SIDE_SAMPLES), interpolation=cv2.INTER_AREA
+        ).astype(np.float32)
+        for eye in eye_regions(width, height, layout)
+    )
+    reach = int(_SIDE_SAMPLES * _PARALLAX_SHARE)
+    padding = cv2.copyMakeBorder(
+        second, _MISALIGNED_SAMPLES, _MISALIGNED_SAMPLES, reach, reach, cv2.BORDER_REPLICATE
+    )
+    scores = []
+    for top in range(0, _SIDE_SAMPLES, _BLOCK_SAMPLES):
+        for left in range(0, _SIDE_SAMPLES, _BLOCK_SAMPLES):
+            block = first[top : top + _BLOCK_SAMPLES, left : left + _BLOCK_SAMPLES]
+            if block.std() < _LEAST_CONTRAST:
+                continue
+            around = padding[
+                top : top + _BLOCK_SAMPLES + 2 * _MISALIGNED_SAMPLES, left : left + _BLOCK_SAMPLES + 2 * reach
+            ]
+            scores.append(float(cv2.matchTemplate(around, block, cv2.TM_CCOEFF_NORMED).max()))
+    return float(np.median(scores)) if len(scores) >= _LEAST_BLOCKS else None
 
 
 def eye_regions(width: int, height: int, layout: StereoLayout) -> list[Region]:
@@ -81,4 +159,4 @@ def _from_name(path: Path) -> DetectedLayout:
         return DetectedLayout(
             StereoLayout.MONO, f"{doubtful} alone is no sign of stereo; --stereo tb says it is"
         )
-    return DetectedLayout(StereoLayout.MONO, "no sign of stereo")
+    return DetectedLayout(StereoLayout.MONO, NO_SIGN)

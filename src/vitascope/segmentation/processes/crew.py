@@ -16,8 +16,9 @@ from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started, detected_layout
+from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.jobs import mask_size
+from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.plan import no_picture_between
@@ -129,7 +130,7 @@ class ProcessCrew:
         settings = self._settings
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(video))
-            layout = detected_layout(reader, settings.video.stereo)
+            layout = layout_of(reader.info, settings.video.stereo)
             plan = self._plan(reader)
             job = self._job(reader, outputs, plan, wants_stills=preview is not None)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
@@ -156,7 +157,8 @@ class ProcessCrew:
                 )
             )
             if on_start is not None:
-                on_start(Started(film, reader.expected_frame_count))
+                doubts = () if layout.doubt is None else (layout.doubt,)
+                on_start(Started(film, reader.expected_frame_count, doubts))
             with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
                 self._join(film, files, sheet)
                 closed = film.finish()

@@ -1,0 +1,116 @@
+"""Two eyes are noticed where the file says nothing: by what the halves of its frames show."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from skimage import data
+
+import vitascope
+from clips import write_clip
+from vitascope.frames import StereoLayout
+from vitascope.media.reading.reader import probe
+from vitascope.segmentation.layout import layout_of
+from vitascope.vr import stereo
+from vitascope.vr.stereo import NO_SIGN, compare_halves, possible_layout
+
+SIDE = 256
+
+
+def scene(index=0):
+    return np.ascontiguousarray(np.roll(data.astronaut()[::2, ::2], 2 * index, axis=1))
+
+
+def other_eye(picture):
+    """The same scene from a little to the right: near things shift more; another exposure, and noise."""
+    height, width = picture.shape[:2]
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    shift = (1 + np.sin(x / width * 5) * np.cos(y / height * 3)) * 0.02 * width
+    moved = cv2.remap(picture, x + shift, y + 1, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+    noise = np.random.default_rng(0).normal(0, 4, moved.shape)
+    return np.clip(moved * 0.93 + 6 + noise, 0, 255).astype(np.uint8)
+
+
+def film(path, paint, *, width, height):
+    return write_clip(path, width=width, height=height, frame_count=12, paint=paint, codec_options={"g": "4"})
+
+
+@pytest.fixture
+def side_by_side(tmp_path):
+    return film(
+        tmp_path / "wedding.mp4",
+        lambda n: np.hstack([scene(n), other_eye(scene(n))]),
+        width=2 * SIDE, height=SIDE,
+    )  # fmt: skip
+
+
+def test_two_eyes_side_by_side(side_by_side):
+    found = layout_of(probe(side_by_side), "auto")
+    assert found.layout is StereoLayout.SIDE_BY_SIDE
+    assert found.reason == "both halves show the same scene"
+    assert layout_of(probe(side_by_side), "mono").layout is StereoLayout.MONO
+
+
+def test_two_eyes_one_above_the_other(tmp_path):
+    path = film(
+        tmp_path / "a.mp4",
+        lambda n: np.vstack([cv2.resize(eye, (SIDE, SIDE // 2)) for eye in (scene(n), other_eye(scene(n)))]),
+        width=SIDE, height=SIDE,
+    )  # fmt: skip
+    assert layout_of(probe(path), "auto").layout is StereoLayout.TOP_BOTTOM
+
+
+def test_the_run_says_so_and_cuts_each_eye(side_by_side, tmp_path):
+    report = vitascope.segment(
+        side_by_side, tmp_path / "o.mp4", profile="fast", settings={"gpu.device": "cpu"}
+    )
+    assert (report.stereo, report.stereo_reason) == ("side-by-side", "both halves show the same scene")
+
+
+@pytest.mark.parametrize(
+    "name", ["astronaut", "coffee", "chelsea", "rocket", "grass", "camera", "page", "coins", "brick"]
+)
+@pytest.mark.parametrize("layout", [StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM])
+def test_halves_of_one_picture_are_no_eyes(name, layout):
+    picture = getattr(data, name)()
+    grey = picture if picture.ndim == 2 else cv2.cvtColor(picture[..., :3], cv2.COLOR_RGB2GRAY)
+    height, width = grey.shape
+    if layout is StereoLayout.SIDE_BY_SIDE:
+        grey = grey[: min(height, width // 2)]
+    assert compare_halves([np.ascontiguousarray(grey)] * 3, layout) is None
+
+
+@pytest.mark.parametrize("value", [0, 128])
+def test_where_nothing_is_to_be_seen_nothing_is_said(value):
+    flat = np.full((SIDE, 2 * SIDE), value, np.uint8)
+    assert compare_halves([flat] * 5, StereoLayout.SIDE_BY_SIDE) is None
+
+
+def test_what_may_be_eyes_is_a_doubt(side_by_side, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stereo, "_likeness", lambda *_: 0.75)
+    found = compare_halves([np.zeros((4, 8), np.uint8)], StereoLayout.SIDE_BY_SIDE)
+    assert (found.layout, found.reason) == (StereoLayout.MONO, NO_SIGN)
+    assert "--stereo sbs" in found.doubt
+    seen = []
+    with vitascope.Segmenter(profile="fast", settings={"gpu.device": "cpu"}) as segmenter:
+        segmenter.write(side_by_side, [("key", tmp_path / "o.mp4")], on_start=seen.append)
+    assert seen[0].doubts == (found.doubt,)
+
+
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [
+        ((1920, 1080), None), ((1080, 1920), None), ((1440, 1080), None),
+        ((5760, 2880), StereoLayout.SIDE_BY_SIDE), ((3840, 1080), StereoLayout.SIDE_BY_SIDE),
+        ((2880, 2880), StereoLayout.TOP_BOTTOM), ((1920, 2160), StereoLayout.TOP_BOTTOM),
+    ],
+)  # fmt: skip
+def test_shapes_of_plain_video_are_not_looked_at(size, layout):
+    assert possible_layout(*size) is layout
+
+
+def test_a_video_that_cannot_be_read_is_told_later(tmp_path, side_by_side):
+    info = probe(side_by_side)
+    side_by_side.write_bytes(side_by_side.read_bytes()[:2000])
+    assert layout_of(info, "auto").reason == NO_SIGN
