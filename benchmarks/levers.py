@@ -38,7 +38,7 @@ from skimage import data
 
 from row_stamp import commit
 from vitascope.config import vitascope_home
-from vitascope.config.environment import HOME_VARIABLE
+from vitascope.config.loading import HOME_VARIABLE
 from vitascope.frames import Frame, StereoLayout
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region

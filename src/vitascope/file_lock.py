@@ -1,4 +1,4 @@
-"""A lock between processes, held on a file by the operating system.
+"""Files that several processes share: a lock between them, held by the operating system, and files that appear whole.
 
 The system drops the lock when its holder dies, however it dies, so a crashed download never blocks the next one. The
 lock file itself stays: deleting it would let two processes lock two different files of the same name.
@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+__all__ = ["exclusive_lock", "write_atomically"]
+
+
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
-
-__all__ = ["exclusive_lock"]
 
 _POLL_SECONDS = 0.1
 
@@ -78,3 +80,23 @@ else:
 
     def _unlock(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that other processes see either as it was or complete; its directory is created.
+
+    Raises:
+        OSError: It cannot be written; nothing is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # a power cut must not leave an empty file under the final name
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -94,4 +94,4 @@ def test_only_one_file_reads_the_environment() -> None:
         "bench/profiling.py",
         "gpu/engines/onnx_library.py",
     }
-    assert readers == {"config/environment.py", "media/sinks/window.py"} | silenced
+    assert readers == {"config/loading.py", "media/sinks/window.py"} | silenced

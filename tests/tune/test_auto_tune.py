@@ -8,12 +8,12 @@ from clips import write_clip
 from scripted_runs import HELD, script_runs
 from vitascope.cli import main
 from vitascope.config import SettingsSource
-from vitascope.tune.auto_tune import auto_tune
+from vitascope.tune.optimizer import auto_tune
 
 
 @pytest.fixture
 def opened(monkeypatch):
-    monkeypatch.setattr("vitascope.tune.auto_tune._SECONDS", 0.1)
+    monkeypatch.setattr("vitascope.tune.optimizer._SECONDS", 0.1)
     return script_runs(monkeypatch)
 
 

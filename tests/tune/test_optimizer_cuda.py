@@ -7,8 +7,7 @@ import pytest
 from clips import write_clip
 from vitascope.config import SettingsSource
 from vitascope.tune import optimizer as search_time
-from vitascope.tune.auto_tune import auto_tune
-from vitascope.tune.optimizer import Tuner
+from vitascope.tune.optimizer import Tuner, auto_tune
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 

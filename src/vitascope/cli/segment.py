@@ -206,7 +206,7 @@ def segment(
 
 def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:
     with holding_interrupts():
-        from vitascope.tune.auto_tune import auto_tune
+        from vitascope.tune.optimizer import auto_tune
 
     tuned = auto_tune(source, planned[0].video)
     if screen is not None:

@@ -7,7 +7,6 @@
     loaded.origin("model.batch_size")     Origin(kind=SET, label="--set")
 """
 
-from vitascope.config.environment import vitascope_home
 from vitascope.config.loading import (
     DEFAULT_PROFILE,
     FlagValue,
@@ -18,6 +17,7 @@ from vitascope.config.loading import (
     SettingsSource,
     available_profiles,
     load_settings,
+    vitascope_home,
 )
 from vitascope.config.result import (
     Codec,

@@ -9,6 +9,8 @@ Each layer is read into (dotted key, plain value, origin), the last one wins, an
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,6 +33,7 @@ from vitascope.errors import ConfigError
 __all__ = [
     "DEFAULT_ORIGIN",
     "DEFAULT_PROFILE",
+    "HOME_VARIABLE",
     "FlagValue",
     "LoadedSettings",
     "Origin",
@@ -40,7 +43,9 @@ __all__ = [
     "available_profiles",
     "load_settings",
     "profile_path",
+    "vitascope_home",
 ]
+
 
 DEFAULT_PROFILE = "balanced"
 
@@ -378,3 +383,39 @@ class SettingsSource:
             assignments=self.assignments,
             flags={**self.flags, **chosen},
         )
+
+
+HOME_VARIABLE = "VITASCOPE_HOME"
+
+
+def vitascope_home() -> Path:
+    """The folder of everything Vitascope keeps: fetched models, built engines, caches. It may not exist yet.
+
+    ``VITASCOPE_HOME`` where it is set; else ``vitascope`` in the user's cache folder: ``XDG_CACHE_HOME`` or
+    ``~/.cache`` (XDG Base Directory Specification 0.8: empty and relative values are ignored),
+    ``~/Library/Caches`` on macOS, ``%LOCALAPPDATA%`` on Windows.
+
+    Returns:
+        An absolute path.
+
+    Raises:
+        ConfigError: The home folder is needed and unknown.
+    """
+    try:
+        if own := os.environ.get(HOME_VARIABLE):
+            return Path(own).expanduser().absolute()
+        return _user_cache() / "vitascope"
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the home folder is unknown ({error}); set {HOME_VARIABLE} to a folder for models and caches"
+        ) from error
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local) if local else Path.home() / "AppData" / "Local"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"

@@ -14,11 +14,11 @@ from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import refuse_missing_gpus
 from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import PlannedVideo, is_finished, no_picture_between, refuse_clashes
-from vitascope.segmentation.processes.devices import refuse_missing_gpus
 from vitascope.vr.stereo import DetectedLayout
 
 __all__ = ["Explanation", "Refusal", "explain", "explain_all"]

@@ -12,8 +12,8 @@ from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
+from vitascope.gpu.pipeline.pipeline import quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.pipeline.switch_interval import quick_turns
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import Encoding
 from vitascope.models.network import MattingNetwork

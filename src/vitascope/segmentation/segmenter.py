@@ -11,11 +11,11 @@ from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import checked_devices, works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
-from vitascope.segmentation.processes.devices import checked_devices, works_in_processes
 from vitascope.segmentation.report import SegmentReport
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from vitascope import __version__
 from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import OutputError
-from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.file_lock import write_atomically
 from vitascope.tune.search import Effect, Measured, SearchResult
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitascope.animation.live.stillness import similarity
+from vitascope.animation.live.session import similarity
 
 
 def test_similarity_is_one_for_the_same_and_falls_with_the_strongest_tile() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vitascope.gpu.pipeline.switch_interval import quick_turns
+from vitascope.gpu.pipeline.pipeline import quick_turns
 
 
 @pytest.fixture(autouse=True)

@@ -19,12 +19,12 @@ from time import monotonic, strftime
 from typing import Protocol, TypeVar
 
 import cv2
+import numpy as np
 
 from vitascope.animation.face import FaceMotion, PortraitAnimator, RgbPicture, TrackedFace
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import with_overlay
 from vitascope.animation.live.report import LiveFigures, LiveReport
-from vitascope.animation.live.stillness import Stillness
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MotionWriter
 from vitascope.errors import OutputError
@@ -32,11 +32,12 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Sink, Source, Stage
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
+from vitascope.gpu.toolkit.temporal import change
 from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Tracker"]
+__all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Stillness", "Tracker", "similarity"]
 
 
 class PictureSource(Protocol):
@@ -436,3 +437,49 @@ class LiveSession:
     def _say(self, line: str) -> None:
         if self._on_message is not None:
             self._on_message(line)
+
+
+_NOTHING_IN_COMMON = 0.02
+"""Mean difference of one tile of two thumbnails, in shares of the scale."""
+_TILES = (8, 8)
+_THUMBNAIL = (64, 64)
+
+
+class Stillness:
+    """Compares each picture of a driver with the last one that was animated. Used by one thread.
+
+    Args:
+        similarity: 0..1: from here on the driver barely moved.
+    """
+
+    def __init__(self, similarity: float) -> None:
+        self._similarity = similarity
+        self._animated: RgbPicture | None = None
+
+    def barely_moved(self, rgb: RgbPicture, *, is_first: bool) -> bool:
+        """True when the picture need not be animated.
+
+        Args:
+            rgb: The driver's picture, uint8 [H, W, 3].
+            is_first: The first one after the camera was found, or found again, is always animated.
+        """
+        thumbnail = np.asarray(cv2.resize(rgb, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.uint8)
+        before = self._animated
+        if before is not None and not is_first and similarity(before, thumbnail) >= self._similarity:
+            return True
+        self._animated = thumbnail  # of the last one that was animated: drift adds up
+        return False
+
+
+def similarity(before: RgbPicture, now: RgbPicture) -> float:
+    """Compare two small pictures: 1 when nothing changed, 0 when any tile differs by 2 % of the scale.
+
+    Two consecutive pictures of people who talk in front of a still camera: 0.73 and 0.78 in the median, 0.86
+    and 0.90 in the stillest 5 % (two videos of 512x512). So 0.92 finds drivers who sit still, and nobody who speaks.
+
+    Args:
+        before: uint8 [64, 64, 3].
+        now: The same.
+    """
+    planes = (np.moveaxis(picture, -1, 0) for picture in (before, now))
+    return max(1 - change(*planes, tiles=_TILES) / _NOTHING_IN_COMMON, 0.0)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.file_lock import write_atomically
 
 __all__ = ["BuiltFor", "PackageCache", "this_machine"]
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vitascope import __version__
 from vitascope.device import probe_gpus
-from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import Engine, Precision
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.file_lock import write_atomically
 
 __all__ = ["TrtCache"]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vitascope.errors import OutputError
-from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.onnx_network import with_kept_shapes
 from vitascope.gpu.engines.torch_export import trace_module

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 
 from vitascope.errors import ConfigError
 from vitascope.frames import Frame
-from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import (
     BoundedQueue,
     Mark,
@@ -29,7 +29,6 @@ from vitascope.gpu.pipeline.queues import (
 )
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram, PipelineReport, StageReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
-from vitascope.gpu.pipeline.switch_interval import quick_turns
 from vitascope.gpu.toolkit.async_pipeline.model import RowsInTurn, is_segmentation_network, open_model
 from vitascope.gpu.toolkit.async_pipeline.stages import Job, StageWork, Triple, names_of
 from vitascope.gpu.toolkit.pictures import check_affine, height_and_width

@@ -18,7 +18,7 @@ import numpy as np
 
 from vitascope.device import Device, select_device
 from vitascope.errors import EngineError, UsageError
-from vitascope.gpu.engines.atomic_file import write_atomically
+from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import (
     Engine,
     EngineSpec,
