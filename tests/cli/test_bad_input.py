@@ -336,7 +336,7 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     _, message = fails("segment", clip, "-o", tmp_path / "o.mp4", "--codec", "divx")
     assert message == "vitascope: --codec: 'divx' is none of auto, h264, h265, av1, prores, vp9, ffv1, png\n"
     _, message = fails("segment", clip)
-    assert message == "vitascope: segment: --out is missing; see vitascope segment --help\n"
+    assert message == f"vitascope: say where to write: vitascope segment {clip} out.mp4\n"
     _, message = fails("models", "pull")
     assert message == "vitascope: models pull: NAMES is missing; see vitascope models pull --help\n"
     _, message = fails("models", "where", "rvm")

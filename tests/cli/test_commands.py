@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def test_results_below_the_input_are_not_taken_for_inputs(run, clip, tmp_path):
 
 def test_a_folder_of_pictures_can_be_made_again_and_resumed(run, clip, tmp_path):
     words = ("segment", clip, "-o", tmp_path / "frames", "--profile", "fast")
-    assert run(*words)[0] == run(*words)[0] == 0
+    assert run(*words)[0] == run(*words, "-y")[0] == 0
     stamp = (tmp_path / "frames").stat().st_mtime_ns
     assert "done already" in run(*words, "--resume")[1]
     assert (tmp_path / "frames").stat().st_mtime_ns == stamp
@@ -254,7 +255,7 @@ def test_dry_run_explains_and_writes_nothing(run, clip, tmp_path):
 def test_flags_beat_set_beats_file_beats_profile(run, clip, tmp_path):
     settings = tmp_path / "my.yaml"
     settings.write_text("output:\n  codec: h265\n  crf: 40\n")
-    words = ("segment", clip, "-o", tmp_path / "o.mkv", "--profile", "fast", "-c", settings, "--json")
+    words = ("segment", clip, tmp_path / "o.mkv", "-y", "--profile", "fast", "-c", settings, "--json")
 
     def codec(*more):
         (report,) = json.loads(run(*words, *more)[1])
@@ -370,4 +371,67 @@ def test_a_folder_ends_with_a_tally_and_resume_redoes_what_is_too_short(run, cli
 def test_what_was_replaced_is_said(run, clip, tmp_path):
     words = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast")
     assert "took the place" not in run(*words)[1]
-    assert "o.mp4 took the place of an earlier file" in run(*words)[1]
+    assert "o.mp4 took the place of an earlier file" in run(*words, "-y")[1]
+
+
+@pytest.mark.parametrize("more", [(), ("-n",), ("--no-overwrite",)])
+def test_nothing_is_replaced_unasked(run, clip, tmp_path, more):
+    target = tmp_path / "o.mp4"
+    target.write_text("dear")
+    code, _, err = run("segment", clip, target, "--profile", "fast", *more)
+    assert (code, err) == (
+        4,
+        f"vitascope: {target} exists already: -y replaces, --resume leaves out what is done\n",
+    )
+    assert target.read_text() == "dear"
+
+
+def test_the_last_word_says_where(run, clip, tmp_path):
+    assert run("segment", clip, tmp_path / "a.mp4", "--profile", "fast")[0] == 0
+    assert run("segment", clip, clip, tmp_path / "both", "--profile", "fast", "-q")[0] == 0
+    assert run("segment", clip, tmp_path / "c.mp4", "--type", "mask,key", "--profile", "fast")[0] == 0
+    assert run("segment", clip, "--out", tmp_path / "d.mp4", "--output", "mask", "--profile", "fast")[0] == 0
+    made = {path.name for path in tmp_path.iterdir()}
+    assert {"a.mp4", "both", "c_mask.mp4", "c_key.mp4", "d.mp4"} <= made
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say where to write: vitascope segment {clip} out.mp4"),
+        (
+            ("--output", "o.mp4"),
+            "say where to write: vitascope segment {clip} o.mp4 "
+            "(--output is the former name of --type, which says what to write)",
+        ),
+        (
+            ("o.mp4", "--type", "masks"),
+            "--type masks: expected one of mask, key, cutout, alpha, blur, replace, overlay",
+        ),
+        (
+            ("o.mp4", "--type", "o.mov"),
+            "--type o.mov: expected one of mask, key, cutout, alpha, blur, replace, overlay; --out says where to write",
+        ),
+    ],
+)
+def test_what_was_meant(run, clip, words, said):
+    code, _, err = run("segment", clip, *words)
+    assert (code, err) == (2, f"vitascope: {said.format(clip=clip)}\n")
+
+
+def test_edges_are_flags_and_v_tells_of_stages(run, clip, tmp_path):
+    edges = (
+        "--threshold",
+        "0.1,0.9",
+        "--grow",
+        "-1",
+        "--feather",
+        "2",
+        "--smoothing",
+        "0.3",
+        "--decontaminate",
+    )
+    code, out, _ = run("segment", clip, tmp_path / "o.mp4", "--profile", "fast", "-v", *edges)
+    assert code == 0
+    assert re.search(r"stage infer: busy \d+%", out)
+    assert run("-V")[1].strip() == __version__

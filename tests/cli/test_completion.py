@@ -23,7 +23,7 @@ complete -p vitascope
     ("words", "offered"),
     [
         (("seg",), {"segment"}),
-        (("segment", "--output", "cut"), {"cutout"}),
+        (("segment", "--type", "cut"), {"cutout"}),
         (("segment", "clips/hol"), {""}),
         (("segment", "in.mp4", "--out", "cut/"), {""}),
     ],

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
+from vitascope.observe import progress as progress_module
 from vitascope.observe.progress import JobProgress
 
 PATIENCE_SECONDS = 20
@@ -81,5 +82,13 @@ def test_a_log_file_and_a_quiet_run_see_nothing(screen: io.StringIO, console) ->
     with JobProgress(console(file=screen), visible=console is Console) as progress:
         progress.fetched("rvm", 3_000_000, 14_900_000)
         progress.show("in.mp4", finished_job(), frame_count=7)
-        assert not drawing()
     assert screen.getvalue() == ""
+
+
+def test_a_log_file_gets_a_line_now_and_then(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
+    with JobProgress(Console(file=screen)) as progress:
+        progress.show("in.mp4", finished_job(), frame_count=90)
+        wait_for("\n", screen)
+    assert screen.getvalue().startswith("in.mp4: 7 of 90 frames, ")
+    assert " left\n" in screen.getvalue()

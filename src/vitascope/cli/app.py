@@ -66,6 +66,7 @@ app = CompletingApp(
     help="Cut people out of video, flat or VR, stereo or not.",
     help_epilogue="Every command takes --debug, which shows where an error came from.",
     version=__version__,
+    version_flags=["--version", "-V"],
     help_format="plaintext",
     # Errors and Ctrl-C are handled in main: one line on stderr, and an exit code that says whose fault it was.
     suppress_keyboard_interrupt=False,

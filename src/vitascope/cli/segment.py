@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from rich.console import Console
 
 from vitascope.cli.options import (
@@ -14,7 +15,6 @@ from vitascope.cli.options import (
     ConfigFiles,
     Many,
     MetricsAddress,
-    Switch,
     metrics_address,
     serving_metrics,
     watch_gpus,
@@ -27,7 +27,7 @@ from vitascope.config import (
     OutputKind,
     SettingsSource,
 )
-from vitascope.errors import UsageError, VitascopeError, one_line
+from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
@@ -46,58 +46,90 @@ class _Told(NamedTuple):
     error: VitascopeError | None
 
 
+_INPUT, _OUTPUT, _MATTE, _STEREO = (
+    Group(name, sort_key=number) for number, name in enumerate(("Input", "Output", "Matte", "VR and stereo"))
+)
+_QUALITY, _DEVICE, _MONITORING = (
+    Group(name, sort_key=number) for number, name in enumerate(("Quality", "Device", "Monitoring"), start=10)
+)
+_SETTINGS = Group("Settings", sort_key=20)
+
+
 def segment(
-    inputs: Annotated[list[str], Parameter(negative="")],
+    inputs: Annotated[list[str], Parameter(negative="", group=_INPUT)],
     /,
     *,
-    out: Annotated[str, Parameter(alias="-o", metavar="PATH")],
-    output: Annotated[list[OutputKind] | None, Many] = None,
-    profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
-    model: Annotated[str | None, Parameter(alias="-m")] = None,
-    kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = None,
-    stereo: str | None = None,
-    key_color: str | None = None,
-    background: Path | None = None,
-    codec: Literal["auto"] | Codec | None = None,
-    crf: int | None = None,
-    preset: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] | None = None,
-    gpu_id: int | None = None,
-    gpu_ids: Annotated[str | None, Parameter(metavar="N,N")] = None,
-    mode: Literal["throughput", "latency"] | None = None,
-    backend: Literal["auto", "onnxruntime", "inductor", "tensorrt"] | None = None,
-    precision: Literal["fp32", "fp16", "int8", "mixed"] | None = None,
-    skip_static: float | None = None,
-    recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
-    resume: Switch = False,
-    keep_partial: Annotated[bool | None, Parameter(negative="")] = None,
-    preview: Path | None = None,
-    dry_run: Switch = False,
-    json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
-    metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
-    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
-    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    recursive: Annotated[bool, Parameter(negative="", alias="-r", group=_INPUT)] = False,
+    start: Annotated[str | None, Parameter(group=_INPUT)] = None,
+    end: Annotated[str | None, Parameter(group=_INPUT)] = None,
+    resume: Annotated[bool, Parameter(negative="", group=_INPUT)] = False,
+    out: Annotated[str | None, Parameter(alias="-o", metavar="PATH", group=_OUTPUT)] = None,
+    type_: Annotated[
+        list[OutputKind | str] | None, Many, Parameter(name=["--type", "-t"], metavar="KIND", group=_OUTPUT)
+    ] = None,
+    output: Annotated[list[str] | None, Many, Parameter(show=False)] = None,
+    key_color: Annotated[str | None, Parameter(group=_OUTPUT)] = None,
+    background: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
+    preview: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
+    keep_partial: Annotated[bool | None, Parameter(negative="", group=_OUTPUT)] = None,
+    overwrite: Annotated[
+        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"], group=_OUTPUT)
+    ] = None,
+    threshold: Annotated[str | None, Parameter(metavar="LOW,HIGH", group=_MATTE)] = None,
+    grow: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
+    feather: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
+    smoothing: Annotated[float | None, Parameter(group=_MATTE)] = None,
+    decontaminate: Annotated[bool | None, Parameter(negative="", group=_MATTE)] = None,
+    model: Annotated[str | None, Parameter(alias="-m", group=_MATTE)] = None,
+    kind: Annotated[
+        Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
+    ] = None,
+    stereo: Annotated[str | None, Parameter(group=_STEREO)] = None,
+    profile: Annotated[str | None, Parameter(group=_QUALITY)] = None,
+    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=_QUALITY)] = None,
+    crf: Annotated[int | None, Parameter(group=_QUALITY)] = None,
+    preset: Annotated[str | None, Parameter(group=_QUALITY)] = None,
+    skip_static: Annotated[float | None, Parameter(group=_QUALITY)] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Parameter(group=_DEVICE)] = None,
+    gpu_id: Annotated[int | None, Parameter(group=_DEVICE)] = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=_DEVICE)] = None,
+    mode: Annotated[Literal["throughput", "latency"] | None, Parameter(group=_DEVICE)] = None,
+    backend: Annotated[
+        Literal["auto", "onnxruntime", "inductor", "tensorrt"] | None, Parameter(group=_DEVICE)
+    ] = None,
+    precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
+    dry_run: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
+    json: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
+    quiet: Annotated[bool, Parameter(negative="", alias="-q", group=_MONITORING)] = False,
+    verbose: Annotated[bool, Parameter(negative="", alias="-v", group=_MONITORING)] = False,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=_MONITORING)] = None,
+    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=_MONITORING)] = None,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=_MONITORING)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=_SETTINGS)] = None,
+    set_: Annotated[Assignments, Parameter(group=_SETTINGS)] = None,
 ) -> int:
     """Cut every person out of videos.
 
-    Examples: vitascope segment in.mp4 -o out.mp4 (people on green); vitascope segment in.mp4 -o cut.mov --output
-    alpha (transparent); vitascope segment videos/ -o cut/ --recursive --resume (a folder).
+    vitascope segment in.mp4 out.mp4               people on green
+    vitascope segment in.mp4 cut.mov --type alpha  people on transparency
+    vitascope segment videos/ cut/ -r --resume     a folder, without what is done
 
     Args:
-        inputs: Videos, images, folders or globs.
+        inputs: Videos, images, folders or globs; then where to write, unless --out says so.
         out: Output file, or a folder when there are several inputs; without a suffix, a folder of pictures.
-        output: What to write; give it several times for several files from one pass [default: key].
+        type_: What to write, several (mask,key) from one pass [default: key].
+        output: The former name of --type.
         profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4; see vitascope config show.
         model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
         kind: What your own ONNX file gives.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        threshold: Alpha up to LOW becomes 0, from HIGH on 1, for example 0.1,0.9.
+        grow: Pixels by which people grow; negative shrinks them.
+        feather: Pixels over which edges are softened.
+        smoothing: Smoothing of alpha over time, 0 to 1.
+        decontaminate: Take the old background's colour out of soft edges.
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
         codec: Video codec [default: auto, by the file name].
@@ -116,15 +148,18 @@ def segment(
         resume: Skip inputs whose outputs exist already.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
         preview: Also write a contact sheet (PNG): source, matte and result of up to twelve frames.
+        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
         dry_run: Say what would happen, and do nothing.
         json: Print a JSON list: for each input its status, and the report or the error.
         quiet: Print nothing but errors.
+        verbose: Print also how busy each stage was.
         metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
         tensorboard: Also record these figures once a second, in a folder of the run in this one, for TensorBoard.
     """
+    inputs, out = _split(inputs, out, output)
     given = {
-        "output.kinds": ("--output", output),
+        "output.kinds": ("--type", _kinds(type_, output)),
         "model.name": ("--model", model),
         "model.kind": ("--kind", kind),
         "video.stereo": ("--stereo", stereo),
@@ -134,6 +169,11 @@ def segment(
         "output.crf": ("--crf", crf),
         "output.preset": ("--preset", preset),
         "output.keep_partial": ("--keep-partial", keep_partial),
+        "edges.threshold": ("--threshold", None if threshold is None else _levels(threshold)),
+        "edges.grow_px": ("--grow", grow),
+        "edges.feather_px": ("--feather", feather),
+        "edges.temporal_smoothing": ("--smoothing", smoothing),
+        "edges.decontaminate": ("--decontaminate", decontaminate),
         "video.start_seconds": ("--start", start),
         "video.end_seconds": ("--end", end),
         "gpu.device": ("--device", device),
@@ -176,6 +216,8 @@ def segment(
         if dry_run:
             items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not json)
         else:
+            if not resume:
+                _may_replace(planned, overwrite=overwrite, screen=screen)
             _segment(
                 loaded,
                 planned,
@@ -184,6 +226,7 @@ def segment(
                 screen=screen,
                 quiet=quiet,
                 chatty=not (quiet or json),
+                verbose=verbose,
                 metrics_at=metrics_at,
                 tensorboard=tensorboard,
             )
@@ -202,6 +245,58 @@ def segment(
     if len(items) == 1 and errors:
         raise errors[0]
     return errors[0].exit_code if errors else 0
+
+
+def _split(inputs: list[str], out: str | None, former: list[str] | None) -> tuple[list[str], str]:
+    """Inputs, and where to write: with ``--out``, or as the last word."""
+    if out is not None:
+        return inputs, out
+    if len(inputs) > 1:
+        return inputs[:-1], inputs[-1]
+    path = next((word for word in former or () if "." in word or "/" in word), None)
+    raise UsageError(
+        f"say where to write: vitascope segment {inputs[0]} {path or 'out.mp4'}"
+        + (" (--output is the former name of --type, which says what to write)" if path else "")
+    )
+
+
+def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[str] | None:
+    """What to write: ``--type mask,key``, or several of them."""
+    flag, words = ("--type", given) if given is not None else ("--output", former)
+    if words is None:
+        return None
+    kinds = [kind for word in words for kind in word.split(",") if kind]
+    for kind in kinds:
+        if kind not in get_args(OutputKind):
+            hint = "; --out says where to write" if "." in kind or "/" in kind else ""
+            raise UsageError(f"{flag} {kind}: expected one of {', '.join(get_args(OutputKind))}{hint}")
+    return kinds
+
+
+def _levels(text: str) -> list[float]:
+    """Two levels of alpha, ``0.1,0.9``."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(f"--threshold {text}: expected two levels of alpha, for example 0.1,0.9") from None
+    return [low, high]
+
+
+def _may_replace(planned: Sequence[PlannedVideo], *, overwrite: bool | None, screen: Console) -> None:
+    """Ask before files are replaced; where nobody can be asked, refuse.
+
+    Raises:
+        OutputError: An output exists, and may not be replaced.
+    """
+    there = [] if overwrite else [path for plan in planned for path in plan.existing()]
+    if not there:
+        return
+    what = f"{there[0]} exists already" + (f", and {len(there) - 1} more outputs" if len(there) > 1 else "")
+    if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
+        screen.print(f"{what}. Replace? [y/N] ", end="")
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+    raise OutputError(f"{what}: -y replaces, --resume leaves out what is done")
 
 
 def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:
@@ -241,6 +336,7 @@ def _segment(
     screen: Console,
     quiet: bool,
     chatty: bool,
+    verbose: bool,
     metrics_at: MetricsAddress | None,
     tensorboard: Path | None,
 ) -> None:
@@ -281,7 +377,8 @@ def _segment(
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
                     screen.print(f"vitascope: {one_line(outcome.error)}")
             elif outcome.report is not None and chatty:
-                page.print("\n".join(summarise(outcome.report, preview=outcome.planned.preview)))
+                lines = summarise(outcome.report, preview=outcome.planned.preview, with_stages=verbose)
+                page.print("\n".join(lines))
             elif chatty:
                 page.print(f"{outcome.planned.video}: done already")
     if chatty and len(items) > 1:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
+from time import monotonic
 from types import TracebackType
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -15,6 +18,7 @@ from vitascope.observe.terminal import escaped
 __all__ = ["JobProgress"]
 
 _REFRESH_SECONDS = 0.25
+_SECONDS_BETWEEN_LINES = 10.0
 # In columns of the terminal.
 _FIGURES_WIDTH = len(" 100000/100000 1234.5 fps 0:00:00")
 _LOADS_WIDTH = len(" decode 100% prep 100% infer 100% post 100% encode 100%")
@@ -23,7 +27,7 @@ _SHORT_NAMES = {"preprocess": "prep", "postprocess": "post"}
 
 
 class JobProgress:
-    """Shows jobs one after another on a terminal; silent where there is none (a pipe, a log file).
+    """Shows jobs one after another: a live line on a terminal, else (a pipe, a log file) a line every ten seconds.
 
     A context manager. A thread of its own reads the pipeline's counters four times a second.
 
@@ -50,14 +54,17 @@ class JobProgress:
             transient=True,
             disable=not (visible and console.is_terminal),
         )
+        self._console = console
+        self._visible = visible
         self._watched: tuple[Measured, TaskID] | None = None
+        self._job = _Job("", None, 0.0)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="vitascope-progress", daemon=True)
 
     def __enter__(self) -> JobProgress:
         """Start drawing."""
         self._progress.start()
-        if not self._progress.disable:
+        if self._visible:
             self._thread.start()
         return self
 
@@ -80,6 +87,7 @@ class JobProgress:
         """
         self.clear()
         task = self._progress.add_task(escaped(name), total=frame_count, pace="", load="")
+        self._job = _Job(name, frame_count, monotonic())
         self._watched = pipeline, task
 
     def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
@@ -104,6 +112,9 @@ class JobProgress:
             watched = self._watched
             if watched is None:
                 continue
+            if self._progress.disable:
+                self._print_now_and_then(watched[0])
+                continue
             report = watched[0].snapshot()
             try:
                 pace = f"{report.items_per_second:.1f} fps"
@@ -111,6 +122,29 @@ class JobProgress:
             except KeyError:  # the job ended between the two lines
                 continue
             self._progress.refresh()
+
+    def _print_now_and_then(self, pipeline: Measured) -> None:
+        job = self._job
+        if monotonic() - job.told_at < _SECONDS_BETWEEN_LINES:
+            return
+        self._job = job._replace(told_at=monotonic())
+        report = pipeline.snapshot()
+        pace = report.items_per_second
+        line = f"{job.name}: {report.items}"
+        if job.frame_count is not None:
+            line += f" of {job.frame_count}"
+        line += f" frames, {pace:.1f} fps"
+        if job.frame_count is not None and pace > 0:
+            line += f", about {timedelta(seconds=round(max(job.frame_count - report.items, 0) / pace))} left"
+        self._console.print(line)
+
+
+class _Job(NamedTuple):
+    """What is followed where there is no terminal."""
+
+    name: str
+    frame_count: int | None
+    told_at: float
 
 
 def stage_loads(report: PipelineReport) -> str:

@@ -43,6 +43,10 @@ class PlannedVideo:
         """True when every output exists: outputs appear only whole, so nothing is left to do."""
         return all(is_written(path) for _, path in self.outputs)
 
+    def existing(self) -> list[Path]:
+        """Outputs that are there already."""
+        return [path for _, path in self.outputs if is_written(path)]
+
 
 def plan_outputs(
     videos: Sequence[FoundVideo],

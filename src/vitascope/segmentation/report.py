@@ -84,12 +84,13 @@ class SegmentReport:
         return plain
 
 
-def summarise(report: SegmentReport, *, preview: Path | None = None) -> list[str]:
+def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages: bool = False) -> list[str]:
     """What a person wants to know after a job, a line each; the outputs first.
 
     Args:
         report: Of the job.
         preview: The contact sheet that it wrote.
+        with_stages: Tell how busy each stage was, too.
     """
     lines = []
     for output in report.outputs:
@@ -116,6 +117,12 @@ def summarise(report: SegmentReport, *, preview: Path | None = None) -> list[str
         )
     if report.levers is not None:
         lines += report.levers.lines(report.frame_count)
+    if with_stages:
+        lines += [
+            f"stage {stage.name}: busy {stage.load:.0%}, {stage.busy_seconds:.1f} s of {stage.workers} threads, "
+            f"{stage.latency.p50_seconds * 1e3:.1f} ms p50, {stage.latency.p95_seconds * 1e3:.1f} p95"
+            for stage in report.pipeline.stages
+        ]
     lines += [f"engine: {reason}" for reason in report.engine_reasons]
     lines += [f"note: {note}" for note in report.notes]
     if report.corrupt_count:
