@@ -80,7 +80,7 @@ def test_a_folder_of_videos_is_not_made_a_film_of_its_pictures(clip, tmp_path):
     (folder / "first.mp4").write_bytes(clip.read_bytes())
     cv2.imwrite(str(folder / "cover.jpg"), np.zeros((64, 96, 3), np.uint8))
     with pytest.raises(
-        InputError, match=r"wedding: it is a folder of videos \(first\.mp4\); name one of them"
+        InputError, match=r"wedding: it is a folder of several inputs \(first\.mp4\); name one of them"
     ):
         vitascope.segment(folder, tmp_path / "o.mp4", profile="fast")
     (folder / "first.mp4").unlink()

@@ -211,6 +211,8 @@ def segment(
             settings_files=source.files,
         )
         videos = [plan.video for plan in planned]
+        if not quiet:
+            _tell_of_pictures(planned, screen=screen)
         if loaded.settings.performance.auto_tune and not dry_run:
             loaded = _tuned(source, planned, screen=None if quiet else screen)
         if dry_run:
@@ -280,6 +282,20 @@ def _levels(text: str) -> list[float]:
     except ValueError:
         raise UsageError(f"--threshold {text}: expected two levels of alpha, for example 0.1,0.9") from None
     return [low, high]
+
+
+def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> None:
+    """Say what becomes of pictures in a folder: a video of them, or each by itself."""
+    from vitascope.media.reading.images import IMAGE_SUFFIXES
+
+    if len(planned) < 2:
+        return
+    sequences = [plan.video for plan in planned if not plan.video.is_file()]
+    single = sum(plan.video.is_file() and plan.video.suffix.lower() in IMAGE_SUFFIXES for plan in planned)
+    for video in sequences:
+        screen.print(f"note: {video}: its numbered pictures are taken as one video")
+    if single:
+        screen.print(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
 
 
 def _may_replace(planned: Sequence[PlannedVideo], *, overwrite: bool | None, screen: Console) -> None:

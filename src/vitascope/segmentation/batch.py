@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from vitascope.config import OutputKind, Settings, load_settings
 from vitascope.errors import InputError, VitascopeError, let_go, one_line
-from vitascope.media.reading.discovery import FoundVideo, find_videos
+from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
 from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -116,17 +116,17 @@ def segment(
 
 
 def _only_video(video: Path) -> FoundVideo:
-    """A folder is one video when it holds pictures and no videos, as it is for the command."""
+    """A folder is one video when it holds the pictures of one and nothing else, as it is for the command."""
     found = [FoundVideo(video, Path(video.name))]
     if video.is_dir():
         with suppress(InputError):  # it holds neither: opening it says so
             found = find_videos([video], recursive=False)
-    if found[0].path != video:
+    if len(found) > 1 or (video.is_dir() and found[0].path.suffix.lower() in VIDEO_SUFFIXES):
         names = ", ".join(one.path.name for one in found[:3])
         raise InputError(
-            f"{video}: it is a folder of videos ({names}{', ...' * (len(found) > 3)}); name one of them"
+            f"{video}: it is a folder of several inputs ({names}{', ...' * (len(found) > 3)}); name one of them"
         )
-    return found[0]
+    return FoundVideo(found[0].path, found[0].relative_path)
 
 
 def segment_all(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from vitascope.errors import InputError
 from vitascope.media.reading.discovery import find_videos
+from vitascope.media.reading.images import find_images
 
 
 @pytest.fixture
@@ -131,3 +134,39 @@ def test_nothing_found_names_the_input(tree: Path, name: str, reason: str) -> No
 def test_no_input() -> None:
     with pytest.raises(InputError, match="no input"):
         find_videos([], recursive=True)
+
+
+def pictures(folder, *names, size=(8, 8)):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        cv2.imwrite(str(folder / name), np.zeros((*size, 3), np.uint8))
+
+
+def test_photographs_are_taken_one_by_one(tmp_path: Path) -> None:
+    pictures(tmp_path, "anna.jpg", "ben.jpg", "DSC_2.jpg")
+    assert listed(tmp_path) == ["anna.jpg", "ben.jpg", "DSC_2.jpg"]
+
+
+def test_numbered_pictures_of_several_sizes_are_photographs(tmp_path: Path) -> None:
+    pictures(tmp_path, "IMG_0001.jpg", "IMG_0002.jpg")
+    pictures(tmp_path, "IMG_0003.jpg", size=(12, 8))
+    assert listed(tmp_path) == ["IMG_0001.jpg", "IMG_0002.jpg", "IMG_0003.jpg"]
+
+
+def test_pictures_beside_videos_are_not_left_out(tmp_path: Path) -> None:
+    pictures(tmp_path, "anna.jpg", "cover.jpg")
+    pictures(tmp_path / "shots", "f_001.png", "f_002.png")
+    (tmp_path / "a.mp4").touch()
+    assert listed(tmp_path) == ["a.mp4", "anna.jpg"]
+    found = find_videos([tmp_path], recursive=True)
+    assert [(one.path.name, str(one.relative_path)) for one in found] == [
+        ("a.mp4", "a.mp4"), ("anna.jpg", "anna.jpg"), ("shots", "shots"),
+    ]  # fmt: skip
+
+
+def test_a_sequence_beside_a_video_is_one_input(tmp_path: Path) -> None:
+    pictures(tmp_path, "f_001.png", "f_002.png", "f_003.png")
+    (tmp_path / "a.mp4").touch()
+    found = {one.path.name for one in find_videos([tmp_path], recursive=False)}
+    assert found == {"a.mp4", "f_[0-9]*.png"}
+    assert find_images(tmp_path / "f_[0-9]*.png") == [tmp_path / f"f_00{n}.png" for n in (1, 2, 3)]

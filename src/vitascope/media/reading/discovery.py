@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+import av
+
 from vitascope.errors import InputError
+from vitascope.media.libav import open_input
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, natural_key
 
 __all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos"]
@@ -40,9 +44,9 @@ def find_videos(
     """List the videos that the inputs name, each once, in the order named and naturally sorted within.
 
     A file is taken whatever its name; opening it will tell. A folder gives its videos by suffix, without hidden
-    ones; one that holds images and no video, not even further down, is itself an image sequence. A glob gives what
-    it matches: folders and files as above, images as one sequence. A printf pattern (``img_%04d.png``) is an image
-    sequence.
+    ones, and its images: those of one numbered sequence and one size are a video, others are taken one by one. A glob
+    gives what it matches: folders and files as above, images as one sequence. A printf pattern (``img_%04d.png``) is an
+    image sequence.
 
     Args:
         inputs: Paths, globs (``*``, ``?``, ``[...]``, ``**``) and image patterns.
@@ -80,12 +84,61 @@ def _expand(source: Path, *, recursive: bool, exclude: Path | None) -> Iterator[
 
 
 def _videos_of(folder: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:
-    paths = folder.rglob("*") if recursive else folder.iterdir()
-    videos = [path for path in paths if _is_video(path, below=folder) and not _is_in(path, exclude)]
-    for path in sorted(videos, key=lambda path: natural_key(str(path.relative_to(folder)))):
-        yield FoundVideo(path, path.relative_to(folder), is_named=False)
-    if not videos and any(_is_visible_image(path) for path in folder.iterdir()):
-        yield FoundVideo(folder, Path(folder.resolve().name))
+    paths = [
+        path for path in (folder.rglob("*") if recursive else folder.iterdir()) if not _is_in(path, exclude)
+    ]
+    videos = [path for path in paths if _is_video(path, below=folder)]
+    images: dict[Path, list[Path]] = {}
+    for path in paths:
+        is_cover = bool(videos) and path.stem.casefold() in _COVERS
+        if _is_visible_image(path) and not _is_hidden(path, below=folder) and not is_cover:
+            images.setdefault(path.parent, []).append(path)
+    found = [FoundVideo(path, path.relative_to(folder), is_named=False) for path in videos]
+    for place, pictures in images.items():
+        if _is_sequence(pictures):
+            if place == folder and not found and len(images) == 1:
+                yield FoundVideo(folder, Path(folder.resolve().name))
+                return
+            source = place if place != folder else _pattern_of(pictures)
+            below = place.relative_to(folder) if place != folder else Path(folder.resolve().name)
+            found.append(FoundVideo(source, below, is_named=False))
+        else:
+            found += [FoundVideo(path, path.relative_to(folder), is_named=False) for path in pictures]
+    yield from sorted(found, key=lambda video: natural_key(str(video.relative_path)))
+
+
+_COVERS = frozenset({"albumart", "cover", "folder", "poster", "thumb", "thumbnail"})
+"""Pictures that libraries of videos keep beside them."""
+_NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
+_PICTURES_LOOKED_AT = 16
+
+
+def _is_sequence(pictures: Sequence[Path]) -> bool:
+    """True for the pictures of one video: names that differ in their number alone, and one size."""
+    names = [_NUMBERED.fullmatch(path.stem) for path in pictures]
+    if len(pictures) < 2 or not all(names) or len({path.suffix for path in pictures}) > 1:
+        return False
+    if len({name[1] for name in names if name}) > 1:
+        return False
+    step = max(len(pictures) // _PICTURES_LOOKED_AT, 1)
+    sizes = {_size_of(path) for path in sorted(pictures)[::step]}
+    return len(sizes - {None}) <= 1
+
+
+def _size_of(picture: Path) -> tuple[int, int] | None:
+    try:
+        with open_input(picture) as container:
+            stream = container.streams.video[0]
+            return stream.width, stream.height
+    except (av.FFmpegError, OSError, IndexError):
+        return None  # whoever opens it says why
+
+
+def _pattern_of(pictures: Sequence[Path]) -> Path:
+    """A glob that matches the pictures of a sequence alone, beside other files of their folder."""
+    first = _NUMBERED.fullmatch(pictures[0].stem)
+    assert first is not None  # of a sequence
+    return pictures[0].with_name(f"{glob.escape(first[1])}[0-9]*{pictures[0].suffix}")
 
 
 def _matches_of(pattern: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:
@@ -135,12 +188,11 @@ def _fixed_part(pattern: Path) -> Path:
 
 def _is_video(path: Path, *, below: Path) -> bool:
     """By name alone; a folder inside the tree that is hidden hides what it holds. Unfinished files end in ``.part``."""
-    parts = path.relative_to(below).parts
-    return (
-        path.suffix.lower() in VIDEO_SUFFIXES
-        and not any(part.startswith(".") for part in parts)
-        and path.is_file()
-    )
+    return path.suffix.lower() in VIDEO_SUFFIXES and not _is_hidden(path, below=below) and path.is_file()
+
+
+def _is_hidden(path: Path, *, below: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(below).parts)
 
 
 def _is_visible_image(path: Path) -> bool:
