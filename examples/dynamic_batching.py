@@ -13,7 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
-import torch
+
+try:
+    import torch
+except ImportError:
+    raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
 
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, InferenceResponse
 

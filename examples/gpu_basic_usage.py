@@ -1,7 +1,6 @@
 """Preprocess with the kernels, infer with an engine, profile it: the first page of the toolkit.
 
-TensorRT needs its package and an NVIDIA GPU; ``--engine inductor`` or ``onnx`` are the same methods on PyTorch and on
-ONNX Runtime.
+TensorRT is taken where its package is installed, else PyTorch; ``--engine`` takes another one, by the same methods.
 
 Its network is a PyTorch module: pip install 'vitascope[torch]' first.
 
@@ -11,17 +10,23 @@ Usage: python examples/gpu_basic_usage.py [--device cpu] [--engine tensorrt|indu
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
+
+try:
+    import torch
+except ImportError:
+    raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
 
 from vitascope.gpu import CUDAKernelProcessor, InductorEngine, OnnxEngine, Profiler, TensorRTEngine
 
 ENGINES: dict[str, Any] = {"tensorrt": TensorRTEngine, "inductor": InductorEngine, "onnx": OnnxEngine}
 SUFFIXES = {"tensorrt": ".trt", "inductor": ".pt2", "onnx": ".onnx"}
+INSTALLED = "tensorrt" if importlib.util.find_spec("tensorrt") else "inductor"
 
 
 def make_model() -> torch.nn.Module:
@@ -35,9 +40,10 @@ def make_model() -> torch.nn.Module:
 def main(
     *,
     device: Literal["auto", "cuda", "cpu"] = "auto",
-    engine: Literal["tensorrt", "inductor", "onnx"] = "tensorrt",
+    engine: str | None = None,
 ) -> np.ndarray:
     """Run it once; the network's answer."""
+    engine = engine or INSTALLED
     frame = np.random.default_rng(0).integers(0, 256, (720, 1280, 3), dtype=np.uint8)
 
     # 1. Preprocess with custom CUDA kernels
@@ -68,6 +74,6 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--engine", choices=sorted(ENGINES), default="tensorrt")
+    parser.add_argument("--engine", choices=sorted(ENGINES))
     options = parser.parse_args()
     main(device=options.device, engine=options.engine)

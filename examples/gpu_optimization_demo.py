@@ -19,9 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from gpu_basic_usage import ENGINES, SUFFIXES, make_model
+
+try:
+    import torch
+except ImportError:
+    raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
+
 from vitascope.gpu import (
     AdaptiveBatchSizer,
     AsyncPipeline,

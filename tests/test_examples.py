@@ -6,8 +6,12 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
+import cv2
 import numpy as np
 import pytest
+from skimage import data
+
+from clips import write_clip
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -100,3 +104,25 @@ def test_the_demo_runs_the_whole_toolkit(example, capsys):
 )
 def test_on_a_gpu(example, name, options):
     example(name).main(device="cuda", **options)
+
+
+def test_a_folder(example, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    write_clip(tmp_path / "in" / "a.mp4", frame_count=6)
+    cv2.imwrite(str(tmp_path / "in" / "photo.jpg"), data.astronaut()[..., ::-1])
+    (tmp_path / "in" / "broken.mp4").write_text("text")
+    written = example("folder").main(tmp_path / "in", tmp_path / "cut")
+    assert written == [tmp_path / "cut" / "a.mp4", tmp_path / "cut" / "photo.png"]
+    assert all(path.is_file() for path in written)
+    assert "broken.mp4: " in capsys.readouterr().out
+
+
+def test_stereo(example):
+    left, right = example("vr180").main(EXAMPLES / "astronaut_sbs.mp4")
+    assert 0.4 < left < 0.7
+    assert abs(left - right) < 0.05
+
+
+def test_a_network_of_ones_own(example, tmp_path):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=6)
+    assert example("own_network").main(clip, tmp_path / "mask.mp4") == 6

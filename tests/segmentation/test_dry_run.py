@@ -18,6 +18,7 @@ from vitascope.media.reading.discovery import find_videos
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.dry_run import Explanation, Refusal, explain, explain_all
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
+from vitascope.segmentation.segmenter import Segmenter
 
 
 @pytest.fixture
@@ -110,3 +111,21 @@ def test_one_bad_file_does_not_hide_the_others(clip, tmp_path, store):
     assert "bad.mp4" in first.to_dict()["error"]
     assert isinstance(second, Explanation)
     assert second.info.path == Path(clip)
+
+
+def test_the_stretch_and_an_estimate_of_it(tmp_path):
+    clip = write_clip(tmp_path / "in.mp4", width=64, height=48, frame_count=96)
+    loaded = load_settings(profile="fast", flags={"gpu.device": "cpu", "video.end_seconds": 3.0})
+    (plan,) = plan_outputs(find_videos([clip], recursive=False), tmp_path / "o.mp4", ["key"])
+    (explained,) = explain_all([plan], loaded.settings, try_with=loaded)
+    assert "3.0 s of 4.0 s" in explained.lines()[0]
+    estimate = explained.estimate
+    assert estimate.frames == 36
+    assert "from a trial of 36 frames" in explained.lines()[-1]
+    with Segmenter(loaded=loaded) as segmenter:
+        report = segmenter.write(clip, plan.outputs)
+    assert estimate.wall_seconds > 0
+    assert 0.3 < estimate.nbytes / report.outputs[0].size_bytes < 3
+    assert explained.to_dict()["estimate"]["frames"] == 36
+    (untried,) = explain_all([plan], loaded.settings)
+    assert untried.estimate is None

@@ -333,7 +333,7 @@ def _explain(
 
     page = Page()
     items = []
-    for item in explain_all(planned, loaded.settings, resume=resume):
+    for item in explain_all(planned, loaded.settings, resume=resume, try_with=loaded):
         items.append(_Told(item.to_dict(), None if isinstance(item, Explanation) else item.error))
         if isinstance(item, Explanation):
             if chatty:

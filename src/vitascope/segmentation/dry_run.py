@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from vitascope.config import Settings, vitascope_home
+from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import VideoInfo
@@ -14,14 +17,35 @@ from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.report_values import size_in_words
 from vitascope.segmentation.capacity import refuse_missing_gpus
 from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
-from vitascope.segmentation.plan import PlannedVideo, is_finished, no_picture_between, refuse_clashes
+from vitascope.segmentation.plan import (
+    PlannedVideo,
+    is_finished,
+    no_picture_between,
+    refuse_clashes,
+    wanted_seconds,
+)
+from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.stereo import DetectedLayout
 
-__all__ = ["Explanation", "Refusal", "explain", "explain_all"]
+__all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all"]
+
+_TRIAL_FRAMES = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run would take, by what a trial on its first frames took."""
+
+    frames: int
+    """Frames of the trial."""
+    wall_seconds: float
+    nbytes: int
+    """Bytes of all outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +60,17 @@ class Explanation:
     encodings: tuple[Encoding, ...]
     skipped: bool
     """True when every output exists and only missing ones were asked for."""
+    stretch_seconds: float | None
+    """How much of the video is wanted; None where its length is not known."""
+    estimate: Estimate | None = None
+    """From a trial; None where none was made."""
 
     def lines(self) -> list[str]:
         """For people."""
         info = self.info
         seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
+        if self.stretch_seconds is not None and self.stretch_seconds != info.duration_seconds:
+            seconds = f"{self.stretch_seconds:.1f} s of {seconds}"
         rate = float(info.average_frame_rate)
         head = (
             f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {rate:.3f} fps, {seconds}, "
@@ -57,6 +87,10 @@ class Explanation:
             lines += [f"    note: {note}" for note in encoding.notes]
         if self.planned.preview is not None:
             lines.append(f"  contact sheet -> {self.planned.preview}")
+        if self.estimate is not None:
+            took = timedelta(seconds=round(self.estimate.wall_seconds))
+            sizes = size_in_words(self.estimate.nbytes)
+            lines.append(f"  about {took} and {sizes}, from a trial of {self.estimate.frames} frames")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,6 +103,8 @@ class Explanation:
             "stereo": self.stereo.layout.value,
             "stereo_reason": self.stereo.reason,
             "model": self.model,
+            "seconds": self.stretch_seconds,
+            "estimate": None if self.estimate is None else asdict(self.estimate),
             "preview": None if self.planned.preview is None else str(self.planned.preview),
             "outputs": [
                 {
@@ -118,8 +154,17 @@ def explain_all(
     *,
     resume: bool = False,
     store: ModelStore | None = None,
+    try_with: LoadedSettings | None = None,
 ) -> Iterator[Explanation | Refusal]:
     """Explain videos one after another; one that would fail does not keep the others from being explained.
+
+    Args:
+        planned: Inputs and outputs.
+        settings: The run's.
+        resume: Leave out those whose outputs exist.
+        store: Where networks lie; the user's own store when omitted.
+        try_with: The run's settings, with which some frames of each video are tried for an estimate, in a temporary
+            folder; nothing is tried when omitted, or where the network would have to be fetched.
 
     Raises:
         VitascopeError: The whole run would fail: the device, the network or the background cannot be had.
@@ -127,7 +172,10 @@ def explain_all(
     model = _foresee(settings, store)
     for plan in planned:
         try:
-            yield _explain(plan, settings, model=model, resume=resume)
+            explained = _explain(plan, settings, model=model, resume=resume)
+            if try_with is not None and model.endswith("(here)") and not explained.skipped:
+                explained = replace(explained, estimate=_tried(explained, try_with, store))
+            yield explained
         except VitascopeError as error:
             yield Refusal(plan, error)
 
@@ -160,6 +208,29 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         model=model,
         encodings=encodings,
         skipped=resume and is_finished(planned, settings.video),
+        stretch_seconds=(
+            None if info.duration_seconds is None else wanted_seconds(info.duration_seconds, settings.video)
+        ),
+    )
+
+
+def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | None) -> Estimate | None:
+    """Run the first frames of a video into a temporary folder; None where the length is not known."""
+    seconds, video = explained.stretch_seconds, loaded.settings.video
+    if seconds is None or explained.info.container == "images":
+        return None
+    length = min(seconds, max(_TRIAL_FRAMES / float(explained.info.average_frame_rate), 0.1))
+    trial = loaded.with_values({"video.end_seconds": video.start_seconds + length})
+    with TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=trial, store=store) as segmenter:
+        outputs = [
+            (kind, Path(folder) / f"{number}{path.suffix}")
+            for number, (kind, path) in enumerate(explained.planned.outputs)
+        ]
+        report = segmenter.write(explained.planned.video, outputs)
+    times_longer = max(seconds / length, 1.0)
+    written = sum(output.size_bytes for output in report.outputs)
+    return Estimate(
+        report.frame_count, report.pipeline.wall_seconds * times_longer, round(written * times_longer)
     )
 
 

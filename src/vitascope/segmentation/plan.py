@@ -21,7 +21,15 @@ from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
 from vitascope.media.reading.reader import probe
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 
-__all__ = ["PlannedVideo", "file_key", "is_finished", "no_picture_between", "plan_outputs", "refuse_clashes"]
+__all__ = [
+    "PlannedVideo",
+    "file_key",
+    "is_finished",
+    "no_picture_between",
+    "plan_outputs",
+    "refuse_clashes",
+    "wanted_seconds",
+]
 
 
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
@@ -390,7 +398,7 @@ def _is_long_enough(video: Path, output: Path, wanted: VideoSettings) -> bool:
         return _has_enough_pictures(source, made, wanted)
     if made.duration_seconds is None:
         return True
-    return abs(made.duration_seconds - _wanted_seconds(source.duration_seconds, wanted)) <= _tolerance(
+    return abs(made.duration_seconds - wanted_seconds(source.duration_seconds, wanted)) <= _tolerance(
         source.duration_seconds, wanted
     )
 
@@ -402,12 +410,13 @@ def _has_enough_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettin
         return True
     if not duration:
         return made.frame_count_estimate >= count or wanted != VideoSettings()
-    share = _wanted_seconds(duration, wanted) / duration
+    share = wanted_seconds(duration, wanted) / duration
     slack = _tolerance(duration, wanted) / duration
     return made.frame_count_estimate >= count * (share - slack)
 
 
-def _wanted_seconds(duration_seconds: float, wanted: VideoSettings) -> float:
+def wanted_seconds(duration_seconds: float, wanted: VideoSettings) -> float:
+    """The length of the stretch that is wanted of a video of some length."""
     end = min(duration_seconds, wanted.end_seconds or duration_seconds)
     return end - wanted.start_seconds
 

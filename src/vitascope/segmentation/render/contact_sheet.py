@@ -92,7 +92,7 @@ class ContactSheet:
             raise
 
     def still(self, rendered: Rendered) -> Rgb8:
-        """Source, matte and result of a frame, small; uint8 RGB."""
+        """Source with its time, matte and result of a frame, small; uint8 RGB."""
         assert rendered.alpha is not None  # wants() was asked
         assert rendered.source is not None
         height, width = self._size
@@ -100,7 +100,7 @@ class ContactSheet:
         alpha: Plane = cv2.resize(upright, (width, height), interpolation=cv2.INTER_AREA)
         grey: Rgb8 = (alpha if alpha.dtype == np.uint8 else alpha >> 8).astype(np.uint8)
         pictures = [
-            self._small(rendered.source),
+            _with_time(self._small(rendered.source), rendered.source.pts_seconds),
             np.repeat(grey[..., None], 3, axis=-1),
             self._small(rendered.pictures[0]),
         ]
@@ -115,3 +115,13 @@ class ContactSheet:
         host = rgb.get() if is_on_gpu(rgb) else rgb  # the GPU's encoder takes its pictures there
         small: Rgb8 = np.rint(host * 255).astype(np.uint8)
         return small
+
+
+def _with_time(picture: Rgb8, pts_seconds: float) -> Rgb8:
+    """A picture with its time in the corner: white on a dark outline, which shows on any background."""
+    minutes, seconds = divmod(max(pts_seconds, 0.0), 60)
+    text, place = f"{int(minutes)}:{seconds:04.1f}", (6, picture.shape[0] - 8)
+    drawn = np.ascontiguousarray(picture)
+    for color, thickness in (((16, 16, 16), 4), ((255, 255, 255), 1)):
+        cv2.putText(drawn, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.5, color, thickness, cv2.LINE_AA)
+    return drawn
