@@ -78,6 +78,15 @@ def test_the_program_takes_what_the_run_was_given(clip, tmp_path, monkeypatch):
     assert seen == {"run": run, "keep_in": tmp_path, "marks_work": True}
 
 
+def test_stages(scripted, clip, tmp_path):
+    """What needs nothing beside the package."""
+    result = profile_video(run_of(clip, seconds=0.5), tool="stages", folder=tmp_path / "new")
+    assert [path.name for path in result.files] == ["stages.json", "stages.trace.json"]
+    assert "infer" in result.table
+    assert len(result.findings) == 3
+    assert "frames at" in result.findings[2]
+
+
 def test_pytorch(scripted, clip, tmp_path):
     pytest.importorskip("torch")
     result = profile_video(run_of(clip, seconds=0.5), tool="pytorch", folder=tmp_path / "new")

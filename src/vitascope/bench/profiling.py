@@ -279,7 +279,7 @@ def _median(launches: Sequence[dict[str, float]], figure: str) -> float:
 _SILENT = "6"
 """Above the level of what PyTorch's recorder (Kineto) writes to stderr when it starts and stops."""
 
-Tool = Literal["pytorch", "nsight-systems", "nsight-compute", "memory"]
+Tool = Literal["stages", "pytorch", "nsight-systems", "nsight-compute", "memory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,12 +316,26 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
         require_matplotlib()
     probe(run.video)  # what cannot be read is said here, not by a tool around a child process
     tools: dict[Tool, Callable[[LimitedRun, Path], Profiled]] = {
+        "stages": _stages,
         "pytorch": _pytorch,
         "memory": _memory,
         "nsight-systems": _nsight_systems,
         "nsight-compute": _nsight_compute,
     }
     return tools[tool](run, folder)
+
+
+def _stages(run: LimitedRun, folder: Path) -> Profiled:
+    report = run_for(run, keep_in=folder)
+    profile = load_profile(folder / "stages.json")
+    verdict = profile["verdict"]["main"]
+    speed = f"{report.frame_count} frames at {report.pipeline.items_per_second:.1f} a second"
+    return Profiled(
+        tool="stages",
+        findings=(f"{verdict['title']}; {verdict['advice']}", "; ".join(verdict["evidence"]), speed),
+        table=_stage_table(profile),
+        files=_written(folder, "stages.json", "stages.trace.json"),
+    )
 
 
 def _pytorch(run: LimitedRun, folder: Path) -> Profiled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,8 +21,9 @@ def profile(
     /,
     *,
     tool: Annotated[
-        Literal["pytorch", "nsight-systems", "nsight", "nsight-compute", "memory"], Parameter(alias="-t")
-    ] = "pytorch",
+        Literal["stages", "pytorch", "nsight-systems", "nsight", "nsight-compute", "memory"] | None,
+        Parameter(alias="-t"),
+    ] = None,
     duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
     output_dir: Annotated[Path, Parameter(alias="-o")] = Path("profile"),
     profile: str | None = None,
@@ -32,8 +34,9 @@ def profile(
 
     Args:
         video: The input.
-        tool: pytorch (kernels, operators, stages), nsight-systems (or nsight: the system's timeline), nsight-compute
-            (counters of single kernels), or memory.
+        tool: stages (the time of each), pytorch (kernels and operators, too), nsight-systems (or nsight: the system's
+            timeline), nsight-compute (counters of single kernels), or memory [default: pytorch if it is
+            installed, else stages].
         duration: Most seconds of work, once everything is open.
         output_dir: Folder for traces and tables.
         profile: How much time to spend: fast, balanced or quality [default: balanced].
@@ -45,6 +48,8 @@ def profile(
         from vitascope.bench.limited_run import LimitedRun
         from vitascope.bench.profiling import profile_video
 
+    if tool is None:
+        tool = "pytorch" if find_spec("torch") else "stages"
     run = LimitedRun(
         video=video,
         seconds=duration,
