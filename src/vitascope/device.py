@@ -130,6 +130,19 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def machine_cpu_seconds() -> float | None:
+    """CPU time of all processes since the machine started, or None where the system does not tell.
+
+    Source: Linux, ``proc_stat(5)``: time in user, nice, system, irq, softirq and steal.
+    """
+    try:
+        with Path("/proc/stat").open(encoding="ascii") as file:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def physical_memory_bytes() -> int | None:
     """Installed memory, or None where the system does not tell."""
     try:

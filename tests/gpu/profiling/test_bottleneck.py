@@ -71,6 +71,19 @@ def test_cpu_bound_by_one_thread():
     assert "another worker" in verdict.main.advice
 
 
+def test_other_programs_that_have_the_cores_are_no_advice(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    alone = report_of(preprocess=8.0)
+    busy = replace(alone, machine_cores_busy=alone.cores_busy + 14.5)
+    verdict = verdict_of(busy).main
+    assert verdict.title == "other programs share the CPU with preprocess"
+    assert verdict.advice == "measure again while the machine does nothing else"
+    assert verdict.confidence == "low"
+    assert "they kept 14.5 cores busy" in verdict.evidence
+    roomy = replace(alone, machine_cores_busy=alone.cores_busy + 4)
+    assert "another worker" in verdict_of(roomy).main.advice
+
+
 def test_cpu_bound_by_a_full_machine():
     stages = [SimulatedStage(name, cpu_ms=cost) for name, cost in (("a", 4.0), ("b", 9.0), ("c", 3.0))]
     verdict = BottleneckDetector(cores=1).analyze(simulate(stages, items=200, cores=1).report)

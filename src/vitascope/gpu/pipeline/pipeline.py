@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from time import perf_counter, process_time, thread_time
 from typing import Any
 
+from vitascope.device import machine_cpu_seconds
 from vitascope.errors import PipelineError, VitascopeError
 from vitascope.gpu.memory.host_heap import give_back_free_memory
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, Mark, Turnstile
@@ -256,6 +257,8 @@ class Pipeline:
         self._consumer = Meter()
         self._started_at = self._ended_at = 0.0
         self._process_cpu_at_start = self._process_cpu_seconds = 0.0
+        self._machine_cpu_at_start: float | None = None
+        self._machine_cpu_seconds: float | None = None
         self._nodes = self._link(stages)
         self._workers: list[Worker] = []  # while the threads live: a worker holds its pipeline
         self._running = sum(node.working for node in self._nodes)
@@ -350,7 +353,12 @@ class Pipeline:
             finished=bool(self._ended_at),
             stopped=self._stopped,
             bottleneck=find_bottleneck(stages, queues, wall_seconds=wall_seconds, cores_busy=cores_busy),
+            machine_cores_busy=self._machine_cores_busy(wall_seconds),
         )
+
+    def _machine_cores_busy(self, wall_seconds: float) -> float | None:
+        before, now = self._machine_cpu_at_start, self._machine_cpu_seconds or machine_cpu_seconds()
+        return None if before is None or now is None or not wall_seconds else (now - before) / wall_seconds
 
     def _link(self, stages: Sequence[Stage]) -> list[Node]:
         nodes: list[Node] = []
@@ -377,6 +385,7 @@ class Pipeline:
             self._started_at = perf_counter()
         give_back_free_memory()  # of earlier runs
         self._process_cpu_at_start = process_time()
+        self._machine_cpu_at_start = machine_cpu_seconds()
         self._workers = [
             Worker(node, self, meter=meter, suffix=f"-{n}" if len(node.meters) > 1 else "")
             for node in self._nodes
@@ -442,6 +451,7 @@ class Pipeline:
                 left_behind.add_note(place := worker.place())
                 self._failures.append((place, left_behind))
         self._process_cpu_seconds = process_time() - self._process_cpu_at_start
+        self._machine_cpu_seconds = machine_cpu_seconds()
         self._ended_at = perf_counter()
         self._let_go()
         # Taken out: a pipeline that is kept for its report would keep the frames that their tracebacks reach.

@@ -85,13 +85,15 @@ class PipelineReport:
     """From leaving the source to leaving the pipeline; a grouped result is as old as its oldest part."""
     wall_seconds: float
     cores_busy: float
-    """Processor cores that the whole process kept busy on average, native threads included."""
+    """CPU cores that the whole process kept busy on average, native threads included."""
     finished: bool
     """False while the pipeline runs."""
     stopped: bool
     """True when ``stop`` was called, Ctrl-C pressed, or the consumer left, before the run was over."""
     bottleneck: Bottleneck | None
     """None before the first item."""
+    machine_cores_busy: float | None = None
+    """CPU cores that all processes of the machine kept busy on average; None where the system does not tell."""
 
     @property
     def items(self) -> int:

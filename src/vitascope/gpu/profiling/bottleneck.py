@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -45,6 +46,8 @@ _ROLES: dict[Role, tuple[str, ...]] = {
     "gpu": ("infer", "network", "matte", "composite", "model"),
 }
 _THROTTLED = 0.1
+_CORES_OF_A_BUSY_MACHINE = 0.5
+"""Cores that other programs keep busy, from which on they take part in what is measured."""
 """Share of looks that find the GPU slowed by heat before that is worth a word."""
 _SPIKE, _DRAG = 4.0, 1.15
 """A stage is unstable when its p99 is so many times its median, and its mean so many times."""
@@ -381,7 +384,17 @@ class BottleneckDetector:
 
     def _on_host(self, case: _Case, base: Finding, stage: StageReport) -> Finding:
         computing = stage.cpu_seconds / stage.busy_seconds if stage.busy_seconds else 0.0
-        spare = self._cores - case.report.cores_busy
+        spare, others = self._cores - case.report.cores_busy, case.cores_of_others
+        if others is not None:
+            spare = min(spare, (os.cpu_count() or 1) - case.report.cores_busy - others)
+        if spare < 1 and others is not None and others >= _CORES_OF_A_BUSY_MACHINE:
+            return replace(
+                base,
+                title=f"other programs share the CPU with {stage.name}",
+                advice="measure again while the machine does nothing else",
+                evidence=(*base.evidence, f"they kept {others:.1f} cores busy"),
+                confidence="low",
+            )
         if spare >= 1:
             change = f"give {stage.name} another worker or more threads ({spare:.1f} cores lie idle)"
         else:
@@ -511,6 +524,12 @@ class _Case:
         return (
             max(self.report.cores_busy, sum(pace.cpu_share for pace in self.paces) * self.cores) / self.cores
         )
+
+    @property
+    def cores_of_others(self) -> float | None:
+        """CPU cores that other programs kept busy; None where the system does not tell."""
+        machine = self.report.machine_cores_busy
+        return None if machine is None else max(machine - self.report.cores_busy, 0.0)
 
     def stage(self, name: str) -> StageReport:
         return next(stage for stage in self.report.stages if stage.name == name)

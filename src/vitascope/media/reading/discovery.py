@@ -115,8 +115,10 @@ _PICTURES_LOOKED_AT = 16
 
 def _is_sequence(pictures: Sequence[Path]) -> bool:
     """True for the pictures of one video: names that differ in their number alone, and one size."""
+    if len(pictures) == 1:
+        return pictures[0].stem.isdigit()  # as we name those of a video of one frame
     names = [_NUMBERED.fullmatch(path.stem) for path in pictures]
-    if len(pictures) < 2 or not all(names) or len({path.suffix for path in pictures}) > 1:
+    if not all(names) or len({path.suffix for path in pictures}) > 1:
         return False
     if len({name[1] for name in names if name}) > 1:
         return False
