@@ -8,7 +8,7 @@ import pytest
 from skimage import data
 
 from clips import write_clip
-from vitascope.segmentation.matting import batch as batch_module
+from vitascope.segmentation.matting import shots as shots_module
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = pytest.mark.cuda
@@ -39,13 +39,13 @@ def test_cuda_streams(clip, tmp_path, monkeypatch, rvm_model_path):
     import cupy
 
     used = []
-    preprocess = batch_module.preprocess
+    preprocess = shots_module.preprocess
 
     def noticed(*arguments, **options):
         used.append(cupy.cuda.get_current_stream().ptr)
         return preprocess(*arguments, **options)
 
-    monkeypatch.setattr(batch_module, "preprocess", noticed)
+    monkeypatch.setattr(shots_module, "preprocess", noticed)
     masks = {}
     for count in (1, 3):
         used.clear()

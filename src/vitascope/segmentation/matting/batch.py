@@ -13,20 +13,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vitascope.frames import Frame, Rotation
+from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.preprocess import preprocess
-from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.models.network import MatteEstimate
 
 __all__ = [
     "Batch",
     "Estimator",
     "Matted",
-    "Views",
     "array_module",
-    "coded_window",
     "resized",
     "tile_means",
 ]
@@ -123,94 +119,6 @@ class Estimator(Protocol):
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, one each."""
         ...
-
-
-class Views:
-    """Makes a network's pictures of parts of the eyes.
-
-    Args:
-        regions: Where each eye lies, in luma samples as coded.
-        rotation_degrees: Clockwise turn that makes the picture upright.
-    """
-
-    def __init__(self, regions: Sequence[Region], rotation_degrees: Rotation) -> None:
-        self._regions = tuple(regions)
-        self._rotation: Rotation = rotation_degrees
-
-    @property
-    def eyes(self) -> int:
-        """Pictures of a frame."""
-        return len(self._regions)
-
-    def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
-        """Parts of the eyes, one each, upright in samples of a grid (height, width): as coded luma samples."""
-        return [
-            coded_window(region, part, grid, self._rotation)
-            for region, part in zip(self._regions, parts, strict=True)
-        ]
-
-    def make(
-        self, frames: Sequence[Frame], wanted: NetworkInput, *, windows: Sequence[Region] | None = None
-    ) -> Any:
-        """Pictures [T, E, ...] of ``wanted.size``, on the frames' device.
-
-        Args:
-            frames: On the CPU, or NV12 or P010 on the GPU.
-            wanted: Size and normalisation.
-            windows: What to show of each eye, as ``windows`` gives it; all of it when omitted.
-        """
-        on_gpu = is_on_gpu(frames[0].planes[0])
-        shape = (len(frames), self.eyes, *wanted.picture_shape())
-        arrays = array_module(on_gpu=on_gpu)
-        images = arrays.empty(shape, wanted.dtype)
-        for frame, out in zip(frames, images, strict=True):
-            preprocess(
-                frame,
-                regions=self._regions if windows is None else windows,
-                size=wanted.size,
-                mean=wanted.mean,
-                std=wanted.std,
-                layout=wanted.layout,
-                rotation_degrees=self._rotation,
-                dtype=wanted.dtype,
-                out=out,
-            )
-        return images
-
-
-def coded_window(region: Region, part: Region, grid: tuple[int, int], rotation_degrees: Rotation) -> Region:
-    """A part of an eye's upright picture as luma samples of the coded frame.
-
-    Args:
-        region: The eye, as coded.
-        part: In samples of ``grid``.
-        grid: (height, width) of the whole upright picture.
-        rotation_degrees: Clockwise turn that makes the picture upright.
-
-    Returns:
-        At least one sample, rounded to whole ones.
-    """
-    turned = rotation_degrees in (90, 270)
-    width, height = (region.height, region.width) if turned else (region.width, region.height)
-    left, right = _span(part.x, part.width, grid[1], width)
-    top, bottom = _span(part.y, part.height, grid[0], height)
-    # ``np.rot90(coded, -1)`` is upright for 90: its row is the coded column, its column counts coded rows from below.
-    match rotation_degrees:
-        case 0:
-            spans = (left, right), (top, bottom)
-        case 90:
-            spans = (top, bottom), (width - right, width - left)
-        case 180:
-            spans = (width - right, width - left), (height - bottom, height - top)
-        case _:
-            spans = (height - bottom, height - top), (left, right)
-    (x0, x1), (y0, y1) = spans
-    return Region(region.x + x0, region.y + y0, x1 - x0, y1 - y0)
-
-
-def _span(start: int, length: int, cells: int, samples: int) -> tuple[int, int]:
-    first = min(round(start * samples / cells), samples - 1)
-    return first, max(round((start + length) * samples / cells), first + 1)
 
 
 def tile_means(rgb: Any) -> Any:

@@ -22,13 +22,13 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, Views, array_module, tile_means
+from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, tile_means
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
-from vitascope.segmentation.matting.shots import StreamNetwork, Times
+from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.vr.stereo import eye_regions
 
 __all__ = ["Matte", "MattingOptions", "SceneCutDetector", "StreamMatting", "upright_size"]

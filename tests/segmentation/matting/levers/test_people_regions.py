@@ -12,7 +12,6 @@ from scripted import BrightnessNetwork
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.kernels.region import Region
-from vitascope.segmentation.matting.batch import coded_window
 from vitascope.segmentation.matting.levers.boxes import (
     cover,
     largest_change_outside,
@@ -21,6 +20,7 @@ from vitascope.segmentation.matting.levers.boxes import (
     still_fits,
 )
 from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.shots import coded_window
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 
