@@ -128,7 +128,18 @@ def _help_of(command: tuple[str, ...]) -> str:
     # A fixed width and no colour, so that the page is the same wherever it is made.
     console = Console(file=page, width=100, color_system=None, force_terminal=False, legacy_windows=False)
     app.help_print(list(command), console=console)
-    return "\n".join(line.rstrip() for line in page.getvalue().strip().splitlines())
+    return "\n".join(_unboxed(page.getvalue().strip().splitlines()))
+
+
+def _unboxed(lines: Sequence[str]) -> Iterator[str]:
+    """Take the frames away that help has on a terminal: their titles stay, and what is in them."""
+    for line in lines:
+        if line.startswith("╭"):
+            yield f"{line.strip('╭─╮ ')}:"
+        elif line.startswith("╰"):
+            yield ""
+        else:
+            yield line.removeprefix("│").removesuffix("│").rstrip()
 
 
 def settings_table() -> str:
