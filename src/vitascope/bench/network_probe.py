@@ -20,7 +20,6 @@ from vitascope.bench.results import Operation, Operations, Row
 from vitascope.config import LoadedSettings
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
-from vitascope.frames import StereoLayout
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.operator_trace import OperatorCall, operator_traces
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -29,10 +28,11 @@ from vitascope.media.reading.reader import open_video
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import FloatArray, MattingNetwork
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.cached_film import opening
 from vitascope.segmentation.matting.networks import open_network
 from vitascope.segmentation.matting.stream import upright_size
-from vitascope.vr.stereo import detect_layout, eye_regions
+from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.cuda import CUDAProfiler
@@ -207,8 +207,7 @@ def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings
         film, start_seconds=video.start_seconds or None, end_seconds=video.end_seconds, threads=0
     ) as reader:
         info = reader.info
-        declared = None if video.stereo == "auto" else StereoLayout(video.stereo)
-        regions = eye_regions(info.width, info.height, detect_layout(info, declared).layout)
+        regions = eye_regions(info.width, info.height, layout_of(info, video.stereo).layout)
         wanted = network.input_for(upright_size(regions[0].size, info.rotation_degrees))
         pictures = [
             preprocess(

@@ -20,11 +20,11 @@ from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import probe
+from vitascope.segmentation.layout import layout_of
 from vitascope.tune.checklist import Measurements
 from vitascope.tune.knobs import batch_key
 from vitascope.tune.system_checks import check_system, processor_throttle_count
 from vitascope.tune.tuned_file import read_history
-from vitascope.vr.stereo import detect_layout
 
 __all__ = ["ChecklistOptions", "measure_for_checklist"]
 
@@ -169,8 +169,7 @@ def _layout(video: Path | None, loaded: LoadedSettings) -> str:
     """How two eyes share the frame, and what says so; empty for a flat video."""
     if video is None:
         return ""
-    declared = loaded.settings.video.stereo
-    found = detect_layout(probe(video), None if declared == "auto" else StereoLayout(declared))
+    found = layout_of(probe(video), loaded.settings.video.stereo)
     return "" if found.layout is StereoLayout.MONO else f"{found.layout.value} ({found.reason})"
 
 
