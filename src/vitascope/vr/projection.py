@@ -1,0 +1,246 @@
+"""Projections: which direction of the world each place of an eye's picture shows, and the maps from one to another.
+
+Directions are unit vectors (x, y, z): x to the right, y down, z straight ahead. Places are fractions of the picture's
+width and height, (0, 0) its top left corner and (1, 1) its bottom right one, so that squeezed eyes (half side by side)
+need no word of their own. The equidistant fisheye is the one of VR cameras and players: an angle from the axis is as
+far from the centre.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Equirectangular",
+    "Fisheye",
+    "Lens",
+    "Rectilinear",
+    "reprojection_map",
+    "turned",
+]
+
+Array = npt.NDArray[np.float64]
+
+OUTSIDE = -1e4
+"""What a map holds where the source shows nothing: outside every picture."""
+
+
+class Lens(Protocol):
+    """A projection."""
+
+    def unproject(self, x: Array, y: Array) -> Array:
+        """The directions that places show.
+
+        Args:
+            x: float64, fractions of the width.
+            y: float64, fractions of the height, of the same shape.
+
+        Returns:
+            float64 [3, ...], unit vectors; NaN where the picture shows nothing.
+        """
+        ...
+
+    def project(self, rays: Array) -> tuple[Array, Array]:
+        """The places that show directions.
+
+        Args:
+            rays: float64 [3, ...], of any length but 0.
+
+        Returns:
+            x and y, float64, fractions of width and height; NaN where the picture does not show the direction.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Equirectangular:
+    """Longitude across, latitude down.
+
+    Raises:
+        ValueError: A field of view that no such picture has.
+    """
+
+    horizontal_fov_degrees: float = 180.0
+    """180 of a VR180 eye, 360 of a whole sphere; above 0, at most 360."""
+    vertical_fov_degrees: float = 180.0
+    """Above 0, at most 180."""
+
+    def __post_init__(self) -> None:
+        """Check the fields of view."""
+        _check_fov(self.horizontal_fov_degrees, 360.0)
+        _check_fov(self.vertical_fov_degrees, 180.0)
+
+    @property
+    def wraps(self) -> bool:
+        """True when the left border is the right border's neighbour."""
+        return self.horizontal_fov_degrees == 360.0
+
+    def unproject(self, x: Array, y: Array) -> Array:
+        """See ``Lens``."""
+        longitude = (x - 0.5) * math.radians(self.horizontal_fov_degrees)
+        latitude = (y - 0.5) * math.radians(self.vertical_fov_degrees)
+        across = np.cos(latitude)
+        return np.stack([across * np.sin(longitude), np.sin(latitude), across * np.cos(longitude)])
+
+    def project(self, rays: Array) -> tuple[Array, Array]:
+        """See ``Lens``."""
+        longitude = np.arctan2(rays[0], rays[2])
+        latitude = np.arctan2(rays[1], np.hypot(rays[0], rays[2]))
+        x = longitude / math.radians(self.horizontal_fov_degrees) + 0.5
+        y = latitude / math.radians(self.vertical_fov_degrees) + 0.5
+        return _inside(x, y, _within(x) & _within(y))
+
+
+@dataclass(frozen=True, slots=True)
+class Fisheye:
+    """Equidistant fisheye: the distance from the centre is the angle from the axis.
+
+    Raises:
+        ValueError: A field of view that no such picture has, or a radius that is not positive.
+    """
+
+    fov_degrees: float = 180.0
+    """Angle across the circle; above 0, at most 360."""
+    center: tuple[float, float] = (0.5, 0.5)
+    """(x, y) of the circle, as fractions of the picture."""
+    radius: tuple[float, float] = (0.5, 0.5)
+    """(x, y) of the circle, as fractions of the picture's width and height."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        _check_fov(self.fov_degrees, 360.0)
+        if min(self.radius) <= 0:
+            raise ValueError(f"a fisheye circle of radius {self.radius}: expected more than 0")
+
+    def unproject(self, x: Array, y: Array) -> Array:
+        """See ``Lens``."""
+        across, down = (x - self.center[0]) / self.radius[0], (y - self.center[1]) / self.radius[1]
+        distance = np.hypot(across, down)
+        angle = distance * math.radians(self.fov_degrees) / 2
+        # sin(angle) / distance, which has a value at the centre, too.
+        spread = np.sinc(angle / math.pi) * math.radians(self.fov_degrees) / 2
+        rays = np.stack([across * spread, down * spread, np.cos(angle)])
+        rays[:, distance > 1 + _EDGE] = np.nan
+        return rays
+
+    def project(self, rays: Array) -> tuple[Array, Array]:
+        """See ``Lens``."""
+        across = np.hypot(rays[0], rays[1])
+        angle = np.arctan2(across, rays[2])
+        distance = angle / (math.radians(self.fov_degrees) / 2)
+        scale = distance / np.maximum(across, 1e-12)
+        x = self.center[0] + rays[0] * scale * self.radius[0]
+        y = self.center[1] + rays[1] * scale * self.radius[1]
+        return _inside(x, y, distance <= 1 + _EDGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rectilinear:
+    """A flat picture, as of an ordinary camera.
+
+    Raises:
+        ValueError: A field of view that no such picture has.
+    """
+
+    horizontal_fov_degrees: float = 90.0
+    """Above 0, below 180."""
+    vertical_fov_degrees: float = 90.0
+    """Above 0, below 180."""
+
+    def __post_init__(self) -> None:
+        """Check the fields of view."""
+        for fov in (self.horizontal_fov_degrees, self.vertical_fov_degrees):
+            _check_fov(fov, math.nextafter(180.0, 0.0))
+
+    def unproject(self, x: Array, y: Array) -> Array:
+        """See ``Lens``."""
+        half_width, half_height = self._half_size
+        rays = np.stack([(2 * x - 1) * half_width, (2 * y - 1) * half_height, np.ones_like(x)])
+        return np.asarray(rays / np.linalg.norm(rays, axis=0))
+
+    def project(self, rays: Array) -> tuple[Array, Array]:
+        """See ``Lens``."""
+        half_width, half_height = self._half_size
+        depth = np.maximum(rays[2], 1e-12)
+        x, y = (rays[0] / depth / half_width + 1) / 2, (rays[1] / depth / half_height + 1) / 2
+        return _inside(x, y, (rays[2] > 0) & _within(x) & _within(y))
+
+    @property
+    def _half_size(self) -> tuple[float, float]:
+        """Of the picture at distance 1."""
+        return (
+            math.tan(math.radians(self.horizontal_fov_degrees) / 2),
+            math.tan(math.radians(self.vertical_fov_degrees) / 2),
+        )
+
+
+def turned(*, yaw_degrees: float = 0.0, pitch_degrees: float = 0.0) -> Array:
+    """The rotation of a camera that looks to the right by ``yaw_degrees`` and up by ``pitch_degrees``.
+
+    Returns:
+        float64 [3, 3]: takes the camera's directions to the world's.
+    """
+    yaw, pitch = math.radians(yaw_degrees), math.radians(pitch_degrees)
+    aside = np.array(
+        [[math.cos(yaw), 0.0, math.sin(yaw)], [0.0, 1.0, 0.0], [-math.sin(yaw), 0.0, math.cos(yaw)]]
+    )
+    up = np.array(
+        [[1.0, 0.0, 0.0], [0.0, math.cos(pitch), -math.sin(pitch)], [0.0, math.sin(pitch), math.cos(pitch)]]
+    )
+    return np.asarray(aside @ up)
+
+
+def reprojection_map(
+    source: Lens,
+    target: Lens,
+    *,
+    source_size: tuple[int, int],
+    target_size: tuple[int, int],
+    rotation: Array | None = None,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The maps that show a picture in another projection, as ``gpu.kernels.remap`` takes them.
+
+    Args:
+        source: Projection of the picture that is there.
+        target: Projection of the picture to make.
+        source_size: (height, width) in samples.
+        target_size: (height, width) in samples.
+        rotation: Where the target's camera looks, see ``turned``; straight ahead when omitted.
+
+    Returns:
+        map_x and map_y, float32 [height, width] of the target: the source's samples to read, centres at whole numbers;
+        ``OUTSIDE`` where the source shows nothing.
+    """
+    height, width = target_size
+    y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
+    rays = target.unproject(x, y)
+    if rotation is not None:
+        rays = np.tensordot(rotation, rays, axes=1)
+    with np.errstate(invalid="ignore"):
+        places = source.project(rays)
+    map_y, map_x = (
+        np.nan_to_num(place * size - 0.5, nan=OUTSIDE).astype(np.float32)
+        for place, size in zip(reversed(places), source_size, strict=True)
+    )
+    return map_x, map_y
+
+
+_EDGE = 1e-9
+
+
+def _within(place: Array) -> npt.NDArray[np.bool_]:
+    return (place >= -_EDGE) & (place <= 1 + _EDGE)
+
+
+def _inside(x: Array, y: Array, shown: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    return np.where(shown, x, np.nan), np.where(shown, y, np.nan)
+
+
+def _check_fov(degrees: float, most: float) -> None:
+    if not 0 < degrees <= most:
+        raise ValueError(f"a field of view of {degrees:g} degrees: expected more than 0, at most {most:g}")
