@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "OUTSIDE",
     "Equirectangular",
     "Fisheye",
     "Lens",

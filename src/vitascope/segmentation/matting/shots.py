@@ -23,6 +23,7 @@ from vitascope.models.network import (
     SpatialState,
 )
 from vitascope.segmentation.matting.batch import Batch, array_module
+from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import Tally
 
 __all__ = [
@@ -194,6 +195,8 @@ class StreamNetwork:
     """Bounds the frames of one call on a GPU."""
     times: Times | None = None
     """Times the calls on a GPU."""
+    fisheye: FisheyeViews | None = None
+    """What whole eyes are shown as; None where they are shown as they are."""
 
     def shots(
         self, network: MattingNetwork | None = None, *, state: NetworkState | None = None

@@ -26,9 +26,11 @@ from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
+from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
+from vitascope.vr.projection import Equirectangular, Lens
 from vitascope.vr.stereo import eye_regions
 
 __all__ = ["Matte", "MattingOptions", "SceneCutDetector", "StreamMatting", "upright_size"]
@@ -75,6 +77,8 @@ class StreamMatting:
         layout: How two eyes share the frame.
         rotation_degrees: Clockwise turn that makes the picture upright.
         options: Edges, smoothing, decontamination, cuts, levers.
+        lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes are shown to the network as
+            fisheye pictures, unless a lever looks at parts of them.
         first_network: What looks first where ``options.inference`` asks for another network.
         cache: Mattes of this stretch of the video, known and to be kept.
         sizer: Bounds the frames of one call on a GPU.
@@ -93,6 +97,7 @@ class StreamMatting:
         layout: StereoLayout,
         rotation_degrees: Rotation = 0,
         options: MattingOptions,
+        lens: Lens | None = None,
         first_network: MattingNetwork | None = None,
         cache: MatteCache | None = None,
         sizer: AdaptiveBatchSizer | None = None,
@@ -108,6 +113,10 @@ class StreamMatting:
         """pts of the frames that began a new shot, so far."""
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
+        fisheye = None
+        if known is None and isinstance(lens, Equirectangular) and options.inference.shows_whole_eyes:
+            fisheye = FisheyeViews.of_network(lens, network, eye_size)
+            known = fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
         self._views = Views(self.regions, rotation_degrees)
         self._times = times
@@ -121,6 +130,7 @@ class StreamMatting:
             first_network=first_network,
             sizer=sizer,
             times=times,
+            fisheye=fisheye,
         )
         self._tally = stream.tally
         self._cached: CachedMattes | None = None

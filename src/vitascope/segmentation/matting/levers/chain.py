@@ -5,6 +5,7 @@ from __future__ import annotations
 from vitascope.errors import UsageError
 from vitascope.models.network import MattingNetwork, SpatialState, side_multiple
 from vitascope.segmentation.matting.batch import Estimator
+from vitascope.segmentation.matting.fisheye import ThroughFisheye
 from vitascope.segmentation.matting.levers.cropped import Cropped
 from vitascope.segmentation.matting.levers.early_exit import EarlyExit
 from vitascope.segmentation.matting.levers.multi_scale import MultiScale, scaled
@@ -41,6 +42,8 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
         inner = Zoomed(stream, options, multiple=multiple)
     else:
         inner = stream.shots()
+        if stream.fisheye is not None:
+            inner = ThroughFisheye(inner, stream.fisheye)
     if options.early_exit != "off":
         if options.early_exit == "smaller":
             assert multiple is not None  # require_possible

@@ -36,6 +36,11 @@ class InferenceOptions:
         return self.skip_static > 0 or self.region != "whole"
 
     @property
+    def shows_whole_eyes(self) -> bool:
+        """True when the network is only ever shown whole eyes at its usual size."""
+        return self.region == "whole" and self.scales == (1.0,) and self.early_exit != "smaller"
+
+    @property
     def is_plain(self) -> bool:
         """True when every frame is shown to the network, whole and once."""
         return (

@@ -1,0 +1,208 @@
+"""Equirectangular eyes, shown to the network as fisheye pictures.
+
+Towards the poles of an equirectangular picture people are drawn out sideways until no network knows them. A fisheye
+picture of the same eye shows them as people. So each eye's small picture is mapped to one fisheye picture (VR180) or
+to two that look ahead and back and overlap (360 degrees), and the network's answer is mapped back before anything
+else sees it: what reads the full frame goes on in the eye's own projection, and no frame is reprojected at full size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.remap import remap
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.matting.batch import Batch, Estimator, array_module
+from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, reprojection_map, turned
+
+__all__ = ["FisheyeViews", "ThroughFisheye"]
+
+_LARGEST_FOV_DEGREES = 200.0
+"""One fisheye picture shows an eye up to here. Beyond, each of two has this field of view: they overlap by 20 degrees,
+so that whoever stands at the seam of one stands whole in the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FisheyeViews:
+    """The fisheye pictures of an equirectangular eye."""
+
+    lens: Equirectangular
+    """The eye's projection."""
+    eye: NetworkInput
+    """How the eye's own small picture is prepared."""
+    size: tuple[int, int]
+    """(height, width) of each fisheye picture."""
+
+    @classmethod
+    def of_network(cls, lens: Equirectangular, network: MattingNetwork, eye_size: tuple[int, int]) -> Self:
+        """The fisheye pictures as a network wants them, and an eye's own picture as fine as they are.
+
+        Args:
+            lens: The eye's projection.
+            network: Sees the fisheye pictures.
+            eye_size: (height, width) of an eye, upright, in luma samples.
+        """
+        fov = _fov_degrees(lens)
+        side = max(round(eye_size[0] * fov / lens.vertical_fov_degrees), 1)
+        wanted = network.input_for((side, side))
+        height = max(round(wanted.size[0] * lens.vertical_fov_degrees / fov), 1)
+        width = max(round(wanted.size[1] * lens.horizontal_fov_degrees / fov), 1)
+        return cls(lens, replace(wanted, size=(height, width)), wanted.size)
+
+    @property
+    def count(self) -> int:
+        """Fisheye pictures of each eye."""
+        return _count(self.lens)
+
+    def show(self, images: Any) -> Any:
+        """The fisheye pictures of eyes; black outside their circles.
+
+        Args:
+            images: [T, E, ...] as ``eye`` says, NumPy or CuPy.
+
+        Returns:
+            [T, E * count, ...] of the same dtype, on the same device; an eye's pictures one after the other.
+        """
+        is_planar = self.eye.layout == "NCHW"
+        steps, eyes = images.shape[:2]
+        shape = replace(self.eye, size=self.size).picture_shape()
+        shown = array_module(on_gpu=is_on_gpu(images)).empty((steps, eyes * self.count, *shape), images.dtype)
+        pictures = shown.reshape(steps * eyes, self.count, *shape)
+        for number, (map_x, map_y, outside) in enumerate(_maps_there(self, _device_of(images))):
+            for picture, image in zip(
+                pictures[:, number], images.reshape(-1, *images.shape[2:]), strict=True
+            ):
+                for target, source in zip(picture, image, strict=True) if is_planar else [(picture, image)]:
+                    target[...] = remap(source, map_x, map_y)
+                # RGB 0, normalised as the rest.
+                for channel, (mean, std) in enumerate(zip(self.eye.mean, self.eye.std, strict=True)):
+                    (picture[channel] if is_planar else picture[..., channel])[outside] = -mean / std
+        return shown
+
+    def take_back(self, estimate: MatteEstimate) -> MatteEstimate:
+        """The network's answer about the fisheye pictures as one about the eyes, at the size of their own pictures.
+
+        Coefficients of a guided filter are mapped as alpha is: they say how alpha follows the picture at a place, and
+        the place moves.
+        """
+        if estimate.alpha is not None:
+            return MatteEstimate(alpha=self._planes_back(estimate.alpha))
+        return MatteEstimate(gain=self._planes_back(estimate.gain), offset=self._planes_back(estimate.offset))
+
+    def _planes_back(self, planes: Any) -> Any:
+        """[E * count, ..., h, w] as float32 [E, ..., h', w']."""
+        eyes = planes.shape[0] // self.count
+        made = array_module(on_gpu=is_on_gpu(planes)).zeros(
+            (eyes, *planes.shape[1:-2], *self.eye.size), "float32"
+        )
+        sources = planes.reshape(eyes, self.count, -1, *planes.shape[-2:])
+        targets = made.reshape(eyes, -1, *self.eye.size)
+        maps = _maps_back(self, (planes.shape[-2], planes.shape[-1]), _device_of(planes))
+        for number, (map_x, map_y, weight) in enumerate(maps):
+            for eye in range(eyes):
+                for target, source in zip(targets[eye], sources[eye, number], strict=True):
+                    target += remap(source, map_x, map_y) * weight
+        return made
+
+
+class ThroughFisheye:
+    """Shows an estimator equirectangular eyes as fisheye pictures, and maps its mattes back.
+
+    Args:
+        inner: Sees the fisheye pictures.
+        views: Of the eyes.
+    """
+
+    def __init__(self, inner: Estimator, views: FisheyeViews) -> None:
+        self._inner, self._views = inner, views
+
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
+        """Mattes of the next frames, in the eyes' own projection."""
+        shown = replace(batch, images=self._views.show(batch.images))
+        return [self._views.take_back(estimate) for estimate in self._inner.estimate(shown)]
+
+
+_Maps = Sequence[tuple[Any, Any, Any]]
+
+
+def _count(lens: Equirectangular) -> int:
+    return 1 if lens.horizontal_fov_degrees <= _LARGEST_FOV_DEGREES else 2
+
+
+def _fov_degrees(lens: Equirectangular) -> float:
+    """The field of view with which the fisheye pictures show all of an eye."""
+    if _count(lens) == 2:
+        return _LARGEST_FOV_DEGREES
+    across, down = lens.horizontal_fov_degrees, lens.vertical_fov_degrees
+    corner = math.acos(math.cos(math.radians(across / 2)) * math.cos(math.radians(down / 2)))
+    return max(2 * math.degrees(corner), across, down)
+
+
+def _cameras(lens: Equirectangular) -> list[npt.NDArray[np.float64]]:
+    """Where the fisheye pictures look: ahead, and back."""
+    return [turned(yaw_degrees=180.0 * number) for number in range(_count(lens))]
+
+
+@lru_cache(maxsize=8)
+def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
+    """For each fisheye picture the eye's samples to read, and where it shows nothing."""
+    fisheye = Fisheye(_fov_degrees(views.lens))
+    maps = []
+    for camera in _cameras(views.lens):
+        map_x, map_y = reprojection_map(
+            views.lens, fisheye, source_size=views.eye.size, target_size=views.size, rotation=camera
+        )
+        maps.append((map_x, map_y, map_x == np.float32(OUTSIDE)))
+    return _on_device(maps, device)
+
+
+@lru_cache(maxsize=8)
+def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -> _Maps:
+    """For each fisheye picture the samples to read at an eye's places, and how much they count there."""
+    lens, (height, width) = views.lens, views.eye.size
+    fisheye = Fisheye(_fov_degrees(lens))
+    y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
+    angle = np.degrees(np.arccos(np.clip(lens.unproject(x, y)[2], -1, 1)))
+    # Where two pictures overlap, one fades into the other from border to border.
+    overlap = _LARGEST_FOV_DEGREES - 180
+    ahead = np.clip(0.5 + (90 - angle) / overlap, 0, 1) if views.count == 2 else np.ones_like(angle)
+    maps = []
+    for camera, weight in zip(_cameras(lens), (ahead, 1 - ahead), strict=False):
+        places = reprojection_map(
+            fisheye, lens, source_size=size, target_size=views.eye.size, rotation=camera.T
+        )
+        maps.append((*_inside_circle(*places, size), weight.astype(np.float32)))
+    return _on_device(maps, device)
+
+
+def _inside_circle(
+    map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32], size: tuple[int, int]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Places at the circle's border moved in by as much as bilinear reading looks over it."""
+    (height, width), moved = size, []
+    across, down = (map_x + 0.5) / width * 2 - 1, (map_y + 0.5) / height * 2 - 1
+    scale = np.minimum(1, (1 - 3 / min(size)) / np.maximum(np.hypot(across, down), 1e-6))
+    for place, count in ((across, width), (down, height)):
+        moved.append(((place * scale + 1) / 2 * count - 0.5).astype(np.float32))
+    return moved[0], moved[1]
+
+
+def _device_of(array: Any) -> int | None:
+    """The GPU's number; None on the CPU."""
+    return int(array.device.id) if is_on_gpu(array) else None
+
+
+def _on_device(maps: _Maps, device: int | None) -> _Maps:
+    if device is None:
+        return maps
+    arrays = array_module(on_gpu=True)
+    with arrays.cuda.Device(device):
+        return [(arrays.asarray(x), arrays.asarray(y), arrays.asarray(rest)) for x, y, rest in maps]

@@ -1,0 +1,271 @@
+"""Packed alpha: a fisheye video's matte in the corners that its circles leave free, as DeoVR and HereSphere read it.
+
+A side-by-side picture of two fisheye eyes, each E x E samples. Each eye's matte is a fisheye picture, too, at 0.4 of
+the size and clipped to its circle. The left eye's disc has its centre in the middle of the upper border, the right
+eye's in the upper left corner, and what leaves the picture on one side comes in on the other, so that both lie in
+halves and quarters in the free corners::
+
+    upper border:  right, lower right quarter | left, lower half | right, lower left quarter
+    lower border:  right, upper right quarter | left, upper half | right, upper left quarter
+
+Players read alpha as R - max(G, B). Source: three public implementations agree on this layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import UsageError
+from vitascope.frames import Frame, Plane
+from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.region import Region, cut
+from vitascope.gpu.kernels.remap import remap
+from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.vr.projection import OUTSIDE, Fisheye, Lens, reprojection_map
+
+__all__ = ["DISC_SCALE", "AlphaPacker", "PackedColor", "pack_discs", "tile_size", "unpack_discs"]
+
+PackedColor = Literal["red", "grey"]
+
+DISC_SCALE: Final = 0.4
+"""A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc 0.2."""
+
+
+def tile_size(side: int) -> tuple[int, int]:
+    """(height, width) in samples of the square around a disc, for eyes of ``side`` samples: even, and 4 wide."""
+    exact = int(side * DISC_SCALE)
+    return exact & ~1, exact & ~3
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a disc's tile, and where it lies in the picture."""
+
+    eye: int
+    tile: Region
+    frame: Region
+
+
+def _pieces(side: int) -> list[_Piece]:
+    height, width = tile_size(side)
+    half_height, half_width = height // 2, width // 2
+    # (first column of the tile, first column of the picture, columns) of the parts from left to right.
+    left_eye = [(0, side - half_width, width)]
+    right_eye = [(0, 2 * side - half_width, half_width), (half_width, 0, half_width)]
+    return [
+        _Piece(eye, Region(column, row, count, half_height), Region(x, y, count, half_height))
+        for eye, columns in enumerate((left_eye, right_eye))
+        for column, x, count in columns
+        for row, y in ((0, side - half_height), (half_height, 0))
+    ]
+
+
+def _disc(side: int) -> npt.NDArray[np.bool_]:
+    """True inside the circle of a tile."""
+    height, width = tile_size(side)
+    down = (np.arange(height) + 0.5) / height * 2 - 1
+    across = (np.arange(width) + 0.5) / width * 2 - 1
+    return np.hypot(down[:, None], across[None]) <= 1
+
+
+def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "red") -> None:
+    """Write mattes into the free corners of a fisheye picture, in place.
+
+    Chroma is that of the largest alpha that shares a sample of it, rounded to more red; luma then makes R right beside
+    what a reader interpolates, which leaves G and B at 0 or below.
+
+    Args:
+        frame: 2E x E luma samples, E even, of any of ``PIXEL_FORMATS``; NumPy or CuPy, its planes are changed.
+        tiles: uint8 or uint16 [2, *tile_size(E)], full scale 255 or 65535: left eye, right eye. What lies outside the
+            circle is not looked at.
+        color: ``red`` as players read it, or ``grey``.
+
+    Raises:
+        ValueError: Sizes that do not fit.
+    """
+    side = _side(frame)
+    if tiles.shape != (2, *tile_size(side)):
+        raise ValueError(f"tiles are {tiles.shape}, expected {(2, *tile_size(side))}")
+    arrays: Any = _array_module(frame)
+    inside = arrays.asarray(_disc(side))
+    share = arrays.asarray(tiles).astype("float32") / alpha_peak(tiles)
+    alpha = arrays.full((side, 2 * side), -1.0, "float32")
+    for piece in _pieces(side):
+        cut_out = piece.tile.rows, piece.tile.columns
+        alpha[piece.frame.rows, piece.frame.columns] = arrays.where(
+            inside[cut_out], share[piece.eye][cut_out], -1.0
+        )
+    rows = -(-tile_size(side)[0] // 4) * 2  # of half a disc, in whole blocks of chroma
+    for top in (0, side - rows):
+        band = Region(0, top, 2 * side, rows)
+        _paint(cut(frame, band), alpha[band.rows], color)
+
+
+def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
+    """Read mattes from the corners of a packed picture, as players do.
+
+    Args:
+        frame: 2E x E luma samples in the host's memory.
+
+    Returns:
+        float32 [2, *tile_size(E)], 0..1: left eye, right eye; 0 outside the circle. Of red discs R - max(G, B), of
+        grey ones their grey: the colour is that of the larger sum.
+
+    Raises:
+        ValueError: A picture that cannot be packed.
+    """
+    side = _side(frame)
+    rgb = frame.to_rgb(dtype="float32")
+    red = np.clip(rgb[..., 0] - np.maximum(rgb[..., 1], rgb[..., 2]), 0, 1)
+    grey = rgb.min(axis=-1)
+    inside = _disc(side)
+    found = np.zeros((2, 2, *tile_size(side)), np.float32)
+    for piece in _pieces(side):
+        for kind, plane in enumerate((red, grey)):
+            tile = found[kind, piece.eye]
+            tile[piece.tile.rows, piece.tile.columns] = plane[piece.frame.rows, piece.frame.columns]
+    found *= inside
+    best: npt.NDArray[np.float32] = max(found, key=np.sum)
+    return best
+
+
+class AlphaPacker:
+    """Makes packed-alpha pictures of the frames of one video.
+
+    Args:
+        regions: Where each eye lies in a frame, left eye first.
+        lenses: The eyes' projections.
+        fov_degrees: Field of view of the fisheye eyes to make; those that are fisheye pictures with it already stay
+            as they are.
+        color: See ``pack_discs``.
+
+    Raises:
+        UsageError: The video does not have two eyes of a projection that a fisheye picture can show.
+    """
+
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        lenses: Sequence[Lens],
+        *,
+        fov_degrees: float = 190.0,
+        color: PackedColor = "red",
+    ) -> None:
+        if len(regions) != 2 or len(lenses) != 2:
+            raise UsageError(
+                "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them"
+            )
+        self._regions, self._lenses, self._color = tuple(regions), tuple(lenses), color
+        self._fov_degrees = fov_degrees
+        self._side = max(min(region.height for region in regions) & ~1, 16)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the pictures."""
+        return self._side, 2 * self._side
+
+    def pack(self, frame: Frame, alpha: Plane) -> Frame:
+        """One packed picture.
+
+        Args:
+            frame: The picture, or its foreground; NumPy planes, or CuPy planes of NV12 or P010.
+            alpha: uint8 or uint16 [H, W], on the same device.
+
+        Returns:
+            A frame of the same format, colour and moment, of ``size``.
+        """
+        arrays: Any = _array_module(frame)
+        maps = [arrays.asarray(places) for places in self._frame_maps]
+        picture = remap(frame, *maps, border="constant")
+        assert isinstance(picture, Frame)
+        pack_discs(picture, self._tiles(alpha, arrays), color=self._color)
+        return picture
+
+    def _tiles(self, alpha: Plane, arrays: Any) -> Any:
+        size = tile_size(self._side)
+        tiles = arrays.zeros((2, *size), alpha.dtype)
+        for eye, region in enumerate(self._regions):
+            # Averaged down before it is turned into a fisheye picture: what is read is as fine as what is made.
+            small = resize_normalize(
+                alpha[None, region.rows, region.columns, None],
+                size=size,
+                mean=(0.0,),
+                std=(1.0,),
+                scale=1.0,
+                layout_out="NCHW",
+            )[0, 0]
+            maps = (arrays.asarray(places) for places in self._tile_maps[eye])
+            tiles[eye] = arrays.rint(remap(small, *maps, border="constant")).astype(alpha.dtype)
+        return tiles
+
+    @cached_property
+    def _target(self) -> Fisheye:
+        return Fisheye(self._fov_degrees)
+
+    @cached_property
+    def _frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
+        """For each sample of the picture the frame's sample to read; an eye reads nothing of the other."""
+        halves = []
+        for region, lens in zip(self._regions, self._lenses, strict=True):
+            map_x, map_y = reprojection_map(
+                lens, self._target, source_size=region.size, target_size=(self._side, self._side)
+            )
+            shows = map_x != np.float32(OUTSIDE)
+            map_x = np.where(shows, np.clip(map_x, 0, region.width - 1) + region.x, map_x)
+            map_y = np.where(shows, np.clip(map_y, 0, region.height - 1) + region.y, map_y)
+            halves.append((map_x.astype(np.float32), map_y.astype(np.float32)))
+        return tuple(np.ascontiguousarray(np.concatenate(pair, axis=1)) for pair in zip(*halves, strict=True))
+
+    @cached_property
+    def _tile_maps(self) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+        size = tile_size(self._side)
+        return [
+            reprojection_map(lens, self._target, source_size=size, target_size=size) for lens in self._lenses
+        ]
+
+
+def _side(frame: Frame) -> int:
+    if frame.width != 2 * frame.height or frame.height % 2 or frame.height < 16:
+        raise ValueError(
+            f"a picture of {frame.width}x{frame.height} holds no two fisheye eyes side by side: expected 2E x E"
+        )
+    return frame.height
+
+
+def _paint(frame: Frame, alpha: Any, color: PackedColor) -> None:
+    """Paint alpha, float32 [H, W] in 0..1, and below 0 where the frame stays as it is."""
+    arrays: Any = _array_module(frame)
+    fmt = frame.format
+    forward, start = yuv_from_rgb(frame.color, fmt)
+    word, most = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
+    rows, columns = 1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x
+    blocks = alpha.reshape(frame.height // rows, rows, frame.width // columns, columns).max(axis=(1, 3))
+    is_disc, touched = alpha >= 0, blocks >= 0
+    for channel, rounded in ((1, arrays.floor), (2, arrays.ceil)):
+        exact = start[channel] + forward[channel, 0] * (blocks if color == "red" else 0 * blocks)
+        codes = (arrays.clip(rounded(exact / word), 0, most) * word).astype(fmt.dtype)
+        target = frame.planes[1][..., channel - 1] if fmt.semi_planar else frame.planes[channel]
+        target[touched] = codes[touched]
+    luma: Any = frame.planes[0]
+    black = round(start[0])
+    luma[is_disc] = black
+    of_chroma = frame.to_rgb(dtype="float32")[..., 0]  # R as a reader finds it, but for luma
+    # R follows luma as grey does: its whole range for the whole range of alpha.
+    exact = black + (alpha - of_chroma) * float(forward[0].sum())
+    codes = (arrays.clip(arrays.rint(exact / word), black // word, most) * word).astype(fmt.dtype)
+    luma[is_disc] = codes[is_disc]
+
+
+def _array_module(frame: Frame) -> Any:
+    if is_on_gpu(frame.planes[0]):
+        import cupy
+
+        return cupy
+    return np

@@ -1,0 +1,129 @@
+"""Equirectangular eyes shown to the network as fisheye pictures: what it sees, and where its answer lands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pictures import solid_frame
+from scripted import BrightnessNetwork
+from vitascope.frames import PIXEL_FORMATS, StereoLayout
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.fisheye import FisheyeViews
+from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.vr.projection import Equirectangular, Fisheye, Rectilinear
+
+FMT = PIXEL_FORMATS["yuv420p"]
+HALF, WHOLE = Equirectangular(180, 180), Equirectangular(360, 180)
+
+
+class Square:
+    """A network whose picture has a fixed size."""
+
+    def __init__(self, size=(96, 96), **form):
+        self.form = {"layout": "NCHW", **form}
+        self.size = size
+
+    def input_for(self, region_size):
+        assert region_size[0] == region_size[1]  # a fisheye picture is square
+        return NetworkInput(self.size, **self.form)
+
+
+def waves(size):
+    """[1, 1, 3, h, w], smooth everywhere on the sphere: the direction itself as a colour."""
+    height, width = size
+    y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
+    lens = HALF if height == width else WHOLE
+    return np.float32(lens.unproject(x, y) / 2 + 0.5)[None, None]
+
+
+@pytest.mark.parametrize(
+    ("lens", "eye", "count"),
+    [(HALF, (96, 96), 1), (WHOLE, (86, 173), 2), (Equirectangular(200, 180), (86, 96), 1)],
+)
+def test_an_eye_is_as_fine_as_what_the_network_sees(lens, eye, count):
+    views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
+    assert views.eye.size == eye
+    assert views.size == (96, 96)
+    assert views.count == count
+
+
+@pytest.mark.parametrize("lens", [HALF, WHOLE])
+def test_the_fisheye_picture_shows_each_direction_where_a_fisheye_does(lens):
+    views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
+    shown = views.show(waves(views.eye.size))
+    assert shown.shape == (1, views.count, 3, 96, 96)
+    y, x = np.meshgrid((np.arange(96) + 0.5) / 96, (np.arange(96) + 0.5) / 96, indexing="ij")
+    ahead = Fisheye(180 if lens is HALF else 200).unproject(x, y)
+    outside = np.isnan(ahead[0])
+    expected = ahead / 2 + 0.5
+    assert np.abs(shown[0, 0][:, ~outside] - expected[:, ~outside]).max() < 0.03
+    assert (shown[0, 0][:, outside] == 0).all()
+    if lens is WHOLE:  # the second camera looks back: left and right, ahead and back change their sides
+        back = ahead * [[[-1]], [[1]], [[-1]]] / 2 + 0.5
+        assert np.abs(shown[0, 1][:, ~outside] - back[:, ~outside]).max() < 0.03
+
+
+@pytest.mark.parametrize("lens", [HALF, WHOLE])
+@pytest.mark.parametrize("form", [{}, {"layout": "NHWC"}, {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}])
+@pytest.mark.parametrize("eyes", [1, 2])
+def test_what_is_taken_back_lies_where_it_was(lens, form, eyes):
+    views = FisheyeViews.of_network(lens, Square(**form), (1024, 1024))
+    mean, std = (np.float32(views.eye.mean), np.float32(views.eye.std))
+    rgb = waves(views.eye.size).repeat(eyes, axis=1)
+    rgb[:, -1] = 1 - rgb[:, -1]
+    pictures = (rgb - mean[:, None, None]) / std[:, None, None]
+    nhwc = views.eye.layout == "NHWC"
+    shown = views.show(pictures.transpose(0, 1, 3, 4, 2) if nhwc else pictures)
+    channels = shown[0].transpose(0, 3, 1, 2) if nhwc else shown[0]
+    seen = channels * std[:, None, None] + mean[:, None, None]
+    alpha = views.take_back(MatteEstimate(alpha=seen[:, 0])).alpha
+    assert np.abs(alpha - rgb[0, :, 0]).max() < 0.03
+    green = views.take_back(MatteEstimate(gain=seen[:, 1:2], offset=1 - seen[:, 1:2]))
+    assert np.abs(green.gain[:, 0] - rgb[0, :, 1]).max() < 0.03
+    assert np.abs(green.offset[:, 0] - (1 - rgb[0, :, 1])).max() < 0.03
+
+
+def test_the_seam_of_a_whole_sphere_does_not_show():
+    views = FisheyeViews.of_network(WHOLE, Square(), (1024, 2048))
+    ones = np.ones((views.count, *views.size), np.float32)
+    assert views.take_back(MatteEstimate(alpha=ones)).alpha == pytest.approx(1.0)
+    y, x = np.meshgrid(*((np.arange(n) + 0.5) / n for n in views.eye.size), indexing="ij")
+    around = (
+        np.float32(np.sin(x * 2 * np.pi) * np.cos((y - 0.5) * np.pi))[None, None, None].repeat(3, 2) / 2 + 0.5
+    )
+    back = views.take_back(MatteEstimate(alpha=views.show(around)[0, :, 0])).alpha[0]
+    assert np.abs(back - around[0, 0, 0]).max() < 0.03
+
+
+def matting(network, lens, **inference):
+    options = MattingOptions(warm_up_frames=0, inference=InferenceOptions(**inference))
+    return StreamMatting(
+        network, size=(96, 192), layout=StereoLayout.SIDE_BY_SIDE, options=options, lens=lens
+    )
+
+
+def test_alpha_of_a_film_lands_in_its_own_projection():
+    """A light square high up in the right eye: the network sees it elsewhere, alpha lies on it."""
+    frame = solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1))
+    luma = frame.planes[0].copy()
+    luma[4:24, 120:168] = 220
+    network = BrightnessNetwork()
+    stream = matting(network, HALF)
+    (matted,) = stream.infer([stream.prepare([frame.with_planes((luma, *frame.planes[1:]))])])
+    alpha = stream.refine(matted).alpha
+    assert (alpha[8:20, 126:162] > 240).all()
+    assert (alpha[32:] < 16).all()
+    assert (alpha[:, :96] < 16).all()
+
+
+@pytest.mark.parametrize("lens", [None, Fisheye(190), Rectilinear(90, 90)])
+def test_other_projections_are_shown_as_they_are(lens):
+    assert matting(BrightnessNetwork(), lens)._mattes.__class__.__name__ == "ShotInference"
+
+
+def test_levers_that_look_at_parts_see_the_eyes_as_they_are():
+    network = BrightnessNetwork()
+    assert "Fisheye" in matting(network, HALF)._mattes.__class__.__name__
+    assert "Fisheye" not in matting(network, HALF, region="zoom")._mattes.__class__.__name__
