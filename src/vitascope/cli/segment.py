@@ -84,7 +84,9 @@ def segment(
     kind: Annotated[
         Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
     ] = None,
-    stereo: Annotated[str | None, Parameter(group=_STEREO)] = None,
+    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=_STEREO)] = None,
+    projection: Annotated[str | None, Parameter(group=_STEREO)] = None,
+    fov: Annotated[float | None, Parameter(metavar="DEGREES", group=_STEREO)] = None,
     profile: Annotated[str | None, Parameter(group=_QUALITY)] = None,
     codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=_QUALITY)] = None,
     crf: Annotated[int | None, Parameter(group=_QUALITY)] = None,
@@ -125,6 +127,8 @@ def segment(
         model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
         kind: What your own ONNX file gives.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        projection: What the picture of an eye is: auto, flat, equirect180, equirect360 or fisheye.
+        fov: Field of view of an eye: across the circle of a fisheye, or the width of an equirectangular picture.
         threshold: Alpha up to LOW becomes 0, from HIGH on 1, for example 0.1,0.9.
         grow: Pixels by which people grow; negative shrinks them.
         feather: Pixels over which edges are softened.
@@ -163,6 +167,8 @@ def segment(
         "model.name": ("--model", model),
         "model.kind": ("--kind", kind),
         "video.stereo": ("--stereo", stereo),
+        "video.projection": ("--projection", projection),
+        "video.fov_degrees": ("--fov", fov),
         "output.key_color": ("--key-color", key_color),
         "output.background": ("--background", None if background is None else str(background)),
         "output.codec": ("--codec", codec),

@@ -11,6 +11,7 @@ from vitascope.config.values import (
     Expected,
     FilePath,
     PresetName,
+    ProjectionChoice,
     RgbColor,
     Seconds,
     Section,
@@ -24,12 +25,12 @@ __all__ = ["Codec", "EdgeSettings", "EncoderSpeed", "OutputKind", "OutputSetting
 
 Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
 EncoderSpeed = Literal["fast", "balanced", "quality"]
-OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay"]
+OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay", "packed-alpha"]
 
 OutputKinds = Annotated[
     tuple[OutputKind, ...],
     BeforeValidator(unique_list),
-    Expected("one or more of mask, key, cutout, alpha, blur, replace, overlay"),
+    Expected("one or more of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha"),
 ]
 
 
@@ -40,6 +41,17 @@ class VideoSettings(Section):
         "auto",
         "How two eyes share a frame: auto (from metadata, the file name, or the frames), mono, "
         "side-by-side (sbs, lr) or top-bottom (tb, ou).",
+    )
+    projection: ProjectionChoice = setting(
+        "auto",
+        "What the picture of an eye is: auto (from metadata), flat, equirect180, equirect360 or fisheye.",
+    )
+    fov_degrees: float | None = setting(
+        None,
+        "Field of view of an eye in degrees: across the circle of a fisheye, or the width of equirectangular pictures; "
+        "null is the projection's usual one.",
+        ge=20,
+        le=360,
     )
     start_seconds: Seconds = setting(
         0.0, "Where to begin, in seconds from the start of the video; also as 1:30 or 0:01:30.5."
@@ -75,7 +87,8 @@ class OutputSettings(Section):
     """``output``: what is written, and how it is encoded."""
 
     kinds: OutputKinds = setting(
-        ("key",), "What to write, one file each: mask, key, cutout, alpha, blur, replace, overlay."
+        ("key",),
+        "What to write, one file each: mask, key, cutout, alpha, blur, replace, overlay, packed-alpha.",
     )
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),
@@ -90,6 +103,15 @@ class OutputSettings(Section):
         "Most pixels a row of mask; a wider video's mask is made smaller, which encodes faster; null keeps its size.",
         ge=16,
         le=65536,
+    )
+    packed_fov_degrees: float | None = setting(
+        None,
+        "Field of view of the fisheye eyes in packed-alpha, in degrees; null is 190, or a fisheye video's own.",
+        ge=120,
+        le=230,
+    )
+    packed_color: Literal["red", "grey"] = setting(
+        "red", "Colour of the matte in packed-alpha: red, which players read, or grey."
     )
     blur_radius: float = setting(
         24.0, "Strength of blur in pixels of a picture of 1080 lines; scales with the height.", gt=0, le=512

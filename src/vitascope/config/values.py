@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from vitascope.frames import StereoLayout
+from vitascope.frames import Projection, StereoLayout
 
 __all__ = [
     "CONFLICT",
@@ -30,6 +30,7 @@ __all__ = [
     "GpuNumbers",
     "InputSize",
     "PresetName",
+    "ProjectionChoice",
     "RgbColor",
     "Scales",
     "Seconds",
@@ -283,6 +284,10 @@ def _parse_stereo(value: object) -> object:
     return _STEREO_SPELLINGS.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
+def _parse_projection(value: object) -> object:
+    return _PROJECTION_SPELLINGS.get(str(value).strip().lower(), value)
+
+
 _MOST_GPU_PROCESSES = 16
 
 
@@ -323,6 +328,14 @@ _STEREO_SPELLINGS: dict[str, StereoLayout] = {
     "top-bottom": StereoLayout.TOP_BOTTOM,
     "tb": StereoLayout.TOP_BOTTOM,
     "ou": StereoLayout.TOP_BOTTOM,
+}
+
+_PROJECTION_SPELLINGS: dict[str, Projection] = {
+    **{projection.value: projection for projection in Projection},
+    "equirect180": Projection.HALF_EQUIRECTANGULAR,
+    "equirect360": Projection.EQUIRECTANGULAR,
+    "180": Projection.HALF_EQUIRECTANGULAR,
+    "360": Projection.EQUIRECTANGULAR,
 }
 
 Item = TypeVar("Item")
@@ -405,6 +418,12 @@ StereoChoice = Annotated[
     *_typed(_parse_stereo, "auto, mono, side-by-side (sbs, lr) or top-bottom (tb, ou)"),
 ]
 """A declared stereo layout, or ``auto``."""
+
+ProjectionChoice = Annotated[
+    Literal["auto"] | Projection,
+    *_typed(_parse_projection, "auto, flat, equirect180 (180), equirect360 (360) or fisheye"),
+]
+"""A declared projection, or ``auto``."""
 
 FaceChoice = Annotated[
     Literal["largest"] | int, *_typed(_parse_face, f"largest, or a number from 0 to {MAX_FACES - 1}")

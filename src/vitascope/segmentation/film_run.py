@@ -36,8 +36,8 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.film_job import FilmJob
-from vitascope.segmentation.jobs import mask_size, open_job, queue_limits
-from vitascope.segmentation.layout import layout_of
+from vitascope.segmentation.jobs import open_job, picture_sizes, queue_limits
+from vitascope.segmentation.layout import layout_of, lenses_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
@@ -190,28 +190,6 @@ class FilmRunner:
             for kind, path in outputs
         ]
 
-    def files(
-        self,
-        reader: VideoReader,
-        outputs: Sequence[tuple[OutputKind, Path]],
-        encodings: Sequence[Encoding],
-        *,
-        keep_partial: bool,
-    ) -> OutputSet:
-        """The files of a whole film; a context manager.
-
-        Raises:
-            OutputError: A file cannot be created.
-        """
-        return OutputSet(
-            reader,
-            outputs,
-            encodings,
-            trim=self.settings.video,
-            keep_partial=keep_partial,
-            mask_size=mask_size(reader.info, self.settings.output.mask_max_width),
-        )
-
     def stream(self, video: Path, *, device_arrays: bool = False) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; see ``Segmenter.stream``."""
         with self.open_video(video) as reader, FilmRun(self, reader, [], keeps_mattes=True) as film:
@@ -272,7 +250,7 @@ class FilmRunner:
                 FilmRun(self, reader, kinds, profiler=profile.profiler, keeps_mattes=True)
             )
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
-            files = stack.enter_context(self.files(reader, outputs, encodings, keep_partial=keep_partial))
+            files = stack.enter_context(film.files(outputs, encodings, keep_partial=keep_partial))
             source = FramesUntilDamage(reader)
 
             def encode(rendered: Rendered) -> None:
@@ -364,9 +342,10 @@ class FilmRun:
         keeps_mattes: bool = False,
         background_begin: Fraction | None = None,
     ) -> None:
-        self._runner = runner
+        self._runner, self._reader = runner, reader
         settings = runner.settings
         self.layout = layout_of(reader.info, settings.video.stereo)
+        lenses = lenses_of(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
         cache = None
         if keeps_mattes:
@@ -376,6 +355,7 @@ class FilmRun:
                 network=runner.chosen.network,
                 store=runner.store,
                 layout=self.layout.layout,
+                lens=lenses[0],
                 device=runner.device,
                 frames_per_call=per_call,
             )
@@ -387,6 +367,7 @@ class FilmRun:
                 kinds,
                 info=reader.info,
                 layout=self.layout.layout,
+                lenses=lenses,
                 settings=settings,
                 frames_per_call=per_call,
                 streams=runner.streams,
@@ -407,6 +388,28 @@ class FilmRun:
     ) -> None:
         """Close the background, and leave the GPU idle."""
         self._stack.__exit__(kind, error, trace)
+
+    def files(
+        self,
+        outputs: Sequence[tuple[OutputKind, Path]],
+        encodings: Sequence[Encoding],
+        *,
+        keep_partial: bool,
+    ) -> OutputSet:
+        """The files of a whole film; a context manager.
+
+        Raises:
+            OutputError: A file cannot be created.
+        """
+        settings = self._runner.settings
+        return OutputSet(
+            self._reader,
+            outputs,
+            encodings,
+            trim=settings.video,
+            keep_partial=keep_partial,
+            sizes=picture_sizes(self._reader.info, self.layout.layout, settings.output),
+        )
 
     def pipeline(
         self,

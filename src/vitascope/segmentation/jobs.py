@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vitascope.config import OutputKind, Settings, vitascope_home
+from vitascope.config import OutputKind, OutputSettings, Settings, vitascope_home
 from vitascope.errors import EngineError
 from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
@@ -25,12 +25,15 @@ from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
+from vitascope.vr.packing import AlphaPacker, packed_size
+from vitascope.vr.projection import Lens
+from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
 
-__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
+__all__ = ["can_stay_on_gpu", "open_job", "picture_sizes", "queue_limits"]
 
 _LATENCY_QUEUE = 2
 
@@ -42,6 +45,7 @@ def open_job(
     *,
     info: VideoInfo,
     layout: StereoLayout,
+    lenses: Sequence[Lens | None],
     settings: Settings,
     frames_per_call: int,
     streams: JobStreams | None,
@@ -57,6 +61,7 @@ def open_job(
         outputs: Kind and encoding of each.
         info: The video.
         layout: How two eyes share the frame.
+        lenses: Each eye's projection; None for flat pictures.
         settings: The run's.
         frames_per_call: Consecutive frames for each call of the network.
         streams: CUDA streams of the GPU that shall be used; None for the CPU.
@@ -66,7 +71,8 @@ def open_job(
         cache: Mattes of this stretch of the video, known and to be kept; None without.
 
     Raises:
-        UsageError: ``replace`` without a background, or the network cannot do what ``inference`` asks for.
+        UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, or the network cannot do what
+            ``inference`` asks for.
         InputError: The background cannot be opened.
         ModelError: ``inference.early_exit`` names a network that the installation lacks.
     """
@@ -86,11 +92,21 @@ def open_job(
         network,
         size=(info.height, info.width),
         layout=layout,
+        lens=lenses[0],
         rotation_degrees=info.rotation_degrees,
         options=_matting_options(settings),
         first_network=first_network,
         cache=cache,
     )
+
+    packer = None
+    if any(kind == "packed-alpha" for kind, _ in outputs):
+        packer = AlphaPacker(
+            eye_regions(info.width, info.height, layout),
+            lenses,
+            fov_degrees=settings.output.packed_fov_degrees,
+            color=settings.output.packed_color,
+        )
 
     def open_renderer(matting: StreamMatting) -> Renderer:
         return stack.enter_context(
@@ -98,7 +114,8 @@ def open_job(
                 outputs,
                 matting,
                 settings=settings.output,
-                mask_size=mask_size(info, settings.output.mask_max_width),
+                sizes=picture_sizes(info, layout, settings.output),
+                packer=packer,
                 background_begin=background_begin,
             )
         )
@@ -160,16 +177,21 @@ def can_stay_on_gpu(fmt: YuvFormat) -> bool:
     return fmt.chroma_shift_x == fmt.chroma_shift_y == 1 and fmt.bit_depth in (8, 10)
 
 
-def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
-    """(height, width) of masks: no wider than ``max_width``, in even samples of each eye; None for the frame's size.
+def picture_sizes(
+    info: VideoInfo, layout: StereoLayout, settings: OutputSettings
+) -> dict[OutputKind, tuple[int, int]]:
+    """(height, width) of the pictures of those kinds that may differ from the frame's.
 
-    Rotated video counts its width as coded.
+    Masks are no wider than ``mask_max_width``, in even samples of each eye; rotated video counts its width as coded.
     """
-    if max_width is None or info.width <= max_width:
-        return None
-    width = max(max_width // 4 * 4, 4)
-    height = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4)
-    return height, width
+    sizes: dict[OutputKind, tuple[int, int]] = {
+        "packed-alpha": packed_size(eye_regions(info.width, info.height, layout))
+    }
+    max_width = settings.mask_max_width
+    if max_width is not None and info.width > max_width:
+        width = max(max_width // 4 * 4, 4)
+        sizes["mask"] = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4), width
+    return sizes
 
 
 def queue_limits(settings: Settings) -> QueueLimits:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from vitascope.config import OutputKind, VideoSettings
 from vitascope.errors import CorruptInputError
-from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
+from vitascope.frames import PIXEL_FORMATS, Frame, Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.color import matte_color
+from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.writer import VideoWriter, WriteReport
@@ -39,7 +41,7 @@ class OutputSet:
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
         keep_partial: Damaged sound ends with a note instead of ending the run.
-        mask_size: (height, width) of masks; None is the video's.
+        sizes: (height, width) of kinds whose pictures are not of the video's size.
         writer: What writes each file; ``VideoWriter`` when omitted.
 
     Raises:
@@ -54,7 +56,7 @@ class OutputSet:
         *,
         trim: VideoSettings,
         keep_partial: bool,
-        mask_size: tuple[int, int] | None = None,
+        sizes: Mapping[OutputKind, tuple[int, int]],
         writer: type[VideoWriter] | None = None,
     ) -> None:
         self._kinds = [kind for kind, _ in outputs]
@@ -66,9 +68,12 @@ class OutputSet:
                 self._writers.append(
                     (writer or VideoWriter)(
                         path,
-                        info=written_info(kind, info, encoding, mask_size=mask_size),
+                        info=(written := written_info(kind, info, encoding, sizes=sizes)),
                         encoding=encoding,
                         copy_from=source,
+                        spherical=SphericalMetadata(written.stereo, written.projection)
+                        if kind == "packed-alpha"
+                        else "source",
                         start_seconds=trim.start_seconds or None,
                         end_seconds=trim.end_seconds,
                         hdr=None if kind == "mask" else reader.hdr,
@@ -130,7 +135,7 @@ def planar_info(info: VideoInfo) -> VideoInfo:
 
 
 def written_info(
-    kind: OutputKind, info: VideoInfo, encoding: Encoding, *, mask_size: tuple[int, int] | None
+    kind: OutputKind, info: VideoInfo, encoding: Encoding, *, sizes: Mapping[OutputKind, tuple[int, int]]
 ) -> VideoInfo:
     """What the written pictures of one output look like.
 
@@ -138,13 +143,24 @@ def written_info(
         kind: Of the output.
         info: Of the input, its format planar.
         encoding: Of the output.
-        mask_size: (height, width) of masks; None is the video's.
+        sizes: (height, width) of kinds whose pictures are not of the video's size.
     """
-    if kind != "mask":
-        return info
-    height, width = mask_size or (info.height, info.width)
-    color = matte_color(info.color, full_range=mask_is_full_range(encoding))
-    return replace(info, color=color, width=width, height=height)
+    height, width = sizes.get(kind, (info.height, info.width))
+    match kind:
+        case "mask":
+            color = matte_color(info.color, full_range=mask_is_full_range(encoding))
+            return replace(info, color=color, width=width, height=height)
+        case "packed-alpha":
+            return replace(
+                info,
+                width=width,
+                height=height,
+                sample_aspect_ratio=Fraction(1),
+                stereo=StereoLayout.SIDE_BY_SIDE,
+                projection=Projection.FISHEYE,
+            )
+        case _:
+            return info
 
 
 def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:

@@ -28,9 +28,17 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import remap
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.vr.projection import OUTSIDE, Fisheye, Lens, reprojection_map
+from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map
 
-__all__ = ["DISC_SCALE", "AlphaPacker", "PackedColor", "pack_discs", "tile_size", "unpack_discs"]
+__all__ = [
+    "DISC_SCALE",
+    "AlphaPacker",
+    "PackedColor",
+    "pack_discs",
+    "packed_size",
+    "tile_size",
+    "unpack_discs",
+]
 
 PackedColor = Literal["red", "grey"]
 
@@ -136,14 +144,23 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
     return best
 
 
+_USUAL_FOV_DEGREES = 190.0
+
+
+def packed_size(regions: Sequence[Region]) -> tuple[int, int]:
+    """(height, width) of packed pictures of a video whose eyes lie there: as high as an eye."""
+    side = max(min(region.height for region in regions) & ~1, 16)
+    return side, 2 * side
+
+
 class AlphaPacker:
     """Makes packed-alpha pictures of the frames of one video.
 
     Args:
         regions: Where each eye lies in a frame, left eye first.
         lenses: The eyes' projections.
-        fov_degrees: Field of view of the fisheye eyes to make; those that are fisheye pictures with it already stay
-            as they are.
+        fov_degrees: Field of view of the fisheye eyes to make; None is 190, which all players know, or that of a
+            fisheye video, whose pictures then stay as they are.
         color: See ``pack_discs``.
 
     Raises:
@@ -153,23 +170,26 @@ class AlphaPacker:
     def __init__(
         self,
         regions: Sequence[Region],
-        lenses: Sequence[Lens],
+        lenses: Sequence[Lens | None],
         *,
-        fov_degrees: float = 190.0,
+        fov_degrees: float | None = None,
         color: PackedColor = "red",
     ) -> None:
-        if len(regions) != 2 or len(lenses) != 2:
+        if len(regions) != 2:
             raise UsageError(
                 "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them"
             )
-        self._regions, self._lenses, self._color = tuple(regions), tuple(lenses), color
-        self._fov_degrees = fov_degrees
-        self._side = max(min(region.height for region in regions) & ~1, 16)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(height, width) of the pictures."""
-        return self._side, 2 * self._side
+        self._lenses = [lens for lens in lenses if lens is not None]
+        if len(self._lenses) != 2:
+            raise UsageError(
+                "packed-alpha needs VR180 or fisheye video; --projection equirect180 or --projection fisheye says so"
+            )
+        if any(isinstance(lens, Equirectangular) and lens.wraps for lens in self._lenses):
+            raise UsageError("packed-alpha shows half of the world, and this video shows all of it")
+        self._regions, self._color = tuple(regions), color
+        own = self._lenses[0].fov_degrees if isinstance(self._lenses[0], Fisheye) else _USUAL_FOV_DEGREES
+        self._fov_degrees = own if fov_degrees is None else fov_degrees
+        self._side = packed_size(regions)[0]
 
     def pack(self, frame: Frame, alpha: Plane) -> Frame:
         """One packed picture.
@@ -179,7 +199,7 @@ class AlphaPacker:
             alpha: uint8 or uint16 [H, W], on the same device.
 
         Returns:
-            A frame of the same format, colour and moment, of ``size``.
+            A frame of the same format, colour and moment, of ``packed_size``.
         """
         arrays: Any = _array_module(frame)
         maps = [arrays.asarray(places) for places in self._frame_maps]

@@ -37,6 +37,7 @@ from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.shots import SETTLING_SIDE
+from vitascope.vr.projection import Lens
 
 __all__ = [
     "WHOLE_BYTES",
@@ -238,6 +239,7 @@ def open_matte_cache(
     network: MattingNetwork,
     store: ModelStore,
     layout: StereoLayout,
+    lens: Lens | None,
     device: Device,
     frames_per_call: int,
 ) -> MatteCache | None:
@@ -249,6 +251,7 @@ def open_matte_cache(
         network: That would matte it.
         store: Where networks lie.
         layout: How two eyes share the frame.
+        lens: An eye's projection; None for flat pictures.
         device: That computes.
         frames_per_call: Consecutive frames for each call of the network.
 
@@ -271,6 +274,7 @@ def open_matte_cache(
         warm_up=(model.warm_up_frames, SETTLING_SIDE),
         device=gpu if device.kind == "cuda" else device.kind,
         stereo=layout.value,
+        lens=repr(lens),
         start=wanted.start_seconds,
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,

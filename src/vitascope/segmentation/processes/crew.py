@@ -12,12 +12,13 @@ from time import perf_counter
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device, peak_memory_bytes
 from vitascope.errors import ModelUnavailableError
+from vitascope.frames import StereoLayout
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.jobs import mask_size
+from vitascope.segmentation.jobs import picture_sizes
 from vitascope.segmentation.layout import layout_of
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
@@ -132,7 +133,7 @@ class ProcessCrew:
             reader = stack.enter_context(self._open(video))
             layout = layout_of(reader.info, settings.video.stereo)
             plan = self._plan(reader)
-            job = self._job(reader, outputs, plan, wants_stills=preview is not None)
+            job = self._job(reader, outputs, plan, layout=layout.layout, wants_stills=preview is not None)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
             files = stack.enter_context(
                 JoinedOutputSet(
@@ -141,7 +142,7 @@ class ProcessCrew:
                     [output.encoding for output in job.outputs],
                     trim=settings.video,
                     keep_partial=settings.output.keep_partial,
-                    mask_size=mask_size(reader.info, settings.output.mask_max_width),
+                    sizes=picture_sizes(reader.info, layout.layout, settings.output),
                 )
             )
             film = stack.enter_context(
@@ -248,10 +249,11 @@ class ProcessCrew:
         outputs: Sequence[tuple[OutputKind, Path]],
         plan: _Plan,
         *,
+        layout: StereoLayout,
         wants_stills: bool,
     ) -> FilmJob:
         settings, info = self._settings, planar_info(reader.info)
-        size = mask_size(reader.info, settings.output.mask_max_width)
+        sizes = picture_sizes(reader.info, layout, settings.output)
         jobs = []
         for kind, path in outputs:
             encoding = encoding_for(
@@ -268,7 +270,7 @@ class ProcessCrew:
                 OutputJob(
                     kind,
                     path,
-                    written_info(kind, info, encoding, mask_size=size),
+                    written_info(kind, info, encoding, sizes=sizes),
                     plain(encoding),
                     None if kind == "mask" else reader.hdr,
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import cast
@@ -139,7 +139,7 @@ class JoinedOutputSet(OutputSet):
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
         keep_partial: As of ``OutputSet``.
-        mask_size: As of ``OutputSet``.
+        sizes: As of ``OutputSet``.
 
     Raises:
         OutputError: A file cannot be created.
@@ -153,7 +153,7 @@ class JoinedOutputSet(OutputSet):
         *,
         trim: VideoSettings,
         keep_partial: bool,
-        mask_size: tuple[int, int] | None = None,
+        sizes: Mapping[OutputKind, tuple[int, int]],
     ) -> None:
         super().__init__(
             reader,
@@ -161,7 +161,7 @@ class JoinedOutputSet(OutputSet):
             encodings,
             trim=trim,
             keep_partial=keep_partial,
-            mask_size=mask_size,
+            sizes=sizes,
             writer=JoiningWriter,
         )
 

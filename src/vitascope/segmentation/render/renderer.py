@@ -7,7 +7,7 @@ CPU, where making it is what costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -27,6 +27,7 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.segmentation.matting.batch import Matted
 from vitascope.segmentation.matting.stream import Matte, StreamMatting
 from vitascope.segmentation.render.backgrounds import Background
+from vitascope.vr.packing import AlphaPacker
 
 __all__ = ["Rendered", "Renderer", "mask_is_full_range"]
 
@@ -63,7 +64,8 @@ class Renderer:
         outputs: Kind and encoding of each output; none for a run that only wants alpha.
         matting: Finishes the video's mattes; its edges, eyes and rotation are the renderer's.
         settings: Colours, blur, background.
-        mask_size: (height, width) of masks; None is the frame's.
+        sizes: (height, width) of kinds whose pictures are not of the frame's size.
+        packer: Draws ``packed-alpha``; there for it.
         background_begin: See ``Background``.
 
     Raises:
@@ -77,12 +79,14 @@ class Renderer:
         matting: StreamMatting,
         *,
         settings: OutputSettings,
-        mask_size: tuple[int, int] | None = None,
+        sizes: Mapping[OutputKind, tuple[int, int]] | None = None,
+        packer: AlphaPacker | None = None,
         background_begin: Fraction | None = None,
     ) -> None:
         self._matting = matting
         self._settings = settings
-        self._mask_size = mask_size
+        self._mask_size = (sizes or {}).get("mask")
+        self._packer = packer
         self._mask_regions: list[Region] | None = None
         self._background: Background | None = None
         kinds = [kind for kind, _ in outputs]
@@ -93,7 +97,9 @@ class Renderer:
         self._outputs = [_output(kind, encoding, settings) for kind, encoding in outputs]
         self.stays = tuple(encoding.is_nvenc for _, encoding in outputs)
         """For each output, True where its encoder takes pictures on the GPU."""
-        self._needs_alpha = matting.options.alters_alpha or "blur" in kinds or "alpha" in kinds
+        self._needs_alpha = matting.options.alters_alpha or not {"blur", "alpha", "packed-alpha"}.isdisjoint(
+            kinds
+        )
         self._gives_alpha = "alpha" in kinds
 
     def __enter__(self) -> Renderer:
@@ -170,6 +176,10 @@ class Renderer:
         kind, regions = output.kind, self._matting.regions
         # Encoders on the CPU take what the CPU decoded as it is; only a mask has planes of its own kind.
         planar = output.is_planar and (on_gpu or kind == "mask")
+        if kind == "packed-alpha":
+            assert self._packer is not None  # opened with the outputs
+            packed = self._packer.pack(matte.foreground, matte.alpha)
+            return to_planar(packed) if planar else packed
         make: Callable[[Frame, Any, Region], Frame] | None = None
         if kind == "alpha":
             make = lambda eye, alpha, _: clear_transparent(eye, alpha)  # noqa: E731 - a pair of short ones
@@ -213,7 +223,7 @@ class _Output:
     is_planar: bool
     """True where its encoder is on the CPU."""
     paint: Paint | None
-    """None for a background, which moves."""
+    """None for a background, which moves, and where nothing is painted."""
 
 
 def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _Output:
@@ -225,6 +235,8 @@ def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _
         case "overlay":
             paint = Tint(settings.overlay_color.as_tuple(), settings.overlay_opacity)
         case "replace":
+            paint = None
+        case "packed-alpha":
             paint = None
         case "cutout":
             paint = OnColor(_BLACK)

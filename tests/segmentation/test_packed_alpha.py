@@ -1,0 +1,137 @@
+"""VR video from file to file: packed alpha, and the projections that a user may name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vitascope
+from clips import write_clip
+from vitascope.config import load_settings
+from vitascope.errors import UsageError
+from vitascope.frames import Projection, StereoLayout
+from vitascope.media.metadata.spherical import read_spherical
+from vitascope.media.reading.reader import open_video, probe
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.vr.packing import unpack_discs
+from vitascope.vr.projection import Equirectangular, turned
+
+SIDE = 256
+
+
+RADIUS_DEGREES = 25
+SOLID_ANGLE = 2 * np.pi * (1 - np.cos(np.radians(RADIUS_DEGREES)))
+
+
+def eye(number):
+    """A light disc 50 degrees below the horizon on dark grey, in one eye of a VR180 video: uint8 [h, w, 3]."""
+    y, x = np.meshgrid(*[(np.arange(SIDE) + 0.5) / SIDE] * 2, indexing="ij")
+    centre = turned(yaw_degrees=2 * number - 1, pitch_degrees=-50)[:, 2]
+    angle = np.arccos(np.tensordot(centre, Equirectangular(180, 180).unproject(x, y), axes=1))
+    light = angle < np.radians(RADIUS_DEGREES)
+    return np.repeat(np.where(light, np.uint8(230), np.uint8(40))[..., None], 3, axis=2)
+
+
+@pytest.fixture(scope="module")
+def vr180(tmp_path_factory):
+    frame = np.hstack([eye(0), eye(1)])
+    return write_clip(
+        tmp_path_factory.mktemp("vr") / "wedding.mp4",
+        width=2 * SIDE, height=SIDE, frame_count=3, paint=lambda _: frame, audio="aac",
+    )  # fmt: skip
+
+
+def overrides(**values):
+    assignments = ["video.stereo=sbs", "video.projection=equirect180"]
+    return load_settings(profile="fast", assignments=[*assignments, *(f"{k}={v}" for k, v in values.items())])
+
+
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le"])
+def test_the_matte_lies_in_the_corners(tmp_path, pixel_format, vr180, scripted):
+    video = vr180
+    if pixel_format != "yuv420p":
+        frame = np.hstack([eye(0), eye(1)])
+        video = write_clip(
+            tmp_path / "deep.mp4", width=2 * SIDE, height=SIDE, frame_count=2, paint=lambda _: frame,
+            codec="libx265", pixel_format=pixel_format, codec_options={"x265-params": "log-level=none"},
+        )  # fmt: skip
+    out = tmp_path / "out_FISHEYE190_alpha.mp4"
+    with Segmenter(loaded=overrides(**{"output.crf": 4})) as segmenter:
+        report = segmenter.write(video, [("packed-alpha", out)])
+    assert report.outputs[0].kind == "packed-alpha"
+    info = probe(out)
+    assert (info.width, info.height) == (2 * SIDE, SIDE)
+    assert info.format.name == pixel_format
+    boxes = read_spherical(out)
+    assert (boxes.stereo, boxes.projection) == (StereoLayout.SIDE_BY_SIDE, Projection.FISHEYE)
+    with open_video(out) as reader:
+        packed = next(iter(reader))
+    tiles = unpack_discs(packed)
+    # The disc covers as much of the sphere as it does in the eye, below the middle, and a little aside.
+    radians = np.radians(190) / tiles.shape[2]
+    y, x = np.meshgrid(*(np.arange(n) + 0.5 - n / 2 for n in tiles.shape[1:]), indexing="ij")
+    for tile, yaw in zip(tiles, (-1, 1), strict=True):
+        weight = tile * np.sinc(np.hypot(x, y) * radians / np.pi)
+        assert weight.sum() * radians**2 == pytest.approx(SOLID_ANGLE, rel=0.05)
+        assert np.degrees((tile * y).sum() / tile.sum() * radians) == pytest.approx(50, abs=1)
+        assert np.degrees((tile * x).sum() / tile.sum() * radians) == pytest.approx(
+            yaw * np.cos(np.radians(50)), abs=1
+        )
+
+
+def test_top_bottom_eyes_are_packed_side_by_side(tmp_path, scripted):
+    frame = np.vstack([eye(0), eye(1)])
+    video = write_clip(tmp_path / "in.mp4", width=SIDE, height=2 * SIDE, frame_count=2, paint=lambda _: frame)
+    out = tmp_path / "out.mp4"
+    vitascope.segment(
+        video, out, profile="fast", output="packed-alpha",
+        settings={"video.stereo": "tb", "video.projection": "equirect180"},
+    )  # fmt: skip
+    info = probe(out)
+    assert (info.width, info.height) == (2 * SIDE, SIDE)
+    assert info.stereo is StereoLayout.SIDE_BY_SIDE
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"video.stereo": "mono", "video.projection": "equirect180"}, "two eyes"),
+        ({"video.stereo": "sbs", "video.projection": "flat"}, "VR180 or fisheye"),
+        ({"video.stereo": "sbs", "video.projection": "equirect360"}, "half of the world"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused_before_anything_is_written(
+    vr180, tmp_path, scripted, settings, said
+):
+    out = tmp_path / "out.mp4"
+    with pytest.raises(UsageError, match=said):
+        vitascope.segment(vr180, out, profile="fast", output="packed-alpha", settings=settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_field_of_view_and_colour_of_the_discs_are_the_users(vr180, tmp_path, scripted):
+    """A wider circle makes the disc smaller in it; grey has no red."""
+    sizes = {}
+    for fov in (180, 220):
+        out = tmp_path / f"{fov}.mp4"
+        values = {"output.packed_fov_degrees": fov, "output.packed_color": "grey", "output.crf": 4}
+        with Segmenter(loaded=overrides(**values)) as segmenter:
+            segmenter.write(vr180, [("packed-alpha", out)])
+        with open_video(out) as reader:
+            frame = next(iter(reader))
+        corner = frame.to_rgb()[: SIDE // 10, SIDE - 8 : SIDE + 8].astype(int)
+        assert np.ptp(corner, axis=-1).max() < 12
+        sizes[fov] = unpack_discs(frame).sum()
+    assert sizes[220] == pytest.approx(sizes[180] * (180 / 220) ** 2, rel=0.05)
+
+
+def test_a_fisheye_video_stays_as_it_is_under_its_packed_alpha(vr180, tmp_path, scripted):
+    out = tmp_path / "out.mp4"
+    values = {"video.projection": "fisheye", "video.fov_degrees": 200, "output.crf": 4}
+    with Segmenter(loaded=overrides(**values)) as segmenter:
+        segmenter.write(vr180, [("packed-alpha", out)])
+    with open_video(vr180) as reader, open_video(out) as written:
+        before, after = (
+            next(iter(video)).planes[0][64:192, 64:192].astype(int) for video in (reader, written)
+        )
+    assert np.abs(before - after).max() <= 3
