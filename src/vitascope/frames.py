@@ -268,6 +268,10 @@ class VideoInfo:
     """From the container's stereo box; None when it does not say."""
     projection: Projection | None = None
     """From the container's spherical box; None when it does not say."""
+    right_eye_first: bool = False
+    """True when the container says that the left or upper half is the right eye's."""
+    fov_degrees: float | None = None
+    """Horizontal field of view of an eye, from the container's ``hfov`` box; None when it does not say."""
     audio_stream_count: int = 0
     subtitle_stream_count: int = 0
     has_hdr_side_data: bool = False

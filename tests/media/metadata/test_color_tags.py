@@ -180,8 +180,12 @@ def test_spherical_side_data(kind: int, left: int, right: int, expected: Project
 
 
 def test_stereo_side_data() -> None:
-    kinds = [color_tags._stereo(struct.pack("=2i", kind, 0)) for kind in range(4)]
-    assert kinds == [StereoLayout.MONO, StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, None]
+    read = [color_tags._stereo(struct.pack("=2i", kind, 0)) for kind in range(4)]
+    layouts = [StereoLayout.MONO, StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, None]
+    assert read == [(layout, False, None) for layout in layouts]
+    full = struct.pack("=9i", 1, 1, 0, 0, 0, 0, 1, 190_000, 1000)
+    assert color_tags._stereo(full) == (StereoLayout.SIDE_BY_SIDE, True, 190.0)
+    assert color_tags._stereo(full[:-4] + bytes(4)) == (StereoLayout.SIDE_BY_SIDE, True, None)
 
 
 LOCATIONS = ["left", "center", "topleft", "center", "left", "center"]

@@ -48,7 +48,7 @@ def test_what_is_patched_is_read_by_ffmpeg_too(
     size = path.stat().st_size
     patch_video_entry(path, sample_aspect_ratio=ratio, projection=projection)
     assert path.stat().st_size == size
-    assert read_video_entry(path) == (StereoLayout.SIDE_BY_SIDE, projection)
+    assert read_video_entry(path) == (StereoLayout.SIDE_BY_SIDE, projection, False)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         assert stream.sample_aspect_ratio == ratio
@@ -74,7 +74,11 @@ def test_what_is_patched_is_read_by_ffmpeg_too(
     ],
 )
 def test_stereo_modes(tmp_path: Path, word: str | None, layout: StereoLayout | None) -> None:
-    assert read_video_entry(write_roomy(tmp_path / "a.mkv", stereo=word)) == (layout, None)
+    assert read_video_entry(write_roomy(tmp_path / "a.mkv", stereo=word)) == (
+        layout,
+        None,
+        word in ("right_left", "bottom_top"),
+    )
 
 
 def test_a_file_without_room_is_refused_unchanged(tmp_path: Path) -> None:
@@ -119,4 +123,4 @@ def test_damaged_files_raise_nothing_but_our_errors(
 def test_anything_can_be_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "a.mkv"
     path.write_bytes(b"\x1a\x45\xdf\xa3" + data)
-    assert read_video_entry(path) == (None, None)
+    assert read_video_entry(path) == (None, None, False)

@@ -98,7 +98,7 @@ def test_quicktime_terminator_survives(tmp_path: Path) -> None:
     assert moov is not None
     entry = next(box for box in moov.walk() if box.kind == b"avc1")
     assert entry.tail == b"\0\0\0\0"
-    assert [box.kind for box in entry.children] == [b"st3d", b"sv3d"]
+    assert [box.kind for box in entry.children] == [b"st3d", b"sv3d", b"vexu", b"hfov"]
 
 
 _KINDS = [

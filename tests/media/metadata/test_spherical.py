@@ -20,6 +20,9 @@ from vitascope.media.metadata.spherical import (
     set_rotation,
     write_spherical,
 )
+from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 
 VR180 = SphericalMetadata(StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR)
 
@@ -84,6 +87,97 @@ def test_ffmpeg_understands_the_boxes(clip: Path) -> None:
     assert kind in (2, 3)  # a tile of an equirectangular picture, or half of one
     if kind == 2:
         assert (left, top, right, bottom) == (0x3FFFFFFF, 0, 0x3FFFFFFF, 0)
+
+
+@pytest.mark.parametrize("layout", [StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM])
+@pytest.mark.parametrize(
+    ("projection", "kind", "fov_degrees"),
+    [
+        (Projection.EQUIRECTANGULAR, 0, 360),
+        (Projection.HALF_EQUIRECTANGULAR, 3, 180),
+        (Projection.FISHEYE, 5, 190),
+        (Projection.FLAT, 4, 63.5),
+    ],
+)
+@pytest.mark.parametrize("right_eye_first", [False, True])
+@pytest.mark.parametrize("suffix", [".mp4", ".mov"])
+def test_ffmpeg_finds_packing_order_projection_and_field_of_view(
+    clip: Path,
+    layout: StereoLayout,
+    projection: Projection,
+    kind: int,
+    fov_degrees: float,
+    right_eye_first: bool,
+    suffix: str,
+) -> None:
+    path = remux(clip, clip.with_suffix(f".copy{suffix}"))
+    is_told = projection not in (Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR)
+    written = SphericalMetadata(
+        layout, projection, right_eye_first=right_eye_first, fov_degrees=fov_degrees if is_told else None
+    )
+    write_spherical(path, written)
+    got = read_spherical(path)
+    assert got is not None
+    assert (got.stereo, got.projection) == (layout, projection)
+    assert (got.right_eye_first, got.fov_degrees) == (right_eye_first, fov_degrees)
+    with av.open(str(path)) as container:
+        data = {item.type.name: bytes(item) for item in next(container.decode(video=0)).side_data}
+    packing, flags, *_, fov, per_degree = struct.unpack("=9i", data["STEREO3D"])
+    assert packing == (1 if layout is StereoLayout.SIDE_BY_SIDE else 2)
+    assert flags == right_eye_first  # AV_STEREO3D_FLAG_INVERT
+    assert fov / per_degree == fov_degrees
+    assert struct.unpack_from("=i", data["SPHERICAL"])[0] == kind
+    info = probe(path)
+    assert (info.stereo, info.right_eye_first, info.fov_degrees) == (layout, right_eye_first, fov_degrees)
+
+
+def test_apples_boxes_are_byte_for_byte_those_of_the_specification(clip: Path) -> None:
+    metadata = SphericalMetadata(
+        StereoLayout.SIDE_BY_SIDE, Projection.FISHEYE, right_eye_first=True, fov_degrees=190
+    )
+    write_spherical(clip, metadata)
+    prji = struct.pack(">I4sI4s", 16, b"prji", 0, b"fish")
+    stri = struct.pack(">I4sIB", 13, b"stri", 0, 0b1011)
+    pkin = struct.pack(">I4sI4s", 16, b"pkin", 0, b"side")
+    parents = zip((b"proj", b"eyes", b"pack"), (prji, stri, pkin), strict=True)
+    inside = b"".join(struct.pack(">I4s", 8 + len(child), kind) + child for kind, child in parents)
+    vexu = struct.pack(">I4s", 8 + len(inside), b"vexu") + inside
+    data = clip.read_bytes()
+    assert struct.pack(">I4sIB", 13, b"st3d", 0, 4) in data
+    assert vexu + struct.pack(">I4sI", 12, b"hfov", 190_000) in data
+    assert b"sv3d" not in data  # it has no word for fisheye
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        struct.pack(">I4s", 8, b"hfov"),
+        struct.pack(">I4s", 28, b"vexu") + struct.pack(">I4s", 20, b"eyes") + struct.pack(">I4sI", 12, b"stri", 0),
+        struct.pack(">I4s", 28, b"vexu") + struct.pack(">I4s", 20, b"pack") + struct.pack(">I4sI", 12, b"pkin", 0),
+    ],
+)  # fmt: skip
+def test_boxes_that_end_early_say_nothing(clip: Path, damage: bytes) -> None:
+    write_spherical(clip, SphericalMetadata(sample_entry_boxes=damage))
+    got = read_spherical(clip)
+    assert got == SphericalMetadata(sample_entry_boxes=damage)
+
+
+@pytest.mark.parametrize("layout", [StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM])
+def test_matroska_knows_which_eye_is_first(tmp_path: Path, layout: StereoLayout) -> None:
+    source = write_clip(tmp_path / "a.mp4")
+    write_spherical(source, SphericalMetadata(layout, right_eye_first=True))
+    with open_video(source) as reader:
+        info = reader.info
+        with VideoWriter(
+            tmp_path / "a.mkv",
+            info=info,
+            encoding=choose_encoding(tmp_path / "a.mkv", source_format=info.format),
+            copy_from=source,
+        ) as writer:
+            for frame in reader:
+                writer.write(frame)
+    assert read_spherical(tmp_path / "a.mkv") == SphericalMetadata(layout, right_eye_first=True)
+    assert probe(tmp_path / "a.mkv").right_eye_first
 
 
 def test_boxes_are_byte_for_byte_those_of_the_specification(clip: Path) -> None:

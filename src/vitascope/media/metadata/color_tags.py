@@ -333,6 +333,8 @@ class SideData:
     hdr: HdrMetadata | None = None
     stereo: StereoLayout | None = None
     projection: Projection | None = None
+    right_eye_first: bool = False
+    fov_degrees: float | None = None
 
 
 def color_spec(
@@ -415,12 +417,15 @@ def read_side_data(frame: av.VideoFrame) -> SideData:
     except ValueError:  # PyAV 18.1: "31 is not a valid Type", raised for the whole list
         return SideData()
     items: dict[SideDataType, bytes] = {item.type: bytes(item) for item in listed}
+    stereo, right_eye_first, fov_degrees = _stereo(items.get(SideDataType.STEREO3D))
     return SideData(
         hdr=_hdr(
             items.get(SideDataType.MASTERING_DISPLAY_METADATA), items.get(SideDataType.CONTENT_LIGHT_LEVEL)
         ),
-        stereo=_stereo(items.get(SideDataType.STEREO3D)),
+        stereo=stereo,
         projection=_projection(items.get(SideDataType.SPHERICAL)),
+        right_eye_first=right_eye_first,
+        fov_degrees=fov_degrees,
     )
 
 
@@ -442,12 +447,19 @@ def _hdr(mastering: bytes | None, light: bytes | None) -> HdrMetadata | None:
     return metadata if metadata != HdrMetadata() else None
 
 
-def _stereo(data: bytes | None) -> StereoLayout | None:
-    """First field of AVStereo3D: 0 is 2D, 1 side by side, 2 top-bottom; other packings are not ours."""
+def _stereo(data: bytes | None) -> tuple[StereoLayout | None, bool, float | None]:
+    """Layout, whether the right eye is first, and horizontal field of view in degrees.
+
+    AVStereo3D: type (0 is 2D, 1 side by side, 2 top-bottom; other packings are not ours), flags (1 is inverted), view,
+    primary eye, baseline, disparity adjustment and field of view as rationals; builds before FFmpeg 7.1 have the
+    first two alone.
+    """
     if data is None:
-        return None
-    (kind,) = struct.unpack_from("=i", data)
-    return {0: StereoLayout.MONO, 1: StereoLayout.SIDE_BY_SIDE, 2: StereoLayout.TOP_BOTTOM}.get(kind)
+        return None, False, None
+    kind, flags = struct.unpack_from("=2i", data)
+    layout = {0: StereoLayout.MONO, 1: StereoLayout.SIDE_BY_SIDE, 2: StereoLayout.TOP_BOTTOM}.get(kind)
+    fov, per_degree = struct.unpack_from("=2i", data, 28) if len(data) >= 36 else (0, 1)
+    return layout, bool(flags & 1), fov / per_degree if fov > 0 and per_degree > 0 else None
 
 
 def _projection(data: bytes | None) -> Projection | None:

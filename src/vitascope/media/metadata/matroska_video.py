@@ -52,6 +52,7 @@ _STEREO_OF_MODE = {
     3: StereoLayout.TOP_BOTTOM,
     11: StereoLayout.SIDE_BY_SIDE,
 }
+_RIGHT_EYE_FIRST = frozenset({2, 11})
 _ROOM = "\N{NO-BREAK SPACE}" * 64
 """128 bytes that a player shows as nothing, should the patch never happen."""
 _MAX_TRACKS_BYTES = 1 << 26
@@ -90,8 +91,10 @@ class _Entry:
     element: _Element
 
 
-def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None]:
-    """Read stereo layout and projection of the first video track; None for what the file does not say.
+def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None, bool]:
+    """Read stereo layout and projection of the first video track, and whether the right eye is the left or upper half.
+
+    Layout and projection are None where the file does not say.
 
     Raises:
         InputError: The file cannot be read.
@@ -100,16 +103,17 @@ def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None
         entry = _find_video_entry(file)
     video = entry.element.child(_VIDEO) if entry is not None else None
     if video is None:
-        return None, None
+        return None, None, False
     mode = video.number(_STEREO_MODE)
     stereo = _STEREO_OF_MODE.get(mode) if mode is not None else None
+    right_eye_first = mode in _RIGHT_EYE_FIRST
     surface = video.child(_PROJECTION)
     if surface is None or surface.number(_PROJECTION_TYPE) != _EQUIRECTANGULAR:
-        return stereo, None
+        return stereo, None, right_eye_first
     bounds = surface.child(_PROJECTION_PRIVATE)
     if bounds is None or len(bounds.payload) < 20:
-        return stereo, Projection.EQUIRECTANGULAR
-    return stereo, equirectangular_projection(bounds.payload)
+        return stereo, Projection.EQUIRECTANGULAR, right_eye_first
+    return stereo, equirectangular_projection(bounds.payload), right_eye_first
 
 
 def equirectangular_projection(payload: bytes) -> Projection:

@@ -38,7 +38,9 @@ __all__ = [
     "video_track",
 ]
 
-_PLAIN_PARENTS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl", b"sv3d", b"proj", b"vexu", b"eyes"})
+_PLAIN_PARENTS = frozenset(
+    {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"sv3d", b"proj", b"vexu", b"eyes", b"pack"}
+)
 """Boxes whose payload is nothing but boxes."""
 _SAMPLE_DESCRIPTION_HEAD = 8
 """Bytes before the entries of ``stsd``: version, flags, entry count."""

@@ -2,9 +2,11 @@
 
 In MP4 and QuickTime files three generations of boxes say so; all are read, and carried over byte for byte:
 
-- Spherical Video V2 (Google): ``st3d`` and ``sv3d`` in the visual sample entry; what is written for new metadata.
-- Video extended usage (Apple): ``vexu`` in the visual sample entry; written for fisheye, which V2 has no word for.
+- Spherical Video V2 (Google): ``st3d`` and ``sv3d`` in the visual sample entry; it has no word for fisheye.
+- Video extended usage (Apple): ``vexu`` with projection and packing, and ``hfov`` beside it.
 - Spherical Video V1: XML in a ``uuid`` box of the track.
+
+New metadata is written in the first two.
 
 Matroska has fields of its own for both, see `matroska_video`.
 """
@@ -45,17 +47,18 @@ __all__ = [
 ]
 
 MATROSKA_STEREO_MODES = {
-    StereoLayout.MONO: "mono",
-    StereoLayout.SIDE_BY_SIDE: "left_right",
-    StereoLayout.TOP_BOTTOM: "top_bottom",
+    StereoLayout.MONO: ("mono", "mono"),
+    StereoLayout.SIDE_BY_SIDE: ("left_right", "right_left"),
+    StereoLayout.TOP_BOTTOM: ("top_bottom", "bottom_top"),
 }
-"""FFmpeg's words for Matroska's ``StereoMode``; its muxer takes them as the stream tag ``stereo_mode``."""
-# st3d modes of Spherical Video V2; 4 is side by side with the right eye first.
+"""FFmpeg's words for Matroska's ``StereoMode``, left and right eye first; its muxer takes them as the stream tag
+``stereo_mode``."""
+# st3d modes of Spherical Video V2.
 _STEREO_OF_ST3D = {
     0: StereoLayout.MONO,
     1: StereoLayout.TOP_BOTTOM,
     2: StereoLayout.SIDE_BY_SIDE,
-    4: StereoLayout.SIDE_BY_SIDE,
+    4: StereoLayout.SIDE_BY_SIDE,  # with the right eye first
 }
 _ST3D_OF_STEREO = {StereoLayout.MONO: 0, StereoLayout.TOP_BOTTOM: 1, StereoLayout.SIDE_BY_SIDE: 2}
 _PROJECTION_OF_VEXU = {
@@ -64,7 +67,13 @@ _PROJECTION_OF_VEXU = {
     b"hequ": Projection.HALF_EQUIRECTANGULAR,
     b"fish": Projection.FISHEYE,
 }
-_ENTRY_KINDS = (b"st3d", b"sv3d", b"vexu")
+_VEXU_OF_PROJECTION = {projection: kind for kind, projection in _PROJECTION_OF_VEXU.items()}
+_STEREO_OF_VEXU = {b"side": StereoLayout.SIDE_BY_SIDE, b"over": StereoLayout.TOP_BOTTOM}
+_VEXU_OF_STEREO = {layout: kind for kind, layout in _STEREO_OF_VEXU.items()}
+_BOTH_EYES, _EYES_REVERSED = 0b0011, 0b1000
+_ST3D_RIGHT_EYE_FIRST = 4
+_FOVS = {Projection.HALF_EQUIRECTANGULAR: 180.0, Projection.EQUIRECTANGULAR: 360.0}
+_ENTRY_KINDS = (b"st3d", b"sv3d", b"vexu", b"hfov")
 _V1_UUID = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
 _STEREO_OF_V1 = {
     "mono": StereoLayout.MONO,
@@ -78,8 +87,8 @@ _MATROSKA_MAGIC = b"\x1a\x45\xdf\xa3"
 class SphericalMetadata:
     """The stereo layout and the projection that a file names.
 
-    With ``sample_entry_boxes`` or ``track_boxes`` these bytes are what is written; without, boxes are built from
-    ``stereo`` and ``projection``.
+    With ``sample_entry_boxes`` or ``track_boxes`` these bytes are what is written; without, boxes are built from the
+    other fields.
     """
 
     stereo: StereoLayout | None = None
@@ -87,9 +96,13 @@ class SphericalMetadata:
     projection: Projection | None = None
     """None when the file does not say."""
     sample_entry_boxes: bytes = b""
-    """``st3d``, ``sv3d`` and ``vexu`` as they were."""
+    """``st3d``, ``sv3d``, ``vexu`` and ``hfov`` as they were."""
     track_boxes: bytes = b""
     """The ``uuid`` box of Spherical Video V1 as it was."""
+    right_eye_first: bool = False
+    """True when the left or upper half is the right eye's."""
+    fov_degrees: float | None = None
+    """Horizontal field of view of an eye; None when the file does not say."""
 
 
 def read_spherical(path: Path) -> SphericalMetadata | None:
@@ -107,8 +120,10 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
     with wrap_input_error(path, "read it"), path.open("rb") as file:
         magic = file.read(4)
     if magic == _MATROSKA_MAGIC:
-        stereo, projection = read_video_entry(path)
-        return SphericalMetadata(stereo, projection) if stereo or projection else None
+        stereo, projection, right_eye_first = read_video_entry(path)
+        if stereo is None and projection is None:
+            return None
+        return SphericalMetadata(stereo, projection, right_eye_first=right_eye_first)
     moov = read_moov(path)
     track = video_track(moov) if moov is not None else None
     if track is None:
@@ -119,18 +134,28 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
     if not entry_boxes and not v1_boxes:
         return None
     stereo, projection = _read_v1(v1_boxes[0].head) if v1_boxes else (None, None)
+    right_eye_first, fov_degrees = False, None
     for box in entry_boxes:
         if box.kind == b"st3d" and len(box.head) >= 5:
             stereo = _STEREO_OF_ST3D.get(box.head[4], stereo)
+            right_eye_first |= box.head[4] == _ST3D_RIGHT_EYE_FIRST
         elif box.kind == b"sv3d":
             projection = _read_sv3d(box) or projection
         elif box.kind == b"vexu":
             projection = _read_vexu(box) or projection
+            if (packing := box.child(b"pack", b"pkin")) is not None:
+                stereo = stereo or _STEREO_OF_VEXU.get(packing.head[4:8])
+            if (eyes := box.child(b"eyes", b"stri")) is not None and len(eyes.head) > 4:
+                right_eye_first |= bool(eyes.head[4] & _EYES_REVERSED)
+        elif box.kind == b"hfov" and len(box.head) >= 4:
+            fov_degrees = struct.unpack_from(">I", box.head)[0] / 1000 or None
     return SphericalMetadata(
         stereo,
         projection,
         b"".join(box.to_bytes() for box in entry_boxes),
         b"".join(box.to_bytes() for box in v1_boxes),
+        right_eye_first,
+        fov_degrees,
     )
 
 
@@ -256,15 +281,32 @@ def _rebuild(data: bytes) -> list[Box]:
 
 
 def _build_entry_boxes(metadata: SphericalMetadata) -> list[Box]:
+    stereo, projection = metadata.stereo, metadata.projection
     boxes: list[Box] = []
-    if metadata.stereo is not None:
-        boxes.append(full_box(b"st3d", bytes([_ST3D_OF_STEREO[metadata.stereo]])))
-    if metadata.projection is Projection.FISHEYE:
-        boxes.append(Box(b"vexu", children=[Box(b"proj", children=[full_box(b"prji", b"fish")])]))
-    elif metadata.projection in (Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR):
+    is_reversed = metadata.right_eye_first and stereo is not StereoLayout.MONO
+    if stereo is not None:
+        mode = _ST3D_OF_STEREO[stereo]
+        if (
+            is_reversed and stereo is StereoLayout.SIDE_BY_SIDE
+        ):  # of eyes one above the other it knows one order
+            mode = _ST3D_RIGHT_EYE_FIRST
+        boxes.append(full_box(b"st3d", bytes([mode])))
+    if projection in (Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR):
         pose = full_box(b"prhd", struct.pack(">3i", 0, 0, 0))  # yaw, pitch, roll
-        surface = Box(b"equi", equirectangular_bounds(metadata.projection))
+        surface = Box(b"equi", equirectangular_bounds(projection))
         boxes.append(
             Box(b"sv3d", children=[full_box(b"svhd", b"Vitascope\0"), Box(b"proj", children=[pose, surface])])
         )
+    usage = Box(b"vexu")
+    if projection is not None:
+        usage.children.append(Box(b"proj", children=[full_box(b"prji", _VEXU_OF_PROJECTION[projection])]))
+    if stereo in _VEXU_OF_STEREO:
+        eyes = full_box(b"stri", bytes([_BOTH_EYES | (_EYES_REVERSED if is_reversed else 0)]))
+        usage.children.append(Box(b"eyes", children=[eyes]))
+        usage.children.append(Box(b"pack", children=[full_box(b"pkin", _VEXU_OF_STEREO[stereo])]))
+    if usage.children:
+        boxes.append(usage)
+    fov_degrees = metadata.fov_degrees or (_FOVS.get(projection) if projection is not None else None)
+    if fov_degrees is not None:
+        boxes.append(Box(b"hfov", struct.pack(">I", round(fov_degrees * 1000))))
     return boxes

@@ -422,6 +422,8 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         interlaced=facts.interlaced or frame.interlaced_frame,
         stereo=boxes.stereo or side_data.stereo,
         projection=boxes.projection or side_data.projection,
+        right_eye_first=boxes.right_eye_first or side_data.right_eye_first,
+        fov_degrees=boxes.fov_degrees or side_data.fov_degrees,
         audio_stream_count=facts.audio_stream_count,
         subtitle_stream_count=facts.subtitle_stream_count,
         has_hdr_side_data=side_data.hdr is not None,

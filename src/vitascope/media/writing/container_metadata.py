@@ -52,7 +52,12 @@ class ContainerMetadata:
         if spherical == "source":
             spherical = read_spherical(copy_from) if copy_from is not None else None
             if spherical is None and (info.stereo is not None or info.projection is not None):
-                spherical = SphericalMetadata(info.stereo, info.projection)
+                spherical = SphericalMetadata(
+                    info.stereo,
+                    info.projection,
+                    right_eye_first=info.right_eye_first,
+                    fov_degrees=info.fov_degrees,
+                )
         if hdr == "source":
             hdr = read_hdr(copy_from) if copy_from is not None and info.has_hdr_side_data else None
         self.spherical = spherical
@@ -75,7 +80,8 @@ class ContainerMetadata:
         if self._muxer not in MATROSKA_MUXERS:
             return
         if self.spherical is not None and self.spherical.stereo is not None:
-            stream.metadata["stereo_mode"] = MATROSKA_STEREO_MODES[self.spherical.stereo]
+            modes = MATROSKA_STEREO_MODES[self.spherical.stereo]
+            stream.metadata["stereo_mode"] = modes[self.spherical.right_eye_first]
         if self._patches_matroska():
             stream.metadata["title"] = name_with_room(stream.metadata.get("title", ""))
 
