@@ -1,18 +1,19 @@
-"""How two eyes share a video's frames: as the setting says, as the file says, or as its pictures show."""
+"""What a video is to VR: as the settings say, as the file says, or as its pictures show."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from vitascope.config import VideoSettings
-from vitascope.frames import StereoLayout, VideoInfo
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.keyframes import keyframe_lumas
-from vitascope.vr.projection import Lens, lens_of
+from vitascope.vr.detection import VrDescription, describe_vr
 from vitascope.vr.stereo import NO_SIGN, DetectedLayout, compare_halves, detect_layout, possible_layout
 
-__all__ = ["layout_of", "lenses_of"]
+__all__ = ["describe_video_vr", "layout_of"]
 
 _PICTURES, _LONGEST_SIDE = 5, 512
 
@@ -33,21 +34,41 @@ def layout_of(info: VideoInfo, wanted: str) -> DetectedLayout:
     possible = possible_layout(info.width, info.height)
     if possible is None:
         return found
-    return _seen(info.path, info.path.stat().st_mtime_ns, possible) or found
+    pictures = _pictures(info)
+    return (compare_halves(pictures, possible) if pictures else None) or found
 
 
-def lenses_of(info: VideoInfo, wanted: VideoSettings) -> Sequence[Lens | None]:
-    """The projection of each eye; None for flat pictures.
+def describe_video_vr(
+    info: VideoInfo,
+    *,
+    stereo: str = "auto",
+    projection: Projection | None = None,
+    fov_degrees: float | None = None,
+) -> VrDescription:
+    """What a video is to a VR player, some of its pictures looked at.
 
     Args:
         info: The video.
-        wanted: ``projection`` and ``fov_degrees`` are looked at.
+        stereo: The setting ``video.stereo``: a layout, or ``auto``.
+        projection: What the user says of it; None to find out.
+        fov_degrees: Likewise.
+
+    Raises:
+        UsageError: A field of view that the projection cannot have.
     """
-    projection = info.projection if wanted.projection == "auto" else wanted.projection
-    return [None if projection is None else lens_of(projection, wanted.fov_degrees)] * 2
+    return describe_vr(
+        info,
+        () if info.container == "images" else _pictures(info),
+        layout=None if stereo == "auto" else StereoLayout(stereo),
+        projection=projection,
+        fov_degrees=fov_degrees,
+    )
+
+
+def _pictures(info: VideoInfo) -> tuple[npt.NDArray[np.uint8], ...]:
+    return _keyframes(info.path, info.path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
-def _seen(video: Path, _written_ns: int, possible: StereoLayout) -> DetectedLayout | None:
-    pictures = keyframe_lumas(video, _PICTURES, longest_side=_LONGEST_SIDE)
-    return compare_halves(pictures, possible) if pictures else None
+def _keyframes(video: Path, _written_ns: int) -> tuple[npt.NDArray[np.uint8], ...]:
+    return tuple(keyframe_lumas(video, _PICTURES, longest_side=_LONGEST_SIDE))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -13,20 +13,17 @@ import numpy.typing as npt
 
 from vitascope.frames import StereoLayout, VideoInfo
 from vitascope.gpu.kernels.region import Region
+from vitascope.vr.file_names import read_name
 
-__all__ = ["NO_SIGN", "DetectedLayout", "compare_halves", "detect_layout", "eye_regions", "possible_layout"]
-
-# Tokens that studios and players put between separators in file names. Words that are also something else ("ou" is
-# French, "BT" a company) count only beside a word of VR or 3D. Lens names and "VR180" mean two eyes side by side unless
-# a word says otherwise; a bare "180" may be one eye, and says nothing.
-_SIDE_BY_SIDE = frozenset({"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180"})
-_TOP_BOTTOM = frozenset({"htb", "ftb", "hou", "fou", "overunder", "topbottom", "3dv"})
-_AMBIGUOUS_TOP_BOTTOM = frozenset({"tb", "bt", "ou"})
-_MONO = frozenset({"mono", "2d"})
-_LENSES = frozenset(
-    {"vr180", "fisheye", "fisheye180", "fisheye190", "fisheye200", "mkx200", "mkx220", "rf52", "vrca220"}
-)
-_VR_HINTS = _LENSES | frozenset({"vr", "3d", "180", "360", "vr360", "stereo", "8k", "6k", "5k", "equirect"})
+__all__ = [
+    "NO_SIGN",
+    "DetectedLayout",
+    "compare_halves",
+    "detect_layout",
+    "eye_regions",
+    "halves_alike",
+    "possible_layout",
+]
 
 NO_SIGN = "no sign of stereo"
 
@@ -83,14 +80,11 @@ def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayo
     Returns:
         The layout where they are; ``MONO`` with a doubt where they may be; None where they are not.
     """
-    scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
-    if len(scores) < max(len(pictures) // 2, 1):
-        return None  # dark, or without any texture
-    score = float(np.median(scores))
-    if score >= _SAME_SCENE:
-        return DetectedLayout(layout, "both halves show the same scene")
-    if score < _ALIKE:
+    alike = halves_alike(pictures, layout)
+    if alike in ("no", "unseen"):
         return None
+    if alike == "yes":
+        return DetectedLayout(layout, "both halves show the same scene")
     flag = "sbs" if layout is StereoLayout.SIDE_BY_SIDE else "tb"
     return DetectedLayout(
         StereoLayout.MONO,
@@ -98,6 +92,17 @@ def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayo
         f"the halves look alike, but not enough to be sure that they are two eyes: --stereo {flag} says so, "
         "--stereo mono that they are not",
     )
+
+
+def halves_alike(
+    pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayout
+) -> Literal["yes", "maybe", "no", "unseen"]:
+    """Whether the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
+    scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
+    if len(scores) < max(len(pictures) // 2, 1):
+        return "unseen"  # dark, or without any texture
+    score = float(np.median(scores))
+    return "yes" if score >= _SAME_SCENE else "maybe" if score >= _ALIKE else "no"
 
 
 def _likeness(picture: npt.NDArray[np.uint8], layout: StereoLayout) -> float | None:
@@ -140,23 +145,11 @@ def eye_regions(width: int, height: int, layout: StereoLayout) -> list[Region]:
 
 
 def _from_name(path: Path) -> DetectedLayout:
-    # Only whole tokens count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "lr".
-    tokens = [token for token in re.split(r"[_\-. ()\[\]]+", path.stem) if token]
-    words = {token.lower() for token in tokens}
-    top_bottom = _TOP_BOTTOM | (_AMBIGUOUS_TOP_BOTTOM if words & _VR_HINTS else frozenset())
-    # What names a layout beats what names one eye ("2D_3D_sbs"), and that beats what names a lens ("fisheye_mono").
-    for known, layout in (
-        (_SIDE_BY_SIDE, StereoLayout.SIDE_BY_SIDE),
-        (top_bottom, StereoLayout.TOP_BOTTOM),
-        (_MONO, StereoLayout.MONO),
-        (_LENSES, StereoLayout.SIDE_BY_SIDE),
-    ):
-        for token in tokens:
-            if token.lower() in known:
-                return DetectedLayout(layout, f"file name ({token})")
-    doubtful = next((token for token in tokens if token.lower() in _AMBIGUOUS_TOP_BOTTOM), None)
-    if doubtful is not None:
+    name = read_name(path.stem)
+    if name.layout is not None:
+        return DetectedLayout(name.layout, f"file name ({name.layout_word})")
+    if name.layout_word:
         return DetectedLayout(
-            StereoLayout.MONO, f"{doubtful} alone is no sign of stereo; --stereo tb says it is"
+            StereoLayout.MONO, f"{name.layout_word} alone is no sign of stereo; --stereo tb says it is"
         )
     return DetectedLayout(StereoLayout.MONO, NO_SIGN)

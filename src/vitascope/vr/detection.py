@@ -1,0 +1,419 @@
+"""What a video is to a VR player: layout, projection and field of view, how each was found out, and how sure it is.
+
+What the user says wins over the file's boxes, these over its name, the name over what the pictures show, and that over
+the shape of the frame. Where two of them contradict each other, a line says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import UsageError
+from vitascope.frames import Projection, StereoLayout, VideoInfo
+from vitascope.gpu.kernels.region import Region
+from vitascope.vr.file_names import VrName, read_name
+from vitascope.vr.fisheye_circle import Circle, find_circle
+from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear
+from vitascope.vr.stereo import (
+    NO_SIGN,
+    DetectedLayout,
+    compare_halves,
+    detect_layout,
+    eye_regions,
+    halves_alike,
+    possible_layout,
+)
+
+__all__ = ["Reason", "Sureness", "VrDescription", "describe_vr", "lens_of"]
+
+Sureness = Literal["sure", "likely", "a guess"]
+Picture = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """How something was found out."""
+
+    how: str
+    """For people: ``declared``, ``stereo box``, ``file name (_SBS)``, ``black corners around a circle`` …"""
+    sureness: Sureness
+
+
+@dataclass(frozen=True, slots=True)
+class VrDescription:
+    """What a video is to a VR player."""
+
+    layout: StereoLayout
+    projection: Projection
+    fov_degrees: float | None
+    """Horizontal field of view of an eye; None of a flat picture, where nobody says it."""
+    lenses: tuple[Lens, ...]
+    """Of each eye, in the order of ``eye_regions``."""
+    layout_reason: Reason
+    projection_reason: Reason
+    fov_reason: Reason
+    right_eye_first: bool = False
+    """True when the left or upper half is the right eye's."""
+    is_half: bool = False
+    """True when each eye is squeezed to half its width (side by side) or height (top-bottom)."""
+    is_packed_alpha: bool = False
+    """True when mattes lie in the corners around the fisheye circles."""
+    doubts: tuple[str, ...] = ()
+    """What a person should know or look at, one line each."""
+
+
+def describe_vr(
+    info: VideoInfo,
+    pictures: Sequence[Picture] = (),
+    *,
+    layout: StereoLayout | None = None,
+    projection: Projection | None = None,
+    fov_degrees: float | None = None,
+) -> VrDescription:
+    """Find out what a video is to a VR player.
+
+    Args:
+        info: The video; its boxes, name and shape are looked at.
+        pictures: Luma of some of its frames, uint8 [h, w], all of one size; none leaves out what only they show.
+        layout: What the user says of it; None to find out.
+        projection: Likewise.
+        fov_degrees: Likewise, the horizontal field of view of an eye.
+
+    Raises:
+        UsageError: A field of view that the projection cannot have.
+    """
+    name = read_name(info.path.stem)
+    doubts = list(name.doubts)
+    found = _layout(info, name, pictures, layout, doubts)
+    regions = eye_regions(info.width, info.height, found.layout)
+    aspect = float(regions[0].width * info.sample_aspect_ratio / regions[0].height)
+    if regions[0].size != regions[-1].size:
+        doubts.append(
+            f"the eyes have an odd size: the first is {_size(regions[0])}, the other {_size(regions[1])}"
+        )
+    _compare_eyes(pictures, found.layout, doubts)
+    is_packed = name.is_packed_alpha and found.layout is StereoLayout.SIDE_BY_SIDE
+    circles = [None if is_packed else _circle(_eye(pictures, region, info), aspect) for region in regions]
+    surface, surface_reason = _projection(
+        info, name, pictures, projection, found.layout, aspect, circles, doubts
+    )
+    fov, fov_reason = _fov(info, name, surface, surface_reason, fov_degrees, doubts)
+    is_half = found.layout is not StereoLayout.MONO and (
+        name.is_half or _looks_squeezed(found.layout, surface, aspect)
+    )
+    if is_half:
+        squeezed = "width" if found.layout is StereoLayout.SIDE_BY_SIDE else "height"
+        doubts.append(f"each eye is squeezed to half its {squeezed}")
+        aspect *= 2 if squeezed == "width" else 0.5
+    lenses = tuple(lens_of(surface, fov, aspect=aspect, circle=circle) for circle in circles)
+    if surface is Projection.FISHEYE:
+        doubts += [
+            f"the fisheye circle of {'the picture' if len(lenses) == 1 else f'eye {eye}'} does not fill it: "
+            f"centre at {circle[0][0]:.0%} and {circle[0][1]:.0%}, radius {circle[1][0]:.0%} of the width"
+            for eye, circle in enumerate(circles, start=1)
+            if circle is not None and _is_off_centre(circle)
+        ]
+    has_two_eyes = found.layout is not StereoLayout.MONO
+    return VrDescription(
+        found.layout,
+        surface,
+        fov,
+        lenses,
+        layout_reason=Reason(found.reason, _sureness_of(found)),
+        projection_reason=surface_reason,
+        fov_reason=fov_reason,
+        right_eye_first=has_two_eyes and _right_eye_first(info, name, doubts),
+        is_half=is_half,
+        is_packed_alpha=is_packed and surface is Projection.FISHEYE,
+        doubts=tuple(doubts),
+    )
+
+
+def lens_of(
+    projection: Projection, fov_degrees: float | None, *, aspect: float = 1.0, circle: Circle | None = None
+) -> Lens:
+    """The lens of an eye's picture.
+
+    Args:
+        projection: What the picture is painted on.
+        fov_degrees: Its horizontal field of view; None takes 180 degrees of a fisheye, 90 of a flat picture.
+        aspect: Width of the eye's picture through its height, as shown.
+        circle: Of a fisheye: where it lies; as large as fits, in the middle, when omitted or next to that.
+
+    Raises:
+        UsageError: A field of view that the projection cannot have.
+    """
+    try:
+        match projection:
+            case Projection.FISHEYE:
+                if circle is not None and _is_off_centre(circle):
+                    return Fisheye(fov_degrees or 180.0, *circle)
+                return Fisheye(fov_degrees or 180.0, radius=(0.5 * min(1, 1 / aspect), 0.5 * min(1, aspect)))
+            case Projection.HALF_EQUIRECTANGULAR:
+                return Equirectangular(fov_degrees or 180.0, 180.0)
+            case Projection.EQUIRECTANGULAR:
+                return Equirectangular(fov_degrees or 360.0, 180.0)
+            case Projection.FLAT:
+                across = math.radians(min(fov_degrees or 90.0, 180.0)) / 2
+                return Rectilinear(
+                    fov_degrees or 90.0, math.degrees(2 * math.atan(math.tan(across) / aspect))
+                )
+    except ValueError as error:
+        raise UsageError(f"{projection.value}: {error}") from error
+
+
+def _layout(
+    info: VideoInfo,
+    name: VrName,
+    pictures: Sequence[Picture],
+    declared: StereoLayout | None,
+    doubts: list[str],
+) -> DetectedLayout:
+    found = detect_layout(info, declared)
+    possible = possible_layout(info.width, info.height)
+    if found.reason == NO_SIGN and possible is not None and pictures:
+        found = compare_halves(pictures, possible) or found
+    if found.doubt is not None:
+        doubts.append(found.doubt)
+    for source, said in (
+        ("the stereo box", info.stereo),
+        (f"the file name ({name.layout_word})", name.layout),
+    ):
+        if said is not None and said is not found.layout:
+            doubts.append(f"{source} says {said.value}, which is not {found.layout.value} ({found.reason})")
+    if found.reason in (NO_SIGN, _SAME_SCENE) or not pictures:
+        return found
+    if found.layout is StereoLayout.MONO:
+        if possible is not None and halves_alike(pictures, possible) == "yes":
+            doubts.append(f"the halves show the same scene, as two eyes do that are {possible.value}")
+    elif halves_alike(pictures, found.layout) == "no":
+        doubts.append(f"the halves do not show the same scene, as two eyes that are {found.layout.value} do")
+    return found
+
+
+_SAME_SCENE = "both halves show the same scene"
+
+
+def _sureness_of(found: DetectedLayout) -> Sureness:
+    if found.reason in ("declared", "stereo box"):
+        return "sure"
+    return (
+        "likely"
+        if found.layout is not StereoLayout.MONO or found.reason.startswith("file name")
+        else "a guess"
+    )
+
+
+# Mean difference of two eyes' luma at 512 samples a frame: encoded copies of one picture differ by 0.2 to 0.4, eyes
+# 20 mm apart that see a far landscape by 2.
+_SAME_PICTURE_LUMA, _LEAST_CONTRAST_LUMA = 0.8, 8.0
+
+
+def _compare_eyes(pictures: Sequence[Picture], layout: StereoLayout, doubts: list[str]) -> None:
+    """Say where both eyes are one picture."""
+    if layout is StereoLayout.MONO or not pictures:
+        return
+    differences = []
+    for picture in pictures:
+        first, second = (
+            picture[region.rows, region.columns].astype(np.float32)
+            for region in eye_regions(picture.shape[1] & ~1, picture.shape[0] & ~1, layout)
+        )
+        if first.std() >= _LEAST_CONTRAST_LUMA:
+            differences.append(float(np.abs(first - second).mean()))
+    if differences and max(differences) < _SAME_PICTURE_LUMA:
+        doubts.append("both eyes show one and the same picture: there is no depth in it")
+
+
+def _right_eye_first(info: VideoInfo, name: VrName, doubts: list[str]) -> bool:
+    if info.stereo is None:
+        return name.right_eye_first
+    word = name.layout_word.lower()
+    if (name.right_eye_first and not info.right_eye_first) or (info.right_eye_first and word in ("lr", "tb")):
+        first = "right" if info.right_eye_first else "left"
+        doubts.append(
+            f"the stereo box says that the {first} eye is first, the file name ({name.layout_word}) not"
+        )
+    return info.right_eye_first
+
+
+def _projection(
+    info: VideoInfo,
+    name: VrName,
+    pictures: Sequence[Picture],
+    declared: Projection | None,
+    layout: StereoLayout,
+    aspect: float,
+    circles: Sequence[Circle | None],
+    doubts: list[str],
+) -> tuple[Projection, Reason]:
+    named = name.projection
+    if name.projection_word in ("180", "360") and not name.has_vr_word and not _fits(named, aspect):
+        doubts.append(
+            f"{name.projection_word} in the file name of a picture of this shape is taken for no sign of VR; "
+            "--projection says it is"
+        )
+        named = None
+    has_circles = all(circle is not None for circle in circles)
+    shape, shape_reason = _projection_of_shape(layout, aspect, pictures)
+    claims = [
+        (declared, Reason("declared", "sure")),
+        (info.projection, Reason("projection box", "sure")),
+        (named, Reason(f"file name ({name.projection_word})", "likely")),
+        (Projection.FISHEYE if has_circles else None, Reason("black corners around a circle", "likely")),
+        (shape, shape_reason),
+    ]
+    surface, reason = next((surface, reason) for surface, reason in claims if surface is not None)
+    for said, other in claims[:-1]:
+        if said is not None and said is not surface:
+            doubts.append(f"the {other.how}: {said.value}, which is not {surface.value} ({reason.how})")
+    return surface, reason
+
+
+_SQUARE, _TWO_TO_ONE = (0.9, 1.1), (1.9, 2.1)
+_SQUEEZED_SQUARE = (0.45, 0.55)
+
+
+def _fits(projection: Projection | None, aspect: float) -> bool:
+    """Whether an eye's shape is that of a projection, whole or squeezed."""
+    low, high = _SQUARE if projection is Projection.HALF_EQUIRECTANGULAR else _TWO_TO_ONE
+    return any(low <= aspect * factor <= high for factor in (1, 2, 0.5))
+
+
+def _projection_of_shape(
+    layout: StereoLayout, aspect: float, pictures: Sequence[Picture]
+) -> tuple[Projection, Reason]:
+    if layout is StereoLayout.MONO:
+        if _TWO_TO_ONE[0] <= aspect <= _TWO_TO_ONE[1] and _goes_around(pictures):
+            return Projection.EQUIRECTANGULAR, Reason(
+                "left and right border meet, and the poles are even", "likely"
+            )
+        return Projection.FLAT, Reason("no sign of VR", "likely" if pictures else "a guess")
+    for low, high, surface, shape in (
+        (*_SQUARE, Projection.HALF_EQUIRECTANGULAR, "square"),
+        (*_SQUEEZED_SQUARE, Projection.HALF_EQUIRECTANGULAR, "half a square"),
+        (*_TWO_TO_ONE, Projection.EQUIRECTANGULAR, "2:1"),
+    ):
+        if low <= aspect <= high:
+            return surface, Reason(f"each eye is {shape}", "likely" if shape == "square" else "a guess")
+    return Projection.FLAT, Reason("the shape of the eyes", "a guess")
+
+
+# Of luma at 512 samples a frame. A pole is one direction, stretched over a whole row.
+_SEAM_TO_NEIGHBOURS, _POLE_TO_PICTURE = 3.0, 0.35
+
+
+def _goes_around(pictures: Sequence[Picture]) -> bool:
+    """Whether pictures are whole spheres: the right border goes on at the left one, and the poles are even."""
+    votes = []
+    for picture in pictures:
+        luma = picture.astype(np.float32)
+        contrast = float(luma.std())
+        if contrast < _LEAST_CONTRAST_LUMA or luma[:, 0].std() < _LEAST_CONTRAST_LUMA / 2:
+            continue
+        neighbours = float(np.abs(np.diff(luma, axis=1)).mean())
+        seam = float(np.abs(luma[:, 0] - luma[:, -1]).mean())
+        poles = max(float(luma[row].std()) for row in (0, -1))
+        votes.append(
+            seam <= _SEAM_TO_NEIGHBOURS * max(neighbours, 1.0) and poles <= _POLE_TO_PICTURE * contrast
+        )
+    return bool(votes) and sum(votes) * 2 > len(votes)
+
+
+_FOV_OF = {
+    Projection.HALF_EQUIRECTANGULAR: 180.0,
+    Projection.EQUIRECTANGULAR: 360.0,
+    Projection.FISHEYE: 180.0,
+}
+
+
+def _fov(
+    info: VideoInfo,
+    name: VrName,
+    projection: Projection,
+    projection_reason: Reason,
+    declared: float | None,
+    doubts: list[str],
+) -> tuple[float | None, Reason]:
+    if declared is not None:
+        lens_of(projection, declared)
+    boxed = info.fov_degrees if info.projection in (None, projection) else None
+    if boxed is not None:
+        try:
+            lens_of(projection, boxed)
+        except UsageError:
+            doubts.append(
+                f"the field of view box says {boxed:g} degrees, which no {projection.value} picture has"
+            )
+            boxed = None
+    claims = [
+        (declared, Reason("declared", "sure")),
+        (boxed, Reason("field of view box", "sure")),
+        (
+            name.fov_degrees if projection is Projection.FISHEYE else None,
+            Reason(f"file name ({name.projection_word})", "likely"),
+        ),
+    ]
+    said = [(fov, reason) for fov, reason in claims if fov is not None]
+    if not said:
+        if projection is Projection.FISHEYE:
+            doubts.append(
+                "nothing says how much the fisheye sees: 180 degrees are taken; --fov says what is right"
+            )
+            return 180.0, Reason("usual for a fisheye", "a guess")
+        if projection is Projection.FLAT:
+            return None, Reason("not known", "a guess")
+        return _FOV_OF[projection], Reason(f"that of {projection.value}", projection_reason.sureness)
+    taken, reason = said[0]
+    doubts += [
+        f"the {other.how}: {fov:g} degrees, which is not {taken:g} ({reason.how})"
+        for fov, other in said[1:]
+        if fov != taken
+    ]
+    return taken, reason
+
+
+def _looks_squeezed(layout: StereoLayout, projection: Projection, aspect: float) -> bool:
+    """Whether the eyes' shape is half of what the projection has; of flat pictures, half of 16:9."""
+    whole = {Projection.EQUIRECTANGULAR: 2.0, Projection.FLAT: 16 / 9}.get(projection, 1.0)
+    if layout is StereoLayout.SIDE_BY_SIDE:
+        return 0.45 <= aspect / whole <= 0.55
+    return 1.9 <= aspect / whole <= 2.1
+
+
+def _circle(pictures: Sequence[Picture], aspect: float) -> Circle | None:
+    """A circle in an eye's pictures that is round as shown, or squeezed to half."""
+    circle = find_circle(pictures)
+    if circle is None:
+        return None
+    roundness = aspect * circle[1][0] / circle[1][1]
+    return circle if any(0.85 <= roundness * factor <= 1.18 for factor in (1, 2, 0.5)) else None
+
+
+def _eye(pictures: Sequence[Picture], region: Region, info: VideoInfo) -> list[Picture]:
+    """An eye's part of shrunken pictures."""
+    eyes = []
+    for picture in pictures:
+        height, width = picture.shape
+        top, bottom = (round(y * height / info.height) for y in (region.y, region.y + region.height))
+        left, right = (round(x * width / info.width) for x in (region.x, region.x + region.width))
+        eyes.append(picture[top:bottom, left:right])
+    return eyes
+
+
+# Of the picture's sides. Circles are found within 0.02, through strong compression.
+_CENTERED = 0.03
+
+
+def _is_off_centre(circle: Circle) -> bool:
+    return max(abs(place - 0.5) for pair in circle for place in pair) > _CENTERED
+
+
+def _size(region: Region) -> str:
+    return f"{region.width}x{region.height}"

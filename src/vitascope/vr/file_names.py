@@ -1,0 +1,176 @@
+"""What a VR video's file name says: the words that studios, cameras and players put between separators.
+
+Only whole words count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "lr". Words that are also something else
+("ou" is French, "BT" a company, "alpha" a stage of a project) count only beside a word of VR or 3D.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vitascope.frames import Projection, StereoLayout
+
+__all__ = ["VrName", "read_name", "without_vr_words"]
+
+_SIDE_BY_SIDE = frozenset({"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180"})
+_TOP_BOTTOM = frozenset({"htb", "ftb", "hou", "fou", "overunder", "topbottom", "3dv"})
+_AMBIGUOUS_TOP_BOTTOM = frozenset({"tb", "bt", "ou"})
+_MONO = frozenset({"mono", "2d"})
+_HALF = frozenset({"hsbs", "halfsbs", "htb", "hou"})
+_RIGHT_EYE_FIRST = frozenset({"rl", "bt"})
+_FLAT = frozenset(
+    {"flat", "hsbs", "fsbs", "halfsbs", "fullsbs", "lrf", "3dh", "htb", "ftb", "hou", "fou", "3dv"}
+)
+# Field of view in degrees. Lens names and "VR180" mean two eyes side by side unless a word says otherwise; a bare "180"
+# may be one eye, and says nothing of the layout.
+_LENSES = {"mkx200": 200.0, "mkx220": 220.0, "rf52": 190.0, "vrca220": 220.0}
+_FISHEYE = re.compile(r"fisheye(\d*)")
+_FISHEYE_DEGREES = re.compile(r"f(\d{3})")
+_PLAUSIBLE_FISHEYE_DEGREES = (90.0, 280.0)
+_HALF_EQUIRECTANGULAR = frozenset({"180", "vr180", "180x180"})
+_EQUIRECTANGULAR = frozenset({"360", "vr360"})
+_VR_HINTS = frozenset({"vr180", "vr", "3d", "180", "360", "vr360", "stereo", "8k", "6k", "5k", "equirect"})
+_ALPHA = "alpha"
+# Of an ending, but only behind another of its words.
+_WORDS_BEHIND_OTHERS = frozenset(
+    {_ALPHA, "passthrough", "full", "half", "mono", "2d", *_AMBIGUOUS_TOP_BOTTOM}
+)
+_SEPARATORS = r"[_\-. ()\[\]]+"
+
+
+@dataclass(frozen=True, slots=True)
+class VrName:
+    """What a name says; each ``word`` as it is spelt there."""
+
+    layout: StereoLayout | None = None
+    layout_word: str = ""
+    projection: Projection | None = None
+    projection_word: str = ""
+    fov_degrees: float | None = None
+    """Of a fisheye lens."""
+    right_eye_first: bool = False
+    is_half: bool = False
+    """True when the eyes are said to be squeezed to half their width or height."""
+    is_packed_alpha: bool = False
+    """True for a fisheye's name with the word alpha."""
+    has_vr_word: bool = False
+    """True when it has words of VR beside bare numbers."""
+    doubts: tuple[str, ...] = ()
+    """Words that contradict one another or mean nothing, one line each."""
+
+
+def read_name(stem: str) -> VrName:
+    """Read a file name.
+
+    Args:
+        stem: The name without folder and suffix.
+    """
+    words = [word for word in re.split(_SEPARATORS, stem) if word]
+    lower = {word.lower() for word in words}
+    doubts: list[str] = []
+    layout, layout_word = _layout(words, lower, doubts)
+    projection, projection_word, fov_degrees = _projection(words, lower, doubts)
+    return VrName(
+        layout,
+        layout_word,
+        projection,
+        projection_word,
+        fov_degrees,
+        right_eye_first=layout not in (None, StereoLayout.MONO) and bool(lower & _RIGHT_EYE_FIRST),
+        is_half=layout not in (None, StereoLayout.MONO) and bool(lower & _HALF),
+        is_packed_alpha=projection is Projection.FISHEYE and _ALPHA in lower,
+        has_vr_word=_has_hint(lower - {"180", "360"}) or layout is not None,
+        doubts=tuple(doubts),
+    )
+
+
+def without_vr_words(stem: str) -> str:
+    """A name without the ending that says what a video is to players: ``wedding_8K_LR_180`` is ``wedding_8K``.
+
+    Args:
+        stem: The name without folder and suffix; ``vr`` comes back where it is nothing but such words.
+    """
+    places = list(re.finditer(r"[^_\-. ()\[\]]+", stem))
+    begin = len(places)
+    while begin and (_is_vr_word(places[begin - 1][0]) or _is_behind_others(places[begin - 1][0])):
+        begin -= 1
+    while begin < len(places) and not _is_vr_word(places[begin][0]):
+        begin += 1
+    if begin == len(places):
+        return stem
+    return re.sub(rf"{_SEPARATORS}$", "", stem[: places[begin].start()]) or "vr"
+
+
+def _is_vr_word(word: str) -> bool:
+    word = word.lower()
+    return (
+        word in _SIDE_BY_SIDE | _TOP_BOTTOM | _HALF_EQUIRECTANGULAR | _EQUIRECTANGULAR
+        or word in _LENSES
+        or _FISHEYE.fullmatch(word) is not None
+    )
+
+
+def _is_behind_others(word: str) -> bool:
+    return word.lower() in _WORDS_BEHIND_OTHERS or _FISHEYE_DEGREES.fullmatch(word.lower()) is not None
+
+
+def _is_lens(word: str) -> bool:
+    return word in _LENSES or word == "vr180" or _FISHEYE.fullmatch(word) is not None
+
+
+def _has_hint(lower: frozenset[str] | set[str]) -> bool:
+    return any(word in _VR_HINTS or _is_lens(word) for word in lower)
+
+
+def _layout(words: list[str], lower: set[str], doubts: list[str]) -> tuple[StereoLayout | None, str]:
+    top_bottom = _TOP_BOTTOM | (_AMBIGUOUS_TOP_BOTTOM if _has_hint(lower) else frozenset())
+    # What names a layout beats what names one eye ("2D_3D_sbs"), and that beats what names a lens ("fisheye_mono").
+    side = next((word for word in words if word.lower() in _SIDE_BY_SIDE), None)
+    over = next((word for word in words if word.lower() in top_bottom), None)
+    if side is not None and over is not None and over.lower() not in ("ou", "bt"):
+        doubts.append(
+            f"the file name says both {side} and {over}: {side} is believed; --stereo says what is right"
+        )
+    mono = next((word for word in words if word.lower() in _MONO), None)
+    lens = next((word for word in words if _is_lens(word.lower())), None)
+    for word, layout in (
+        (side, StereoLayout.SIDE_BY_SIDE),
+        (over, StereoLayout.TOP_BOTTOM),
+        (mono, StereoLayout.MONO),
+        (lens, StereoLayout.SIDE_BY_SIDE),
+    ):
+        if word is not None:
+            return layout, word
+    return None, next((word for word in words if word.lower() in _AMBIGUOUS_TOP_BOTTOM), "")
+
+
+def _projection(
+    words: list[str], lower: set[str], doubts: list[str]
+) -> tuple[Projection | None, str, float | None]:
+    for word in words:
+        if word.lower() in _LENSES:
+            return Projection.FISHEYE, word, _LENSES[word.lower()]
+        if match := _FISHEYE.fullmatch(word.lower()):
+            # "_LR_180_FISHEYE_F180": the angle is a word of its own.
+            apart = (found[1] for found in map(_FISHEYE_DEGREES.fullmatch, lower) if found)
+            degrees = match[1] or next(apart, "")
+            if not degrees:
+                return Projection.FISHEYE, word, None
+            least, most = _PLAUSIBLE_FISHEYE_DEGREES
+            if least <= float(degrees) <= most:
+                return Projection.FISHEYE, word, float(degrees)
+            doubts.append(
+                f"{word} in the file name is no field of view of a fisheye ({least:g} to {most:g} degrees); "
+                "--fov says what is right"
+            )
+            return Projection.FISHEYE, word, None
+    for known, projection in (
+        (_HALF_EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR),
+        (_EQUIRECTANGULAR, Projection.EQUIRECTANGULAR),
+        (_FLAT, Projection.FLAT),
+    ):
+        for word in words:
+            if word.lower() in known:
+                return projection, word, None
+    return None, "", None

@@ -1,0 +1,269 @@
+"""What a video is to a VR player: how it is found out, how sure that is, and what is said of contradictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from skimage import data
+
+from vitascope.errors import UsageError
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Projection, StereoLayout, VideoInfo
+from vitascope.vr.detection import describe_vr
+from vitascope.vr.fisheye_circle import find_circle
+from vitascope.vr.projection import Equirectangular, Fisheye
+
+SBS, TB, MONO = StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, StereoLayout.MONO
+HALF, WHOLE, FISHEYE, FLAT = (
+    Projection.HALF_EQUIRECTANGULAR,
+    Projection.EQUIRECTANGULAR,
+    Projection.FISHEYE,
+    Projection.FLAT,
+)
+SIDE = 256
+
+
+def video(name="film.mp4", size=(5760, 2880), **facts):
+    return VideoInfo(
+        path=Path(name),
+        width=size[0],
+        height=size[1],
+        format=PIXEL_FORMATS["yuv420p"],
+        source_format="yuv420p",
+        color=ColorSpec(),
+        codec="h264",
+        container="mp4",
+        time_base=Fraction(1, 25),
+        average_frame_rate=Fraction(25),
+        frame_count_estimate=None,
+        duration_seconds=None,
+        **facts,
+    )
+
+
+def grey(name="astronaut"):
+    picture = getattr(data, name)()
+    luma = picture if picture.ndim == 2 else cv2.cvtColor(picture[..., :3], cv2.COLOR_RGB2GRAY)
+    return cv2.resize(luma, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+
+
+def two_eyes(picture):
+    return np.hstack([picture, np.roll(picture, 4, axis=1)])
+
+
+def in_circle(picture, center=(0.5, 0.5), radius=(0.5, 0.5)):
+    """A picture in a circle with black corners, as a decoder gives it back."""
+    y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE
+    inside = np.hypot((x - center[0]) / radius[0], (y - center[1]) / radius[1]) <= 1
+    painted = np.where(inside, picture * 0.86 + 16, 16).astype(np.uint8)
+    return cv2.imdecode(
+        cv2.imencode(".jpg", painted, [cv2.IMWRITE_JPEG_QUALITY, 60])[1], cv2.IMREAD_GRAYSCALE
+    )
+
+
+def found(description):
+    return description.layout, description.projection, description.fov_degrees
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "expected"),
+    [
+        ("beach_LR_180.mp4", (5760, 2880), (SBS, HALF, 180)),
+        ("beach_TB_180.mp4", (2880, 5760), (TB, HALF, 180)),
+        ("beach_mono_360.mp4", (5760, 2880), (MONO, WHOLE, 360)),
+        ("beach_TB_360.mp4", (4096, 4096), (TB, WHOLE, 360)),
+        ("beach_FISHEYE190_alpha.mp4", (8192, 4096), (SBS, FISHEYE, 190)),
+        ("film_SBS.mp4", (3840, 1080), (SBS, FLAT, None)),
+        ("film_SBS.mp4", (5760, 2880), (SBS, HALF, 180)),
+        ("film.mp4", (1920, 1080), (MONO, FLAT, None)),
+    ],
+)
+def test_by_name_and_shape(name, size, expected):
+    description = describe_vr(video(name, size))
+    assert found(description) == expected
+    assert description.doubts == ()
+    assert len(description.lenses) == (1 if expected[0] is MONO else 2)
+
+
+def test_reasons_say_how_sure():
+    guessed = describe_vr(video("beach_SBS.mp4"))
+    assert (guessed.layout_reason.how, guessed.layout_reason.sureness) == ("file name (SBS)", "likely")
+    assert (guessed.projection_reason.how, guessed.projection_reason.sureness) == (
+        "each eye is square",
+        "likely",
+    )
+    boxed = describe_vr(video(stereo=SBS, projection=HALF))
+    assert {boxed.layout_reason.sureness, boxed.projection_reason.sureness, boxed.fov_reason.sureness} == {
+        "sure"
+    }
+    declared = describe_vr(video(), layout=TB, projection=FISHEYE, fov_degrees=200)
+    assert found(declared) == (TB, FISHEYE, 200)
+    assert declared.fov_reason.how == "declared"
+    assert describe_vr(video(size=(1920, 1080))).layout_reason.sureness == "a guess"
+
+
+def test_the_user_wins_over_the_box_and_the_box_over_the_name_and_each_is_said():
+    boxed = video("beach_FISHEYE190_SBS.mp4", stereo=TB, projection=HALF)
+    by_box = describe_vr(boxed)
+    assert found(by_box) == (TB, HALF, 180)
+    assert by_box.doubts == (
+        "the file name (SBS) says side-by-side, which is not top-bottom (stereo box)",
+        "the file name (FISHEYE190): fisheye, which is not half-equirectangular (projection box)",
+    )
+    by_user = describe_vr(boxed, layout=MONO, projection=FISHEYE)
+    assert found(by_user) == (MONO, FISHEYE, 190)
+    assert "the stereo box says top-bottom, which is not mono (declared)" in by_user.doubts
+    assert "the projection box: half-equirectangular, which is not fisheye (declared)" in by_user.doubts
+
+
+def test_fields_of_view_that_disagree_or_cannot_be():
+    boxed = describe_vr(video("beach_FISHEYE190.mp4", stereo=SBS, projection=FISHEYE, fov_degrees=200.0))
+    assert boxed.fov_degrees == 200
+    assert boxed.doubts == ("the file name (FISHEYE190): 190 degrees, which is not 200 (field of view box)",)
+    odd = describe_vr(video("beach_LR.mp4", stereo=SBS, projection=FISHEYE, fov_degrees=4000.0))
+    assert odd.fov_degrees == 180
+    assert odd.doubts[0] == "the field of view box says 4000 degrees, which no fisheye picture has"
+    assert odd.doubts[1].startswith("nothing says how much the fisheye sees")
+    with pytest.raises(UsageError, match="fisheye: a field of view of 400 degrees"):
+        describe_vr(video(), projection=FISHEYE, fov_degrees=400)
+    with pytest.raises(UsageError, match="flat: a field of view of 180 degrees"):
+        describe_vr(video(), projection=FLAT, fov_degrees=180)
+
+
+def test_a_bare_number_needs_the_shape():
+    plain = describe_vr(video("Studio 180.mp4", (1920, 1080)))
+    assert found(plain) == (MONO, FLAT, None)
+    assert plain.doubts[0].startswith("180 in the file name of a picture of this shape")
+    assert found(describe_vr(video("dive_360.mp4", (3840, 1920)))) == (MONO, WHOLE, 360)
+
+
+def test_the_right_eye_first():
+    assert describe_vr(video("beach_RL_180.mp4")).right_eye_first
+    boxed = describe_vr(video("beach_LR_180.mp4", stereo=SBS, right_eye_first=True))
+    assert boxed.right_eye_first
+    assert boxed.doubts == ("the stereo box says that the right eye is first, the file name (LR) not",)
+    other = describe_vr(video("beach_RL_180.mp4", stereo=SBS))
+    assert not other.right_eye_first
+    assert len(other.doubts) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "squeezed"),
+    [
+        ("film_HSBS.mp4", (1920, 1080), "width"),
+        ("film_SBS.mp4", (1920, 1080), "width"),
+        ("beach_LR_180.mp4", (2880, 2880), "width"),
+        ("beach_LR_360.mp4", (3840, 1920), "width"),
+        ("beach_TB_180.mp4", (2880, 2880), "height"),
+        ("film_SBS.mp4", (1920, 540), None),
+        ("film_SBS.mp4", (3840, 1080), None),
+    ],
+)
+def test_squeezed_eyes(name, size, squeezed):
+    description = describe_vr(video(name, size))
+    assert description.is_half == (squeezed is not None)
+    assert description.doubts == ((f"each eye is squeezed to half its {squeezed}",) if squeezed else ())
+
+
+def test_pixels_that_are_not_square_count():
+    info = video("beach_LR_180.mp4", (2880, 2880), sample_aspect_ratio=Fraction(2))
+    assert not describe_vr(info).is_half
+
+
+def test_odd_eyes_are_told():
+    (doubt,) = describe_vr(video("film_SBS_180.mp4", (1001, 500))).doubts
+    assert doubt == "the eyes have an odd size: the first is 501x500, the other 500x500"
+
+
+def test_one_picture_twice_is_told():
+    info = video("beach_LR_180.mp4", (512, 256))
+    twice = describe_vr(info, [np.hstack([grey(), grey()])] * 3)
+    assert any("one and the same picture" in doubt for doubt in twice.doubts)
+    assert describe_vr(info, [two_eyes(grey())] * 3).doubts == ()
+
+
+def test_halves_that_do_not_fit_what_is_said():
+    info = video("beach_LR_180.mp4", (512, 256))
+    unlike = describe_vr(info, [np.hstack([grey("coffee"), grey("chelsea")])] * 3)
+    assert any("do not show the same scene" in doubt for doubt in unlike.doubts)
+    alike = describe_vr(video(size=(512, 256), stereo=MONO), [two_eyes(grey())] * 3)
+    assert alike.layout is MONO
+    assert any("the halves show the same scene" in doubt for doubt in alike.doubts)
+
+
+@pytest.mark.parametrize("name", ["astronaut", "coffee", "rocket", "page", "moon"])
+def test_a_fisheye_is_known_by_its_black_corners(name):
+    scenes = [np.roll(grey(name), 20 * n, axis=1) for n in range(4)]
+    pictures = [np.hstack([in_circle(scene), in_circle(np.roll(scene, 4, axis=1))]) for scene in scenes]
+    description = describe_vr(video(size=(512, 256), stereo=SBS), pictures)
+    assert found(description) == (SBS, FISHEYE, 180)
+    assert description.projection_reason.how == "black corners around a circle"
+    assert description.projection_reason.sureness == "likely"
+    assert description.lenses == (Fisheye(180.0), Fisheye(180.0))
+
+
+def test_each_eyes_circle_is_where_it_is():
+    eyes = [in_circle(grey(), (0.42, 0.5), (0.42, 0.42)), in_circle(grey(), (0.56, 0.5), (0.42, 0.42))]
+    description = describe_vr(video("a_FISHEYE190.mp4", (512, 256), stereo=SBS), [np.hstack(eyes)] * 3)
+    for lens, x in zip(description.lenses, (0.42, 0.56), strict=True):
+        assert isinstance(lens, Fisheye)
+        assert lens.fov_degrees == 190
+        assert lens.center == pytest.approx((x, 0.5), abs=0.025)
+        assert lens.radius == pytest.approx((0.42, 0.42), abs=0.025)
+    said = [doubt for doubt in description.doubts if "does not fill it" in doubt]
+    assert [doubt.split(" does")[0] for doubt in said] == [
+        "the fisheye circle of eye 1",
+        "the fisheye circle of eye 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["astronaut", "coffee", "chelsea", "grass", "camera", "coins", "brick", "moon"]
+)
+def test_ordinary_pictures_have_no_circle(name):
+    assert find_circle([grey(name)]) is None
+
+
+def test_darkness_and_specks_have_no_circle():
+    assert find_circle([]) is None
+    assert find_circle([np.full((SIDE, SIDE), 16, np.uint8)]) is None
+    assert find_circle([np.zeros((4, 4), np.uint8)]) is None
+    night = np.full((SIDE, SIDE), 16, np.uint8)
+    night[100:110, 120:140] = 200
+    assert find_circle([night]) is None
+    letterbox = grey().copy()
+    letterbox[:40] = letterbox[-40:] = 16
+    assert find_circle([letterbox]) is None
+    window = np.full((SIDE, SIDE), 16, np.uint8)
+    window[30:-30, 30:-30] = grey()[30:-30, 30:-30]
+    assert find_circle([window]) is None
+
+
+def test_packed_alpha_is_known_by_its_name_and_its_corners_are_no_rim():
+    painted = in_circle(grey())
+    painted[:50, 100:150] = 120  # a matte in the upper border
+    description = describe_vr(video("a_FISHEYE190_alpha.mp4", (512, 256)), [two_eyes(painted)] * 3)
+    assert description.is_packed_alpha
+    assert description.lenses == (Fisheye(190.0), Fisheye(190.0))
+    assert not describe_vr(video("a_LR_180_alpha.mp4")).is_packed_alpha
+
+
+def test_one_whole_sphere_is_known_by_its_borders():
+    sphere = np.hstack([grey("moon"), grey("moon")[:, ::-1]])
+    sphere[:12], sphere[-12:] = 90, 140
+    description = describe_vr(video(size=(512, 256)), [sphere.astype(np.uint8)] * 3)
+    assert found(description) == (MONO, WHOLE, 360)
+    assert description.lenses == (Equirectangular(360.0, 180.0),)
+    assert found(describe_vr(video(size=(512, 256)), [cv2.resize(grey("coffee"), (512, 256))] * 3)) == (
+        MONO,
+        FLAT,
+        None,
+    )
+
+
+def test_a_file_in_a_folder_of_pictures_needs_no_pictures():
+    assert found(describe_vr(replace(video("shots"), container="images"), [])) == (MONO, FLAT, None)
