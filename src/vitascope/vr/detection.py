@@ -64,6 +64,8 @@ class VrDescription:
     """True when each eye is squeezed to half its width (side by side) or height (top-bottom)."""
     is_packed_alpha: bool = False
     """True when mattes lie in the corners around the fisheye circles."""
+    camera: str | None = None
+    """Whose lens it is, where the name says it: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     doubts: tuple[str, ...] = ()
     """What a person should know or look at, one line each."""
 
@@ -131,6 +133,7 @@ def describe_vr(
         right_eye_first=has_two_eyes and _right_eye_first(info, name, doubts),
         is_half=is_half,
         is_packed_alpha=is_packed and surface is Projection.FISHEYE,
+        camera=name.camera if surface is Projection.FISHEYE else None,
         doubts=tuple(doubts),
     )
 

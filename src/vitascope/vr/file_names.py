@@ -54,6 +54,8 @@ class VrName:
     """True when the eyes are said to be squeezed to half their width or height."""
     is_packed_alpha: bool = False
     """True for a fisheye's name with the word alpha."""
+    camera: str | None = None
+    """Whose lens it is, in capitals: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     has_vr_word: bool = False
     """True when it has words of VR beside bare numbers."""
     doubts: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ def read_name(stem: str) -> VrName:
         right_eye_first=layout not in (None, StereoLayout.MONO) and bool(lower & _RIGHT_EYE_FIRST),
         is_half=layout not in (None, StereoLayout.MONO) and bool(lower & _HALF),
         is_packed_alpha=projection is Projection.FISHEYE and _ALPHA in lower,
+        camera=projection_word.upper() if projection_word.lower() in _LENSES else None,
         has_vr_word=_has_hint(lower - {"180", "360"}) or layout is not None,
         doubts=tuple(doubts),
     )
