@@ -38,13 +38,13 @@ from vitascope.animation.face import FaceMotion, TrackedFace, rotation_from_degr
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.response import steady_reader
 from vitascope.animation.motion import MotionEstimator
-from vitascope.animation.pictures import planes_of
 from vitascope.animation.portrait import Portrait, load_portrait
 from vitascope.animation.tracking import FaceTracker, fetch_face_model
 from vitascope.config import Settings, vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink
+from vitascope.media.rgb import planes_of
 from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "animate_mesh.json"

@@ -22,11 +22,11 @@ from left_over import left_by
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader, write_motion
-from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.cli import main
 from vitascope.errors import ConfigError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.rgb import planes_from_rgb
+from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -235,7 +235,7 @@ def test_damaged_motion_leaves_nothing_behind(run, tmp_path, motion_file):
 def test_planes_are_those_of_the_reference(size):
     rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     reference = planes_from_rgb(
-        np.moveaxis(rgb, 2, 0).astype(np.float32) / 255, fmt=PIXEL_FORMATS["yuv420p"], color=OUTPUT_COLOR
+        np.moveaxis(rgb, 2, 0).astype(np.float32) / 255, fmt=PIXEL_FORMATS["yuv420p"], color=RGB_VIDEO_COLOR
     )
     for made, expected in zip(planes_of(rgb), reference, strict=True):
         assert made.shape == expected.shape

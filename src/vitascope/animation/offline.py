@@ -22,7 +22,6 @@ from vitascope.animation.drivers import (
 from vitascope.animation.face import RgbPicture
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
-from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model, require_mediapipe
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
@@ -34,6 +33,7 @@ from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
+from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder
@@ -313,7 +313,7 @@ class _Job:
         driven, rgb = animated
         time: FrameTime = driven.time
         return Frame(
-            planes_of(rgb), _YUV420P, OUTPUT_COLOR, driven.index, time.pts, time.time_base, time.duration
+            planes_of(rgb), _YUV420P, RGB_VIDEO_COLOR, driven.index, time.pts, time.time_base, time.duration
         )
 
 
@@ -338,7 +338,7 @@ def _open_writer(
         height=height,
         format=_YUV420P,
         source_format="yuv420p",
-        color=OUTPUT_COLOR,
+        color=RGB_VIDEO_COLOR,
         codec="rawvideo",
         container="images",
         time_base=source.time_base,

@@ -14,9 +14,9 @@ import numpy as np
 
 from vitascope.animation import find_example
 from vitascope.animation.face import RgbPicture
-from vitascope.animation.pictures import OUTPUT_COLOR, planes_of
 from vitascope.errors import InputError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
+from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
@@ -57,7 +57,7 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
         height=height,
         format=_FORMAT,
         source_format=_FORMAT.name,
-        color=OUTPUT_COLOR,
+        color=RGB_VIDEO_COLOR,
         codec="rawvideo",
         container="images",
         time_base=1 / FRAME_RATE,
@@ -76,7 +76,7 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
             rgb = painter.paint(n)
             if stereo:
                 rgb = np.concatenate((rgb, painter.paint(n, shift=max(width // 200, 1))), axis=1)
-            writer.write(Frame(planes_of(rgb), _FORMAT, OUTPUT_COLOR, n, n, 1 / FRAME_RATE, duration=1))
+            writer.write(Frame(planes_of(rgb), _FORMAT, RGB_VIDEO_COLOR, n, n, 1 / FRAME_RATE, duration=1))
     return path
 
 

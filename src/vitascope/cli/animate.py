@@ -242,6 +242,5 @@ def _live(
         page.print_json(data=report.to_dict())
     elif not quiet:
         page.print("\n".join(summarise_live(report)))
-    failed = [sink.failure for sink in report.sinks if sink.failure is not None]
-    if failed:
-        raise OutputError("; ".join(failed))
+    if report.failure is not None:
+        raise OutputError(report.failure)

@@ -17,7 +17,7 @@ def pressed(*keys: str, state: LiveState | None = None) -> tuple[Controls, list[
 
 @pytest.mark.parametrize(
     ("key", "field", "before", "after"),
-    [("m", "mirror", False, True), ("o", "overlay", False, True), ("p", "paused", False, True)],
+    [("m", "mirror", False, True), ("o", "overlay", False, True)],
 )
 def test_switches_go_on_and_off(key: str, field: str, before: bool, after: bool) -> None:
     controls, said = pressed(key)
@@ -25,6 +25,14 @@ def test_switches_go_on_and_off(key: str, field: str, before: bool, after: bool)
     controls.press(key.upper())
     assert getattr(controls.state, field) is before
     assert len(said) == 2
+
+
+def test_a_pause_is_over_with_the_next_press() -> None:
+    controls, said = pressed("p")
+    assert controls.paused
+    controls.press("P")
+    assert not controls.paused
+    assert said == ["paused", "going on"]
 
 
 @pytest.mark.parametrize(

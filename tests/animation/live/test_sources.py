@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from vitascope.animation.face import FaceMotion, RgbPicture
-from vitascope.animation.live import sources
 from vitascope.animation.live.effects import GREEN, GreenScreen
 from vitascope.animation.live.sources import FilmSource, ReplaySource
 from vitascope.animation.motion_file import write_motion
 from vitascope.errors import InputError
 from vitascope.frames import Frame
+from vitascope.media.reading import paced
 from vitascope.media.reading.camera import is_camera
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
@@ -248,7 +248,7 @@ def test_a_file_that_is_called_0_is_a_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_decoder_that_hangs_holds_up_no_end(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(paced, "_LET_GO_SECONDS", 0.05)
     may_go_on, hangs = threading.Event(), threading.Event()
     closed: list[VideoReader] = []
     read, close = VideoReader.__next__, VideoReader.close

@@ -1,11 +1,12 @@
-"""Controls of a live run: the state that can be changed, and the keys for it."""
+"""Controls of a live animation: the state that can be changed, and the keys for it."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
+
+from vitascope.media.live.controls import RunControls
 
 __all__ = ["KEYS", "Background", "Controls", "LiveState", "keys_in_words"]
 
@@ -16,7 +17,6 @@ _STRENGTHS = (0.1, 4.0)
 _WINDOWS = (1, 60)
 
 Number = TypeVar("Number", int, float)
-Request = Literal["report", "neutral", "best-neutral", "snapshot", "quit", "smoothing", "restart"]
 
 KEYS: dict[str, str] = {
     "r": "performance report",
@@ -38,20 +38,9 @@ KEYS: dict[str, str] = {
 """Effect of each key."""
 
 
-_ASKS: dict[str, Request] = {
-    "r": "report",
-    "n": "neutral",
-    "f": "best-neutral",
-    "s": "snapshot",
-    "t": "restart",
-    "q": "quit",
-}
-"""Keys that ask for something that a stage does when it comes to it."""
-
-
 def keys_in_words() -> str:
     """List all keys, on one line."""
-    return ", ".join(f"{key.upper()} {what}" for key, what in KEYS.items())
+    return Controls(LiveState()).in_words()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,63 +53,28 @@ class LiveState:
     """Frames."""
     mirror: bool = False
     overlay: bool = False
-    paused: bool = False
     background: Background = "portrait"
 
 
-class Controls:
-    """The state of a live run and what is asked of it. Thread-safe: keys come from sinks, consoles and programs.
+class Controls(RunControls):
+    """The state of a live animation and what is asked of it. Thread-safe.
 
     Args:
         state: To begin with.
         on_message: Told, in a few words, what a key did.
     """
 
+    keys = KEYS
+    _asks: ClassVar[Mapping[str, str]] = {**RunControls._asks, "n": "neutral", "f": "best-neutral"}
+
     def __init__(self, state: LiveState, *, on_message: Callable[[str], object] | None = None) -> None:
-        self._lock = threading.Lock()
+        super().__init__(on_message=on_message)
         self._state = state
-        self._requests: set[Request] = set()
-        self._on_message = on_message
 
     @property
     def state(self) -> LiveState:
         """The state as it is now."""
         return self._state
-
-    def press(self, key: str) -> bool:
-        """Do what a key stands for.
-
-        Args:
-            key: A character of ``KEYS``; ``=`` is ``+``, and ``_`` is ``-``.
-
-        Returns:
-            False when the key stands for nothing.
-        """
-        key = {"=": "+", "_": "-"}.get(key, key.lower())
-        if key not in KEYS:
-            return False
-        with self._lock:
-            said = self._do(key)
-        if said and self._on_message is not None:
-            self._on_message(said)
-        return True
-
-    def request(self, wanted: Request) -> None:
-        """Ask for something that a stage does when it comes to it."""
-        with self._lock:
-            self._requests.add(wanted)
-
-    def is_asked(self, wanted: Request) -> bool:
-        """True while it is asked for and nobody took it."""
-        return wanted in self._requests
-
-    def take(self, wanted: Request) -> bool:
-        """True once for each request."""
-        with self._lock:
-            if wanted in self._requests:
-                self._requests.discard(wanted)
-                return True
-            return False
 
     def change(self, *, strength: float | None = None, smoothing_window: int | None = None) -> None:
         """Set what keys change by steps, within the same limits; None leaves a value.
@@ -137,22 +91,14 @@ class Controls:
                 self._requests.add("smoothing")
 
     def _do(self, key: str) -> str:
-        if key in _ASKS:
-            self._requests.add(_ASKS[key])
-            return ""
         state = self._state
         match key:
-            case "?":
-                return f"keys: {keys_in_words()}"
             case "m":
                 self._state = replace(state, mirror=not state.mirror)
                 return f"mirror {_on(self._state.mirror)}"
             case "o":
                 self._state = replace(state, overlay=not state.overlay)
                 return f"overlay {_on(self._state.overlay)}"
-            case "p":
-                self._state = replace(state, paused=not state.paused)
-                return "paused" if self._state.paused else "going on"
             case "b":
                 background: Background = "green" if state.background == "portrait" else "portrait"
                 self._state = replace(state, background=background)
@@ -162,12 +108,14 @@ class Controls:
                 strength = _within(state.strength * factor, *_STRENGTHS)
                 self._state = replace(state, strength=strength)
                 return f"strength {strength:.2f}"
-            case _:
+            case "[" | "]":
                 window = state.smoothing_window + (1 if key == "]" else -1)
                 window = _within(window, *_WINDOWS)
                 self._state = replace(state, smoothing_window=window)
                 self._requests.add("smoothing")
                 return f"smoothing over {window} frames"
+            case _:
+                return super()._do(key)
 
 
 def _within(value: Number, low: Number, high: Number) -> Number:

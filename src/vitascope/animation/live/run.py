@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from math import inf
 from pathlib import Path
 from time import strftime
@@ -29,9 +28,9 @@ from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.reading.camera import Camera, is_camera, open_capture
+from vitascope.media.reading.camera import Camera, camera_named, is_camera
 from vitascope.media.sinks.file import FileSink
-from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
+from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
 from vitascope.models.selfie.selfie import SelfieNetwork
@@ -143,7 +142,7 @@ def animate_live(
         stack.callback(selfie.close)
         made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
         runs = threading.Event()  # a sink that cannot even be opened ends the command, and is said once
-        tell = partial(_tell, on_message, runs)
+        tell = telling_failures(on_message, runs)
         outlets = [
             SinkOutlet(sink, made, on_failure=tell, threaded=performance.use_async_output)
             for sink in made_sinks
@@ -181,7 +180,7 @@ def animate_live(
                 runs.set()
                 if on_session is not None:
                     on_session(session)
-                report = session.run()
+                report: LiveReport = session.run()
         except BaseException as error:
             if session.is_stuck:
                 stack.pop_all()  # a thread that hangs may use what would be closed, and closing would wait for it
@@ -216,15 +215,11 @@ def _open_source(
 ) -> Camera | FilmSource | ReplaySource | EndlessDriver:
     performance, part = settings.performance, settings.video
     if is_camera(driver):
-        lines = {"lost": f"camera {driver} is gone; waiting for it", "connected": f"camera {driver} is there"}
-        return Camera(
-            partial(
-                open_capture,
-                int(driver) if driver.isdecimal() else driver,
-                frame_rate=performance.target_fps,
-            ),
-            on_state=None if on_message is None else (lambda state: on_message(lines[state])),
+        return camera_named(
+            driver,
+            frame_rate=performance.target_fps,
             reads_ahead=performance.use_async_capture,
+            on_message=on_message,
         )
     path, start, end = Path(driver), part.start_seconds, part.end_seconds
     if endless_fps is not None:
@@ -251,14 +246,6 @@ def _notes(loaded: LoadedSettings, animator: PortraitAnimator) -> tuple[str, ...
     if animator.needs_driver_picture and wanted.high > 1:
         return (f"animation.batch_size: {wanted} is for files; live, each picture is animated at once",)
     return ()
-
-
-def _tell(
-    on_message: Callable[[str], object] | None, runs: threading.Event, outlet: SinkOutlet, error: Exception
-) -> None:
-    if on_message is not None and runs.is_set():
-        reason = " ".join(str(error).split()).removeprefix(f"{outlet.name} failed: ")
-        on_message(f"{outlet.name} stopped: {reason}")
 
 
 def measure_live(

@@ -1,21 +1,16 @@
-"""The live loop: capture, track, animate and hand over, each in a thread of its own, the newest picture first.
+"""A live animation: capture, track, animate and hand over, each in a thread of its own, the newest picture first.
 
 ::
 
     camera ──> track ──> animate ──> sinks
           newest    newest      newest
-
-Between two of them waits at most one picture; a newer one takes its place. So the delay is that of the stages alone,
-and what is too slow costs pictures, not time.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from time import monotonic, strftime
+from time import monotonic
 from typing import Protocol, TypeVar
 
 import cv2
@@ -24,38 +19,18 @@ import numpy as np
 from vitascope.animation.face import FaceMotion, PortraitAnimator, RgbPicture, TrackedFace
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import with_overlay
-from vitascope.animation.live.report import LiveFigures, LiveReport
+from vitascope.animation.live.report import LiveReport
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MotionWriter
-from vitascope.errors import OutputError
-from vitascope.gpu.pipeline.pipeline import Pipeline
-from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.pipeline.stages import Map, Sink, Source, Stage
-from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
+from vitascope.gpu.pipeline.stages import Map, Stage
+from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.gpu.toolkit.temporal import change
+from vitascope.media.live.loop import NEWEST, LiveLoop, PictureSource, RunOptions
 from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["Estimator", "LiveOptions", "LiveSession", "PictureSource", "Stillness", "Tracker", "similarity"]
-
-
-class PictureSource(Protocol):
-    """Source of the driver's pictures, such as ``media.camera.Camera``."""
-
-    @property
-    def captured_count(self) -> int:
-        """Pictures that came, also those that nobody took."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """True when no picture will come any more."""
-        ...
-
-    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """The newest picture that was not taken yet; None when none came in time."""
-        ...
+__all__ = ["Estimator", "LiveOptions", "LiveSession", "Stillness", "Tracker", "similarity"]
 
 
 class Tracker(Protocol):
@@ -88,38 +63,20 @@ class Estimator(Protocol):
         ...
 
 
-_NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
-_WAIT_SECONDS = 0.1
-_STOP_SECONDS = 5.0
-"""For threads of a run that was given up."""
-
 Taken = TypeVar("Taken")
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveOptions:
-    """Options of a live run."""
+class LiveOptions(RunOptions):
+    """Options of a live animation."""
 
-    target_fps: float = 30.0
-    """Rate to reach; the report says whether it was met."""
-    max_latency_ms: float | None = None
-    """Limit for the delay of 95 % of the pictures; the report says when it does not."""
     skip_similarity: float | None = None
     """0..1: a driver's picture at least as similar to the last one is not animated; None animates every one."""
     pose_window: int | None = None
     """Frames that the head's pose is smoothed over; None is the same as for the face."""
-    snapshot_folder: Path = Path()
-    """Folder of snapshots."""
-    seconds: float | None = None
-    """Length after which it stops by itself; None runs on."""
     absence_seconds: float | None = None
     """After so long without a picture the driver is taken for absent, and the portrait relaxes; None waits still."""
-    warm_up_pictures: int = 0
-    """The first pictures, which figures leave out, and with which ``seconds`` does not begin."""
-    ending_seconds: float = 60.0
-    """Time that a stopped run has for the pictures on their way, of which one may take 20 seconds (LivePortrait on a
-    CPU); then it is given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +106,7 @@ def _described(item: CameraPicture | _Seen | _Made) -> str:
     return f"picture {captured.index} of the driver"
 
 
-class LiveSession:
+class LiveSession(LiveLoop[CameraPicture]):
     """One portrait following one camera. ``run`` works until it is stopped; everything else may be called meanwhile.
 
     Args:
@@ -172,9 +129,11 @@ class LiveSession:
         with_spans: Lays a profiler's spans around the work of the stages.
     """
 
+    _snapshot_name = "portrait"
+
     def __init__(
         self,
-        source: PictureSource,
+        source: PictureSource[CameraPicture],
         *,
         tracker: Tracker | None,
         estimator: Estimator,
@@ -193,62 +152,41 @@ class LiveSession:
         device: str | None = None,
         with_spans: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> None:
+        super().__init__(
+            source,
+            outlets=outlets,
+            controls=controls,
+            options=options,
+            on_report=on_report,
+            on_message=on_message,
+            sampler=sampler,
+        )
         self.controls = controls
         """Keys, and what they changed."""
-        self._source = source
         self._tracker = tracker
         self._estimator = estimator
         self._animator = animator
         self._size = size
-        self._outlets = list(outlets)
         self._options = options
         self._mirror = mirror
         self._on_background = on_background
         self._recorder = recorder
         self._set_strength = set_strength
-        self._on_report = on_report
-        self._on_message = on_message
-        self._sampler = sampler
         self._device = device
         self._strength = controls.state.strength
-        self._figures = LiveFigures(lambda: source.captured_count, warm_up_pictures=options.warm_up_pictures)
         wanted = options.skip_similarity
         self._stillness = None if wanted is None or tracker is None else Stillness(wanted)
         self._last_motion = FaceMotion()
         self._drawn: tuple[FaceMotion, LiveState] | None = None
         self._last_picture: RgbPicture | None = None
         self._at_work: set[str] = set()
-        self._has_ended = threading.Event()
         stages: list[Stage] = [
-            Source("capture", self._captured(), output=_NEWEST),
-            Map("track", self._ending("track", self._track), output=_NEWEST),
-            Map("animate", self._ending("animate", self._animate), output=_NEWEST),
-            Sink("output", self._ending("output", self._hand_over)),
+            Map("track", self._watched("track", self._track), output=NEWEST),
+            Map("animate", self._watched("animate", self._animate), output=NEWEST),
         ]
-        self._pipeline = Pipeline(with_spans(stages), describe=_described, stop_timeout_seconds=_STOP_SECONDS)
-
-    def run(self) -> LiveReport:
-        """Work until the key Q, ``stop``, the end of the time given, or of the driver.
-
-        Raises:
-            PipelineError: A stage failed, or hung after the run was stopped.
-            OutputError: Every sink has failed.
-        """
-        watch = threading.Thread(target=self._give_up_in_time, name="vitascope-ending", daemon=True)
-        try:
-            watch.start()
-            self._pipeline.run()
-        finally:
-            self._has_ended.set()
-            if watch.ident is not None:
-                watch.join()
-        if self._has_no_sink():
-            raise OutputError("; ".join(str(outlet.error) for outlet in self._outlets))
-        return self.report()
-
-    def stop(self) -> None:
-        """End the run; returns at once."""
-        self.controls.request("quit")
+        self._set_stages(
+            stages, self._watched("output", self._show), describe=_described, with_spans=with_spans
+        )
 
     @property
     def is_stuck(self) -> bool:
@@ -258,55 +196,10 @@ class LiveSession:
     def report(self) -> LiveReport:
         """The run so far."""
         return LiveReport(
-            seconds=self._figures.seconds_shown,
-            animator=self._animator.name,
-            size=self._size,
-            captured=self._figures.captured,
-            shown=self._figures.shown,
-            repeated=self._figures.repeated,
-            lost=self._figures.lost,
-            target_fps=self._options.target_fps,
-            max_latency_ms=self._options.max_latency_ms,
-            latency=self._figures.latency(),
-            sinks=tuple(outlet.report() for outlet in self._outlets),
-            pipeline=self._pipeline.snapshot(),
-            utilisation=self._utilisation(),
-            device=self._device,
+            animator=self._animator.name, size=self._size, device=self._device, **self._reported()
         )
 
-    def _utilisation(self) -> Utilisation | None:
-        if (
-            self._sampler is None or len(self._sampler.samples()) < 2
-        ):  # nothing lies between one look and the next
-            return None
-        return self._sampler.summary()
-
     # --- stages, each on a thread of its own ------------------------------------------------------------------------
-
-    def _captured(self) -> Iterator[CameraPicture]:
-        last: CameraPicture | None = None
-        while not self._is_over():
-            self._obey_at_once()
-            picture = self._source.take(timeout_seconds=_WAIT_SECONDS)
-            if picture is None and self._source.is_over:
-                return
-            last, picture = picture or last, picture or self._absence(last)
-            if self.controls.state.paused:
-                self._figures.pause()
-                continue
-            self._figures.go_on()
-            if picture is None:
-                continue
-            self._figures.begin(picture.captured_seconds)
-            yield picture
-
-    def _obey_at_once(self) -> None:
-        """Do what must not wait for a picture to come through."""
-        if self.controls.take("restart"):
-            names = [outlet.name for outlet in self._outlets if outlet.restart()]
-            self._say(f"started again: {', '.join(names)}" if names else "no sink has failed")
-        if self.controls.state.paused:
-            self._obey_at_the_end()
 
     def _absence(self, last: CameraPicture | None) -> CameraPicture | None:
         after, now = self._options.absence_seconds, monotonic()
@@ -314,37 +207,17 @@ class LiveSession:
             return None
         return _Absence(last.rgb, now, last.index, False)
 
-    def _is_over(self) -> bool:
-        if self.controls.is_asked("quit") or self._has_no_sink():
-            return True
-        limit = self._options.seconds
-        return limit is not None and self._figures.seconds >= limit
+    def _watched(self, name: str, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
+        """A stage of which is known whether it is at work."""
 
-    def _give_up_in_time(self) -> None:
-        """End a run in which a stage hangs, and so cannot end with the others."""
-        while not (self._is_over() or self._source.is_over):
-            if self._has_ended.wait(_WAIT_SECONDS):
-                return
-        if not self._has_ended.wait(self._options.ending_seconds):
-            self._pipeline.stop(drain=False)
-
-    def _ending(self, name: str, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
-        """A stage whose failure also ends the wait for a camera that gives nothing."""
-
-        def guarded(taken: Taken) -> Made:
+        def watched(taken: Taken) -> Made:
             self._at_work.add(name)
             try:
                 return work(taken)
-            except BaseException:
-                self.stop()
-                raise
             finally:
                 self._at_work.discard(name)
 
-        return guarded
-
-    def _has_no_sink(self) -> bool:
-        return bool(self._outlets) and all(outlet.has_failed for outlet in self._outlets)
+        return watched
 
     def _track(self, picture: CameraPicture) -> _Seen:
         self._obey()
@@ -411,32 +284,8 @@ class LiveSession:
         )
         return _Made(picture, is_repeat, seen.is_lost)
 
-    def _hand_over(self, made: _Made) -> None:
-        picture = made.picture
-        for outlet in self._outlets:
-            outlet.offer(picture)
-        self._figures.hand_over(picture.captured_seconds, is_repeat=made.is_repeat, is_lost=made.is_lost)
-        self._obey_at_the_end()
-
-    def _obey_at_the_end(self) -> None:
-        """Do what is about the pictures that were shown."""
-        if self._last_picture is not None and self.controls.take("snapshot"):
-            self._snapshot(self._last_picture)
-        if self.controls.take("report") and self._on_report is not None:
-            self._on_report(self.report())
-
-    def _snapshot(self, rgb: RgbPicture) -> None:
-        path = (
-            self._options.snapshot_folder / f"portrait-{strftime('%Y%m%d-%H%M%S')}-{self._figures.shown}.png"
-        )
-        if cv2.imwrite(str(path), cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)):
-            self._say(f"snapshot: {path}")
-        else:
-            self._say(f"the snapshot cannot be written to {path}")
-
-    def _say(self, line: str) -> None:
-        if self._on_message is not None:
-            self._on_message(line)
+    def _show(self, made: _Made) -> None:
+        self._hand_over(made.picture, is_repeat=made.is_repeat, is_lost=made.is_lost)
 
 
 _NOTHING_IN_COMMON = 0.02

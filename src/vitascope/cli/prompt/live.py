@@ -108,8 +108,7 @@ class LiveRun:
         """Why the last animation failed, whole or in one of its sinks; None when it did not."""
         if self.error is not None or self.report is None:
             return self.error
-        failed = [sink.failure for sink in self.report.sinks if sink.failure is not None]
-        return OutputError("; ".join(failed)) if failed else None
+        return OutputError(self.report.failure) if self.report.failure is not None else None
 
     def ending(self) -> str:
         """Say how the last animation ended, in one line."""

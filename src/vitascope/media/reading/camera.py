@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from vitascope.errors import InputError
 
-__all__ = ["Camera", "CameraPicture", "Capture", "is_camera", "open_capture"]
+__all__ = ["Camera", "CameraPicture", "Capture", "camera_named", "is_camera", "open_capture"]
 
 _RETRY_SECONDS = 1.0
 """Between attempts to find a camera again."""
@@ -268,3 +269,29 @@ class Camera:
             self._state = state
             if self._on_state is not None:
                 self._on_state(state)
+
+
+def camera_named(
+    name: str,
+    *,
+    size: tuple[int, int] | None = None,
+    frame_rate: float | None = None,
+    reads_ahead: bool = True,
+    on_message: Callable[[str], object] | None = None,
+) -> Camera:
+    """A camera as users name it, which says when it goes and when it is back.
+
+    Args:
+        name: Its number from 0, or an address; see ``is_camera``.
+        size: As for ``open_capture``.
+        frame_rate: As for ``open_capture``.
+        reads_ahead: As for ``Camera``.
+        on_message: Told, in one line.
+    """
+    source = int(name) if name.isdecimal() else name
+    lines = {"lost": f"camera {name} is gone; waiting for it", "connected": f"camera {name} is there"}
+    return Camera(
+        partial(open_capture, source, size=size, frame_rate=frame_rate),
+        on_state=None if on_message is None else (lambda state: on_message(lines[state])),
+        reads_ahead=reads_ahead,
+    )

@@ -9,17 +9,15 @@ from typing import Literal
 import numpy as np
 
 from vitascope.errors import OutputError, UsageError
-from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
-from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
+from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
+from vitascope.media.rgb import RGB_VIDEO_COLOR
+from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, SinkFormat
 from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
 __all__ = ["FileSink"]
 
 _TIME_BASE = Fraction(1, 90_000)
-_COLOR = ColorSpec(
-    matrix="bt709", full_range=False, chroma_location="center", primaries=1, transfer=1, matrix_code=1
-)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
 
 
@@ -32,10 +30,8 @@ class FileSink:
         codec: A codec, or ``auto``: by the file's suffix.
         crf: Constant rate factor on the codec's own scale; None is the default of quick encoding.
         preset: The encoder's preset; None is a quick one.
+        with_alpha: Keep transparency, in ProRes 4444 (.mov), VP9 (.webm) or FFV1 (.mkv).
     """
-
-    pixel_format: PixelFormat = "yuv420p"
-    """4:2:0."""
 
     def __init__(
         self,
@@ -44,7 +40,10 @@ class FileSink:
         codec: Literal["auto"] | CodecName = "auto",
         crf: int | None = None,
         preset: str | None = None,
+        with_alpha: bool = False,
     ) -> None:
+        self.pixel_format: PixelFormat = "yuva420p" if with_alpha else "yuv420p"
+        """4:2:0."""
         self._codec, self._crf, self._preset = codec, crf, preset
         self._path = Path(target)
         if not self._path.suffix:
@@ -77,6 +76,7 @@ class FileSink:
             source_format=_YUV420P,
             crf=self._crf,
             preset=self._preset,
+            with_alpha=self.pixel_format in ALPHA_FORMATS,
             speed="fast",
         )
         info = VideoInfo(
@@ -85,7 +85,7 @@ class FileSink:
             height=made.height,
             format=_YUV420P,
             source_format="yuv420p",
-            color=_COLOR,
+            color=RGB_VIDEO_COLOR,
             codec="rawvideo",
             container="images",
             time_base=_TIME_BASE,
@@ -103,12 +103,16 @@ class FileSink:
             self._origin_seconds = picture.captured_seconds
         ticks = round((picture.captured_seconds - self._origin_seconds) / _TIME_BASE)
         ticks = max(ticks, self._last_ticks + 1)  # two captured in one moment still follow one another
-        made = picture.as_format("yuv420p")
+        made = picture.as_format(self.pixel_format)
         planes = tuple(
             np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
             for plane in made.planes
         )
-        self._writer.write(Frame(planes, _YUV420P, _COLOR, self._count, ticks, _TIME_BASE, 0))
+        frame = Frame(planes[:3], _YUV420P, RGB_VIDEO_COLOR, self._count, ticks, _TIME_BASE, 0)
+        if len(planes) == 3:
+            self._writer.write(frame)
+        else:
+            self._writer.write_with_alpha(frame, planes[3])
         self._count, self._last_ticks = self._count + 1, ticks
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.media.sinks.sink import Attentive, LivePicture, Sink, SinkFormat
 
-__all__ = ["Opening", "OutletReport", "SinkOutlet", "State", "started_outlets"]
+__all__ = ["Opening", "OutletReport", "SinkOutlet", "State", "started_outlets", "telling_failures"]
 
 
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
@@ -397,6 +397,24 @@ def started_outlets(
         until = monotonic() + timeout_seconds
         for outlet in outlets:
             outlet._is_finished_by(until, allowed_seconds=timeout_seconds)
+
+
+def telling_failures(
+    on_message: Callable[[str], object] | None, runs: threading.Event
+) -> Callable[[SinkOutlet, Exception], object]:
+    """What tells of a sink that failed, in one line, for ``SinkOutlet``.
+
+    Args:
+        on_message: Told; None tells nobody.
+        runs: Set once all sinks are open: one that cannot even be opened ends the command, and is said once.
+    """
+
+    def tell(outlet: SinkOutlet, error: Exception) -> None:
+        if on_message is not None and runs.is_set():
+            reason = " ".join(str(error).split()).removeprefix(f"{outlet.name} failed: ")
+            on_message(f"{outlet.name} stopped: {reason}")
+
+    return tell
 
 
 def _one_line(error: Exception | None) -> str | None:

@@ -18,6 +18,7 @@ from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 from vitascope.errors import UsageError
 
 __all__ = [
+    "ALPHA_FORMATS",
     "SINKS",
     "Attentive",
     "LivePicture",
@@ -30,9 +31,11 @@ __all__ = [
 ]
 
 
-PixelFormat = Literal["rgb24", "rgba", "bgra", "yuv420p"]
-"""``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, alpha 255. ``yuv420p``: an ``av.VideoFrame``,
-BT.709 limited range, each chroma sample between its four pixels."""
+PixelFormat = Literal["rgb24", "rgba", "bgra", "yuv420p", "yuva420p"]
+"""``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, alpha straight, 255 where the picture has none.
+``yuv420p`` and ``yuva420p``: an ``av.VideoFrame``, BT.709 limited range, each chroma sample between its four pixels."""
+ALPHA_FORMATS: frozenset[PixelFormat] = frozenset({"rgba", "bgra", "yuva420p"})
+"""What sinks take that can show transparency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,21 @@ class LivePicture:
 
     Args:
         rgb: uint8 [H, W, 3], C-contiguous; held, and not changed by anyone from now on.
+        alpha: uint8 [H, W], 255 opaque, straight; held, too. None is opaque.
         captured_seconds: When what it shows was captured, on ``time.monotonic``'s clock.
         index: Counted from 0 over a run.
     """
 
-    def __init__(self, rgb: npt.NDArray[np.uint8], *, captured_seconds: float, index: int = 0) -> None:
+    def __init__(
+        self,
+        rgb: npt.NDArray[np.uint8],
+        *,
+        alpha: npt.NDArray[np.uint8] | None = None,
+        captured_seconds: float,
+        index: int = 0,
+    ) -> None:
         self.rgb = rgb
+        self.alpha = alpha
         self.captured_seconds = captured_seconds
         self.index = index
         self._lock = threading.Lock()
@@ -70,8 +82,29 @@ class LivePicture:
         """The picture in a format; shared, so read it only."""
         with self._lock:
             if wanted not in self._made:
-                self._made[wanted] = _CONVERSIONS[wanted](self.rgb)
+                self._made[wanted] = self._converted(wanted)
             return self._made[wanted]
+
+    def for_png(self) -> npt.NDArray[np.uint8]:
+        """The picture as OpenCV writes it: uint8 [H, W, 3], or 4 where it has alpha."""
+        bgr = cv2.COLOR_RGB2BGR
+        made = cv2.cvtColor(self.rgb, bgr) if self.alpha is None else self._converted("bgra")
+        return np.asarray(made, np.uint8)
+
+    def _converted(self, wanted: PixelFormat) -> Any:
+        match wanted:
+            case "rgb24":
+                return self.rgb
+            case "rgba" | "bgra":
+                order = cv2.COLOR_RGB2RGBA if wanted == "rgba" else cv2.COLOR_RGB2BGRA
+                made = cv2.cvtColor(self.rgb, order)
+                if self.alpha is not None:
+                    made[..., 3] = self.alpha
+                return made
+            case "yuv420p":
+                return _as_video(self.rgb, "rgb24", wanted)
+            case "yuva420p":
+                return _as_video(self._converted("rgba"), "rgba", wanted)
 
 
 class Sink(Protocol):
@@ -125,36 +158,29 @@ class Attentive(Protocol):
 _REFORMATTER = threading.local()
 
 
-def _yuv420p(rgb: npt.NDArray[np.uint8]) -> av.VideoFrame:
+def _as_video(picture: npt.NDArray[np.uint8], packed: str, wanted: PixelFormat) -> av.VideoFrame:
     reformatter = getattr(_REFORMATTER, "kept", None)
     if reformatter is None:  # its context may not be shared by threads
         reformatter = _REFORMATTER.kept = VideoReformatter()
     made: av.VideoFrame = reformatter.reformat(
-        av.VideoFrame.from_ndarray(rgb, format="rgb24"),
-        format="yuv420p",
+        av.VideoFrame.from_ndarray(picture, format=packed),
+        format=wanted,
         dst_colorspace=Colorspace.ITU709,
         interpolation=Interpolation.AREA,
     )
     return made
 
 
-_CONVERSIONS: dict[PixelFormat, Callable[[npt.NDArray[np.uint8]], Any]] = {
-    "rgba": lambda rgb: cv2.cvtColor(rgb, cv2.COLOR_RGB2RGBA),
-    "bgra": lambda rgb: cv2.cvtColor(rgb, cv2.COLOR_RGB2BGRA),
-    "yuv420p": _yuv420p,
-}
-
-
 class NullSink:
-    """Takes pictures and forgets them: what is measured ends at the animator.
+    """Takes pictures and forgets them: what is measured ends before it.
 
     Args:
         target: Empty.
     """
 
     name = "null"
-    pixel_format: PixelFormat = "rgb24"
-    """The animator's own."""
+    pixel_format: PixelFormat = "rgba"
+    """Any would do; nothing is converted."""
 
     def __init__(self, target: str = "") -> None:
         del target

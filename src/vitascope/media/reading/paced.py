@@ -1,0 +1,193 @@
+"""A video as if it were a camera: shown at its own pace, and what nobody takes in time falls out."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Generic, Self, TypeVar
+
+from vitascope.errors import InputError
+from vitascope.frames import Frame
+from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
+from vitascope.media.reading.reader import VideoReader, open_video
+
+__all__ = ["Paced", "PacedFilm"]
+
+_LET_GO_SECONDS = 5.0
+"""For a decoder that reads; one that hangs for longer, on a disk that went away, say, is left behind."""
+
+Picture = TypeVar("Picture")
+
+
+class Paced:
+    """Gives what comes due by the clock; what nobody takes in time falls out. A context manager.
+
+    Args:
+        clock: Seconds that pass evenly.
+        wait: Sleeps.
+    """
+
+    def __init__(self, clock: Callable[[], float], wait: Callable[[float], object]) -> None:
+        self._clock, self._wait = clock, wait
+        self._began: float | None = None
+        self.captured_count = 0
+        """Pictures that came due, also those that nobody took."""
+        self.is_over = False
+        """True after the last picture."""
+
+    def _comes_due(self, when: float, timeout_seconds: float | None) -> bool:
+        """Wait for a moment; False when it does not come in time."""
+        ahead = when - self._clock()
+        if timeout_seconds is not None and ahead > timeout_seconds:
+            self._wait(timeout_seconds)
+            return False
+        if ahead > 0:
+            self._wait(ahead)
+        return True
+
+    def close(self) -> None:
+        """Close what is open."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+class PacedFilm(Paced, ABC, Generic[Picture]):
+    """A video that is shown at its own pace; a subclass says what its pictures are.
+
+    Args:
+        path: A video.
+        start_seconds: Leave out what comes before.
+        end_seconds: Leave out what comes from here on.
+        max_corrupt_frames: Damaged frames that are skipped.
+        prefetch_frames: Frames that a thread decodes ahead; 0 decodes when one is taken.
+        clock: Seconds that pass evenly.
+        wait: Sleeps.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        max_corrupt_frames: int = 250,
+        prefetch_frames: int = 0,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+    ) -> None:
+        super().__init__(clock, wait)
+        self.part = start_seconds, end_seconds
+        """Start and end in seconds, as they were asked for."""
+        self._reader = open_video(
+            path,
+            start_seconds=start_seconds or None,
+            end_seconds=end_seconds,
+            max_corrupt_frames=max_corrupt_frames,
+        )
+        self.info = self._reader.info
+        """What the file says of itself."""
+        self._ahead = _ReadAhead(self._reader, prefetch_frames) if prefetch_frames else None
+        self._next: Frame | None = None
+        self._first_pts = 0.0
+
+    def take(self, *, timeout_seconds: float | None = None) -> Picture | None:
+        """Wait for the newest frame that is due; None when none comes due in time, or none is left.
+
+        Raises:
+            InputError: None lies between start and end.
+        """
+        frame = self._due(timeout_seconds)
+        return None if frame is None else self._picture_of(frame, self._when(frame))
+
+    @abstractmethod
+    def _picture_of(self, frame: Frame, captured_seconds: float) -> Picture:
+        """What stands for a frame.
+
+        Args:
+            frame: In the host's memory.
+            captured_seconds: When it came due.
+        """
+
+    @abstractmethod
+    def _nothing(self) -> InputError:
+        """The error for a start and an end that no picture lies between."""
+
+    def _due(self, timeout_seconds: float | None) -> Frame | None:
+        following = self._next or self._read()
+        if following is None and self._began is None:
+            raise self._nothing()
+        if following is None:
+            return None
+        if self._began is None:
+            self._began, self._first_pts = self._clock(), following.pts_seconds
+        if not self._comes_due(self._when(following), timeout_seconds):
+            self._next = following
+            return None
+        while True:  # what is late falls out
+            self.captured_count += 1
+            frame, following = following, self._read()
+            if following is None or self._when(following) > self._clock():
+                self._next = following
+                return frame
+
+    def _read(self) -> Frame | None:
+        frame = next(self._reader if self._ahead is None else self._ahead, None)
+        self.is_over = frame is None
+        return frame
+
+    def _when(self, frame: Frame) -> float:
+        assert self._began is not None  # of the first frame
+        return self._began + frame.pts_seconds - self._first_pts
+
+    def close(self) -> None:
+        """Close the file, unless the decoder hangs in it."""
+        if self._ahead is None or self._ahead.stop():
+            self._reader.close()
+
+
+class _ReadAhead:
+    """The pictures of a reader, some of them ready."""
+
+    def __init__(self, reader: VideoReader, count: int) -> None:
+        self._reader = reader
+        self._ready: BoundedQueue[Frame] = BoundedQueue("decode > capture", limits=QueueLimits(items=count))
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._read, name="vitascope-film", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while (frame := next(self._reader, None)) is not None and self._ready.put(frame):
+                pass
+        except Exception as error:  # raised where the picture is missed
+            self._failure = error
+        self._ready.end()
+
+    def __next__(self) -> Frame:
+        taken = self._ready.get()
+        if not isinstance(taken, Mark):
+            return taken[1]
+        if self._failure is not None:
+            raise self._failure
+        raise StopIteration
+
+    def __iter__(self) -> Self:
+        return self
+
+    def stop(self) -> bool:
+        """End the thread; False when it hangs."""
+        self._ready.stop()
+        self._thread.join(_LET_GO_SECONDS)
+        return not self._thread.is_alive()
