@@ -9,9 +9,10 @@ from skimage import data
 
 import vitascope
 from clips import write_clip
+from vitascope.config import VideoSettings
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import probe
-from vitascope.segmentation.layout import layout_of
+from vitascope.segmentation.layout import vr_of
 from vitascope.vr import stereo
 from vitascope.vr.stereo import NO_SIGN, compare_halves, possible_layout
 
@@ -46,10 +47,10 @@ def side_by_side(tmp_path):
 
 
 def test_two_eyes_side_by_side(side_by_side):
-    found = layout_of(probe(side_by_side), "auto")
+    found = vr_of(probe(side_by_side), VideoSettings(stereo="auto"))
     assert found.layout is StereoLayout.SIDE_BY_SIDE
-    assert found.reason == "both halves show the same scene"
-    assert layout_of(probe(side_by_side), "mono").layout is StereoLayout.MONO
+    assert found.layout_reason.how == "both halves show the same scene"
+    assert vr_of(probe(side_by_side), VideoSettings(stereo="mono")).layout is StereoLayout.MONO
 
 
 def test_two_eyes_one_above_the_other(tmp_path):
@@ -58,7 +59,7 @@ def test_two_eyes_one_above_the_other(tmp_path):
         lambda n: np.vstack([cv2.resize(eye, (SIDE, SIDE // 2)) for eye in (scene(n), other_eye(scene(n)))]),
         width=SIDE, height=SIDE,
     )  # fmt: skip
-    assert layout_of(probe(path), "auto").layout is StereoLayout.TOP_BOTTOM
+    assert vr_of(probe(path), VideoSettings(stereo="auto")).layout is StereoLayout.TOP_BOTTOM
 
 
 def test_the_run_says_so_and_cuts_each_eye(side_by_side, tmp_path):
@@ -113,4 +114,4 @@ def test_shapes_of_plain_video_are_not_looked_at(size, layout):
 def test_a_video_that_cannot_be_read_is_told_later(tmp_path, side_by_side):
     info = probe(side_by_side)
     side_by_side.write_bytes(side_by_side.read_bytes()[:2000])
-    assert layout_of(info, "auto").reason == NO_SIGN
+    assert vr_of(info, VideoSettings(stereo="auto")).layout_reason.how == NO_SIGN

@@ -117,7 +117,7 @@ def test_a_frame_of_any_layout_is_packed(layout, size, made, lens) -> None:
             region.y + region.height // 4 : region.y + region.height * 3 // 4,
             region.x + region.width // 4 : region.x + region.width * 3 // 4,
         ] = 255
-    packer = AlphaPacker(regions, (lens, lens))
+    packer = AlphaPacker(regions, [lens, lens])
     assert packed_size(regions) == made
     packed = packer.pack(frame, alpha)
     assert (packed.height, packed.width) == made
@@ -141,7 +141,7 @@ def test_a_person_aside_lies_aside_in_the_disc() -> None:
     alpha = np.zeros((side, 2 * side), np.uint8)
     alpha[side // 2 - 8 : side // 2 + 8, side * 3 // 4 - 8 : side * 3 // 4 + 8] = 255
     regions = eye_regions(2 * side, side, StereoLayout.SIDE_BY_SIDE)
-    packer = AlphaPacker(regions, (Equirectangular(180, 180),) * 2)
+    packer = AlphaPacker(regions, [Equirectangular(180, 180)] * 2)
     read = unpack_discs(packer.pack(grey_frame(side, 2 * side, "yuv444p"), alpha))
     height, width = tile_size(side)
     y, x = np.mgrid[0:height, 0:width]
@@ -153,7 +153,7 @@ def test_a_person_aside_lies_aside_in_the_disc() -> None:
 
 def test_one_eye_is_refused() -> None:
     with pytest.raises(UsageError, match="two eyes"):
-        AlphaPacker(eye_regions(128, 64, StereoLayout.MONO), (Equirectangular(180, 180),))
+        AlphaPacker(eye_regions(128, 64, StereoLayout.MONO), [Equirectangular(180, 180)])
 
 
 @pytest.mark.parametrize("size", [(64, 64), (65, 130), (8, 16)])

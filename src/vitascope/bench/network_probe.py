@@ -28,7 +28,7 @@ from vitascope.media.reading.reader import open_video
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import FloatArray, MattingNetwork
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.layout import layout_of
+from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import opening
 from vitascope.segmentation.matting.networks import open_network
 from vitascope.segmentation.matting.stream import upright_size
@@ -207,7 +207,7 @@ def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings
         film, start_seconds=video.start_seconds or None, end_seconds=video.end_seconds, threads=0
     ) as reader:
         info = reader.info
-        regions = eye_regions(info.width, info.height, layout_of(info, video.stereo).layout)
+        regions = eye_regions(info.width, info.height, vr_of(info, video).layout)
         wanted = network.input_for(upright_size(regions[0].size, info.rotation_degrees))
         pictures = [
             preprocess(

@@ -28,7 +28,7 @@ from vitascope.config import (
     SettingsSource,
 )
 from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
-from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class _Told(NamedTuple):
     error: VitascopeError | None
 
 
-_INPUT, _OUTPUT, _MATTE, _STEREO = (
-    Group(name, sort_key=number) for number, name in enumerate(("Input", "Output", "Matte", "VR and stereo"))
+_INPUT, _OUTPUT, _MATTE, _STEREO, _LIVE = (
+    Group(name, sort_key=number)
+    for number, name in enumerate(("Input", "Output", "Matte", "VR and stereo", "Live"))
 )
 _QUALITY, _DEVICE, _MONITORING = (
     Group(name, sort_key=number) for number, name in enumerate(("Quality", "Device", "Monitoring"), start=10)
@@ -56,7 +57,7 @@ _SETTINGS = Group("Settings", sort_key=20)
 
 
 def segment(
-    inputs: Annotated[list[str], Parameter(negative="", group=_INPUT)],
+    inputs: Annotated[list[str] | None, Parameter(negative="", group=_INPUT)] = None,
     /,
     *,
     recursive: Annotated[bool, Parameter(negative="", alias="-r", group=_INPUT)] = False,
@@ -87,6 +88,10 @@ def segment(
     stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=_STEREO)] = None,
     projection: Annotated[str | None, Parameter(group=_STEREO)] = None,
     fov: Annotated[float | None, Parameter(metavar="DEGREES", group=_STEREO)] = None,
+    camera: Annotated[str | None, Parameter(group=_LIVE)] = None,
+    camera_size: Annotated[str | None, Parameter(metavar="WIDTHxHEIGHT", group=_LIVE)] = None,
+    sink: Annotated[list[str] | None, Many, Parameter(group=_LIVE)] = None,
+    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=_LIVE)] = None,
     profile: Annotated[str | None, Parameter(group=_QUALITY)] = None,
     codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=_QUALITY)] = None,
     crf: Annotated[int | None, Parameter(group=_QUALITY)] = None,
@@ -115,6 +120,7 @@ def segment(
     vitascope segment in.mp4 out.mp4               people on green
     vitascope segment in.mp4 cut.mov --type alpha  people on transparency
     vitascope segment videos/ cut/ -r --resume     a folder, without what is done
+    vitascope segment --camera 0 --sink window     live, from camera 0; Q quits
 
     Args:
         inputs: Videos, images, folders or globs; then where to write, unless --out says so.
@@ -131,6 +137,11 @@ def segment(
         fov: Field of view of an eye: across the circle of a fisheye, or the width of an equirectangular picture.
         threshold: Alpha up to LOW becomes 0, from HIGH on 1, for example 0.1,0.9.
         grow: Pixels by which people grow; negative shrinks them.
+        camera: Cut live: a camera's number from 0 or address (rtsp://...), or a video at its own pace.
+        camera_size: Picture that the camera is asked for, such as 1280x720; it takes the nearest that it has.
+        sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
+            may be repeated [default: window, or the file that --out names].
+        duration: Stop a live run after so many seconds.
         feather: Pixels over which edges are softened.
         smoothing: Smoothing of alpha over time, 0 to 1.
         decontaminate: Take the old background's colour out of soft edges.
@@ -161,7 +172,13 @@ def segment(
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
         tensorboard: Also record these figures once a second, in a folder of the run in this one, for TensorBoard.
     """
-    inputs, out = _split(inputs, out, output)
+    if camera is None:
+        for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):
+            if value is not None:
+                raise UsageError(
+                    f"{flag} is for live runs: name a camera, or a video in its place, with --camera"
+                )
+        inputs, out = _split(inputs or [], out, output)
     given = {
         "output.kinds": ("--type", _kinds(type_, output)),
         "model.name": ("--model", model),
@@ -199,6 +216,31 @@ def segment(
     source = SettingsSource(
         profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
     )
+    if camera is not None:
+        files_alone = {
+            "--recursive": recursive,
+            "--resume": resume,
+            "--preview": preview,
+            "--keep-partial": keep_partial,
+            "--dry-run": dry_run,
+            "--gpu-ids": gpu_ids,
+            "--mode": mode,
+        }
+        _refuse_with_camera(inputs, [flag for flag, value in files_alone.items() if value])
+        return _live(
+            camera,
+            [*(sink or ()), *(() if out is None else [f"file:{out}"])] or ["window"],
+            source,
+            camera_size=None if camera_size is None else _size(camera_size),
+            duration=duration,
+            overwrite=overwrite,
+            metrics_at=metrics_at,
+            tensorboard=tensorboard,
+            json=json,
+            quiet=quiet,
+        )
+    assert inputs is not None  # split above
+    assert out is not None
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
         from vitascope.segmentation.batch import failure_to_dict, plan_batch
@@ -225,7 +267,10 @@ def segment(
             items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not json)
         else:
             if not resume:
-                _may_replace(planned, overwrite=overwrite, screen=screen)
+                there = [path for plan in planned for path in plan.existing()]
+                _may_replace(
+                    there, overwrite=overwrite, screen=screen, otherwise=", --resume leaves out what is done"
+                )
             _segment(
                 loaded,
                 planned,
@@ -261,6 +306,8 @@ def _split(inputs: list[str], out: str | None, former: list[str] | None) -> tupl
         return inputs, out
     if len(inputs) > 1:
         return inputs[:-1], inputs[-1]
+    if not inputs:
+        raise UsageError("say what to cut: vitascope segment in.mp4 out.mp4, or --camera 0 for live pictures")
     path = next((word for word in former or () if "." in word or "/" in word), None)
     raise UsageError(
         f"say where to write: vitascope segment {inputs[0]} {path or 'out.mp4'}"
@@ -304,21 +351,111 @@ def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> No
         screen.print(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
 
 
-def _may_replace(planned: Sequence[PlannedVideo], *, overwrite: bool | None, screen: Console) -> None:
+def _may_replace(
+    there: Sequence[Path], *, overwrite: bool | None, screen: Console, otherwise: str = ""
+) -> None:
     """Ask before files are replaced; where nobody can be asked, refuse.
 
+    Args:
+        there: Outputs that exist.
+        overwrite: What the user said beforehand.
+        screen: Where to ask.
+        otherwise: What else can be done, to end the message.
+
     Raises:
-        OutputError: An output exists, and may not be replaced.
+        OutputError: They may not be replaced.
     """
-    there = [] if overwrite else [path for plan in planned for path in plan.existing()]
-    if not there:
+    if overwrite or not there:
         return
     what = f"{there[0]} exists already" + (f", and {len(there) - 1} more outputs" if len(there) > 1 else "")
     if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
         screen.print(f"{what}. Replace? [y/N] ", end="")
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             return
-    raise OutputError(f"{what}: -y replaces, --resume leaves out what is done")
+    raise OutputError(f"{what}: -y replaces{otherwise}")
+
+
+def _refuse_with_camera(words: Sequence[str] | None, flags: Sequence[str]) -> None:
+    if words:
+        raise UsageError(
+            f"{words[0]}: --camera is the input; a file to write is named with -o, such as -o {words[-1]}"
+        )
+    if flags:
+        raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
+
+
+def _size(text: str) -> tuple[int, int]:
+    """A picture's size, ``1280x720``."""
+    width, separator, height = text.lower().partition("x")
+    if not (separator and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise UsageError(f"--camera-size {text}: expected WIDTHxHEIGHT, for example 1280x720")
+    return int(width), int(height)
+
+
+def _live(
+    camera: str,
+    sinks: list[str],
+    source: SettingsSource,
+    *,
+    camera_size: tuple[int, int] | None,
+    duration: float | None,
+    overwrite: bool | None,
+    metrics_at: MetricsAddress | None,
+    tensorboard: Path | None,
+    json: bool,
+    quiet: bool,
+) -> int:
+    with holding_interrupts():
+        from vitascope.observe.progress import JobProgress
+        from vitascope.segmentation.live import LiveMatting, check_live, live_settings, summarise_live
+        from vitascope.segmentation.segmenter import Segmenter
+
+    screen, page = Screen(), Page()
+
+    def say(line: str) -> None:
+        if not quiet:
+            screen.print(line)
+
+    loaded, note = live_settings(source)
+    check_live(camera, sinks, loaded=loaded, camera_size=camera_size, seconds=duration)
+    files = [Path(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
+    _may_replace([path for path in files if path.exists()], overwrite=overwrite, screen=screen)
+    with (
+        serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
+        JobProgress(screen, visible=not (quiet or json)) as progress,
+        Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
+        PressedKeys() as keys,
+    ):
+
+        def begin(run: LiveMatting) -> None:
+            gpu_note = watch_gpus(metrics, _gpus(segmenter))
+            for line in (note, segmenter.device.note, segmenter.chosen.note, gpu_note):
+                if line:
+                    say(f"note: {line}")
+            keys.hand_to(run.controls.press, at_interrupt=run.stop)
+            if keys.are_read or "window" in sinks:
+                say("keys: ? lists them, Q quits")
+            progress.show(camera, run, frame_count=None, pace=run.pace)
+            if metrics is not None:
+                metrics.follow_live(run)
+
+        report = segmenter.live(
+            camera,
+            sinks,
+            camera_size=camera_size,
+            seconds=duration,
+            on_start=begin,
+            on_report=lambda so_far: say("\n".join(summarise_live(so_far))),
+            on_message=say,
+        )
+        progress.clear()
+    if json:
+        print_json(report.to_dict())
+    elif not quiet:
+        page.print("\n".join(summarise_live(report)))
+    if report.failure is not None:
+        raise OutputError(report.failure)
+    return 0
 
 
 def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from types import TracebackType
@@ -77,17 +78,25 @@ class JobProgress:
             self._thread.join()
         self._progress.stop()
 
-    def show(self, name: str, pipeline: Measured, *, frame_count: int | None) -> None:
+    def show(
+        self,
+        name: str,
+        pipeline: Measured,
+        *,
+        frame_count: int | None,
+        pace: Callable[[], str] | None = None,
+    ) -> None:
         """Follow a pipeline that is about to run, in place of the one before.
 
         Args:
             name: What to call it.
             pipeline: Its ``snapshot`` is read.
             frame_count: Expected frames; None draws a bar without an end.
+            pace: Says in a few words how fast it is; frames a second when omitted.
         """
         self.clear()
         task = self._progress.add_task(escaped(name), total=frame_count, pace="", load="")
-        self._job = _Job(name, frame_count, monotonic())
+        self._job = _Job(name, frame_count, monotonic(), pace)
         self._watched = pipeline, task
 
     def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
@@ -117,7 +126,7 @@ class JobProgress:
                 continue
             report = watched[0].snapshot()
             try:
-                pace = f"{report.items_per_second:.1f} fps"
+                pace = self._job.paced(report)
                 self._progress.update(watched[1], completed=report.items, pace=pace, load=stage_loads(report))
             except KeyError:  # the job ended between the two lines
                 continue
@@ -133,7 +142,7 @@ class JobProgress:
         line = f"{job.name}: {report.items}"
         if job.frame_count is not None:
             line += f" of {job.frame_count}"
-        line += f" frames, {pace:.1f} fps"
+        line += f" frames, {job.paced(report)}"
         if job.frame_count is not None and pace > 0:
             line += f", about {timedelta(seconds=round(max(job.frame_count - report.items, 0) / pace))} left"
         self._console.print(line)
@@ -145,6 +154,11 @@ class _Job(NamedTuple):
     name: str
     frame_count: int | None
     told_at: float
+    pace: Callable[[], str] | None = None
+
+    def paced(self, report: PipelineReport) -> str:
+        """How fast it is, in a few words."""
+        return f"{report.items_per_second:.1f} fps" if self.pace is None else self.pace()
 
 
 def stage_loads(report: PipelineReport) -> str:

@@ -19,7 +19,7 @@ from vitascope.media.writing.output_target import picture_folder, refuse_unwrita
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import size_in_words
 from vitascope.segmentation.capacity import refuse_missing_gpus
-from vitascope.segmentation.layout import layout_of
+from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for
 from vitascope.segmentation.plan import (
@@ -30,7 +30,7 @@ from vitascope.segmentation.plan import (
     wanted_seconds,
 )
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.vr.stereo import DetectedLayout
+from vitascope.vr.detection import VrDescription
 
 __all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all"]
 
@@ -54,7 +54,7 @@ class Explanation:
 
     planned: PlannedVideo
     info: VideoInfo
-    stereo: DetectedLayout
+    vr: VrDescription
     model: str
     """The network, and whether it is on this machine: ``rvm (would be fetched), else selfie``."""
     encodings: tuple[Encoding, ...]
@@ -74,11 +74,11 @@ class Explanation:
         rate = float(info.average_frame_rate)
         head = (
             f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {rate:.3f} fps, {seconds}, "
-            f"{self.stereo.layout.value} ({self.stereo.reason}), network {self.model}"
+            f"{self.vr.in_words()}, network {self.model}"
         )
         if self.skipped:
             return [head, "  done already"]
-        lines = [head] if self.stereo.doubt is None else [head, f"  note: {self.stereo.doubt}"]
+        lines = [head, *(f"  note: {doubt}" for doubt in self.vr.doubts)]
         for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True):
             pictures = picture_folder(path)
             there = path.exists() if pictures is None else pictures.is_filled()
@@ -100,8 +100,10 @@ class Explanation:
             "status": "skipped" if self.skipped else "planned",
             "width": self.info.width,
             "height": self.info.height,
-            "stereo": self.stereo.layout.value,
-            "stereo_reason": self.stereo.reason,
+            "stereo": self.vr.layout.value,
+            "stereo_reason": self.vr.layout_reason.how,
+            "projection": self.vr.projection.value,
+            "projection_reason": self.vr.projection_reason.how,
             "model": self.model,
             "seconds": self.stretch_seconds,
             "estimate": None if self.estimate is None else asdict(self.estimate),
@@ -204,7 +206,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     return Explanation(
         planned=planned,
         info=info,
-        stereo=layout_of(info, settings.video.stereo),
+        vr=vr_of(info, settings.video),
         model=model,
         encodings=encodings,
         skipped=resume and is_finished(planned, settings.video),

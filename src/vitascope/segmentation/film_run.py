@@ -37,7 +37,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.jobs import open_job, picture_sizes, queue_limits
-from vitascope.segmentation.layout import layout_of, lenses_of
+from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
@@ -265,8 +265,7 @@ class FilmRunner:
                 observed=profile.stages,
             )
             if on_start is not None:
-                doubt = film.layout.doubt
-                on_start(Started(pipeline, reader.expected_frame_count, () if doubt is None else (doubt,)))
+                on_start(Started(pipeline, reader.expected_frame_count, film.vr.doubts))
             with keeping_what_was_written(files, of_damaged=keep_partial):
                 measured = pipeline.run()
                 source.raise_damage()
@@ -288,7 +287,8 @@ class FilmRunner:
             model=self.chosen.network.name,
             notes=(
                 *notes_on(
-                    reader,
+                    reader.info,
+                    reader.decoded_count,
                     [kind for kind, _ in outputs],
                     network=opening(self.chosen).network,
                     device=self.device,
@@ -305,8 +305,10 @@ class FilmRunner:
             decoder=reader.decoder,
             device=self.device.label,
             profile=self.loaded.profile,
-            stereo=film.layout.layout.value,
-            stereo_reason=film.layout.reason,
+            stereo=film.vr.layout.value,
+            stereo_reason=film.vr.layout_reason.how,
+            projection=film.vr.projection.value,
+            projection_reason=film.vr.projection_reason.how,
             network_size=job.network_input.size,
             wall_seconds=perf_counter() - began,
             peak_memory_bytes=peak_memory_bytes(),
@@ -344,8 +346,7 @@ class FilmRun:
     ) -> None:
         self._runner, self._reader = runner, reader
         settings = runner.settings
-        self.layout = layout_of(reader.info, settings.video.stereo)
-        lenses = lenses_of(reader.info, settings.video)
+        self.vr = vr_of(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
         cache = None
         if keeps_mattes:
@@ -354,8 +355,7 @@ class FilmRun:
                 settings=settings,
                 network=runner.chosen.network,
                 store=runner.store,
-                layout=self.layout.layout,
-                lens=lenses[0],
+                vr=self.vr,
                 device=runner.device,
                 frames_per_call=per_call,
             )
@@ -366,8 +366,7 @@ class FilmRun:
                 runner.chosen.network,
                 kinds,
                 info=reader.info,
-                layout=self.layout.layout,
-                lenses=lenses,
+                vr=self.vr,
                 settings=settings,
                 frames_per_call=per_call,
                 streams=runner.streams,
@@ -408,7 +407,7 @@ class FilmRun:
             encodings,
             trim=settings.video,
             keep_partial=keep_partial,
-            sizes=picture_sizes(self._reader.info, self.layout.layout, settings.output),
+            sizes=picture_sizes(self._reader.info, self.vr.layout, settings.output),
         )
 
     def pipeline(

@@ -25,8 +25,8 @@ from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
+from vitascope.vr.detection import VrDescription
 from vitascope.vr.packing import AlphaPacker, packed_size
-from vitascope.vr.projection import Lens
 from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def open_job(
     outputs: Sequence[tuple[OutputKind, Encoding]],
     *,
     info: VideoInfo,
-    layout: StereoLayout,
-    lenses: Sequence[Lens | None],
+    vr: VrDescription,
     settings: Settings,
     frames_per_call: int,
     streams: JobStreams | None,
     background_begin: Fraction | None = None,
     profiler: Profiler | None = None,
     cache: MatteCache | None = None,
+    limits: QueueLimits | None = None,
 ) -> FilmJob:
     """The job of one video.
 
@@ -60,8 +60,7 @@ def open_job(
         network: The run's.
         outputs: Kind and encoding of each.
         info: The video.
-        layout: How two eyes share the frame.
-        lenses: Each eye's projection; None for flat pictures.
+        vr: What the video is to VR: how two eyes share the frame, and what their pictures are.
         settings: The run's.
         frames_per_call: Consecutive frames for each call of the network.
         streams: CUDA streams of the GPU that shall be used; None for the CPU.
@@ -69,6 +68,7 @@ def open_job(
             first frame that comes.
         profiler: Times the parts of a job on the GPU; one of its own when omitted.
         cache: Mattes of this stretch of the video, known and to be kept; None without.
+        limits: Limits of the queues between stages; those of the settings when omitted.
 
     Raises:
         UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, or the network cannot do what
@@ -91,8 +91,8 @@ def open_job(
         StreamMatting,
         network,
         size=(info.height, info.width),
-        layout=layout,
-        lens=lenses[0],
+        layout=vr.layout,
+        lens=None if vr.projection_reason.sureness == "a guess" else vr.lenses[0],
         rotation_degrees=info.rotation_degrees,
         options=_matting_options(settings),
         first_network=first_network,
@@ -102,8 +102,9 @@ def open_job(
     packer = None
     if any(kind == "packed-alpha" for kind, _ in outputs):
         packer = AlphaPacker(
-            eye_regions(info.width, info.height, layout),
-            lenses,
+            eye_regions(info.width, info.height, vr.layout),
+            vr.lenses,
+            right_eye_first=vr.right_eye_first,
             fov_degrees=settings.output.packed_fov_degrees,
             color=settings.output.packed_color,
         )
@@ -114,13 +115,13 @@ def open_job(
                 outputs,
                 matting,
                 settings=settings.output,
-                sizes=picture_sizes(info, layout, settings.output),
+                sizes=picture_sizes(info, vr.layout, settings.output),
                 packer=packer,
                 background_begin=background_begin,
             )
         )
 
-    limits, parallelism = queue_limits(settings), parallelism_of(settings)
+    limits, parallelism = limits or queue_limits(settings), parallelism_of(settings)
     if streams is None or not can_stay_on_gpu(info.format):
         matting = open_matting()
         return CpuJob(

@@ -1,4 +1,4 @@
-"""What a video is to VR: as the settings say, as the file says, or as its pictures show."""
+"""What a video is to VR: by the settings, the file, its name, and where these are silent its pictures."""
 
 from __future__ import annotations
 
@@ -8,65 +8,57 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Projection, StereoLayout, VideoInfo
+from vitascope.config import VideoSettings
+from vitascope.frames import Plane, Projection, VideoInfo
 from vitascope.media.reading.keyframes import keyframe_lumas
 from vitascope.vr.detection import VrDescription, describe_vr
-from vitascope.vr.stereo import NO_SIGN, DetectedLayout, compare_halves, detect_layout, possible_layout
+from vitascope.vr.stereo import NO_SIGN, possible_layout
 
-__all__ = ["describe_video_vr", "layout_of"]
+__all__ = ["vr_of"]
 
 _PICTURES, _LONGEST_SIDE = 5, 512
 
 
-def layout_of(info: VideoInfo, wanted: str) -> DetectedLayout:
-    """The stereo layout of a video.
-
-    Where neither the file nor its name says anything and the shape is that of two eyes, some of its pictures are
-    looked at.
-
-    Args:
-        info: The video.
-        wanted: The setting ``video.stereo``: a layout, or ``auto``.
-    """
-    found = detect_layout(info, None if wanted == "auto" else StereoLayout(wanted))
-    if found.reason != NO_SIGN or info.container == "images":
-        return found
-    possible = possible_layout(info.width, info.height)
-    if possible is None:
-        return found
-    pictures = _pictures(info)
-    return (compare_halves(pictures, possible) if pictures else None) or found
-
-
-def describe_video_vr(
-    info: VideoInfo,
-    *,
-    stereo: str = "auto",
-    projection: Projection | None = None,
-    fov_degrees: float | None = None,
+def vr_of(
+    info: VideoInfo, wanted: VideoSettings, *, luma: Plane | None = None, always_looks: bool = False
 ) -> VrDescription:
-    """What a video is to a VR player, some of its pictures looked at.
+    """What a video is to VR.
 
     Args:
         info: The video.
-        stereo: The setting ``video.stereo``: a layout, or ``auto``.
-        projection: What the user says of it; None to find out.
-        fov_degrees: Likewise.
+        wanted: ``stereo``, ``projection`` and ``fov_degrees`` say what is known of it.
+        luma: Of a picture to look at, uint8 [H, W], where there is no file to look into: a camera's.
+        always_looks: Look at pictures also where the file or the user says enough: they may contradict it.
 
     Raises:
         UsageError: A field of view that the projection cannot have.
     """
-    return describe_vr(
-        info,
-        () if info.container == "images" else _pictures(info),
-        layout=None if stereo == "auto" else StereoLayout(stereo),
-        projection=projection,
-        fov_degrees=fov_degrees,
-    )
+
+    def describe(pictures: tuple[Plane, ...]) -> VrDescription:
+        return describe_vr(
+            info,
+            pictures,
+            layout=None if wanted.stereo == "auto" else wanted.stereo,
+            projection=None if wanted.projection == "auto" else wanted.projection,
+            fov_degrees=wanted.fov_degrees,
+        )
+
+    if luma is not None:
+        return describe((luma,))
+    said = describe(())
+    if info.container == "images" or not (always_looks or _leaves_open(said, info)):
+        return said
+    return describe(_keyframes(info.path, info.path.stat().st_mtime_ns))
 
 
-def _pictures(info: VideoInfo) -> tuple[npt.NDArray[np.uint8], ...]:
-    return _keyframes(info.path, info.path.stat().st_mtime_ns)
+def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
+    """Whether pictures would tell more: decoding some takes longer than opening a file."""
+    if said.projection is Projection.FISHEYE:
+        return True  # where its circle lies
+    if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:
+        return True
+    is_guess = said.projection_reason.sureness == "a guess"
+    return is_guess and (said.projection is not Projection.FLAT or said.layout_reason.how != NO_SIGN)
 
 
 @lru_cache(maxsize=64)

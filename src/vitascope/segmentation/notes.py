@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import Device
-from vitascope.media.reading.reader import VideoReader
+from vitascope.frames import VideoInfo
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 from vitascope.segmentation.capacity import notes_on_parallelism
@@ -24,42 +24,65 @@ _OF_TENSORRT = (
     "tensorrt.workspace_gb",
     "tensorrt.cache_dir",
 )
-_OF_ANIMATE = ("frame_skip_", "prefetch_frames", "use_async_")
+_OF_ANIMATE = ("animation.", "tracking.", "performance.frame_skip_")
+_OF_LIVE_RUNS = ("performance.prefetch_frames", "performance.use_async_")
+_OF_LIVEPORTRAIT = ("performance.gpu_memory_fraction", "performance.clear_cache_interval")
+_OF_FILMS = (
+    "performance.auto_tune",
+    "performance.mode",
+    "processing.enable_caching",
+    "processing.max_queue_",
+    "output.speed",
+    "output.bit_depth",
+    "output.keep_partial",
+    "output.mask_max_width",
+    "model.num_workers",
+    "model.prefetch_factor",
+    "pipeline.stages.decode",
+    "pipeline.stages.encode",
+    "gpu.decoder_sessions",
+    "gpu.encoder",
+)
 _OF_OTHERS = {
-    ("animation.", "tracking.", *(f"performance.{key}" for key in _OF_ANIMATE)): "read by vitascope animate",
-    (
-        "performance.gpu_memory_fraction",
-        "performance.clear_cache_interval",
-    ): "read by LivePortrait's networks",
+    _OF_ANIMATE: "read by vitascope animate",
+    _OF_LIVE_RUNS: "read by live runs",
+    _OF_LIVEPORTRAIT: "read by LivePortrait's networks",
     ("batching.",): "read by StillSegmenter",
 }
 """Beginnings of keys that serve another command, and whose they are."""
+_NOT_LIVE = {
+    **{keys: reader for keys, reader in _OF_OTHERS.items() if keys != _OF_LIVE_RUNS},
+    _OF_FILMS: "live, each picture is made and shown at once",
+}
 _OF_TUNER = ("performance.target_fps", "performance.max_latency_ms")
 _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
 def notes_on(
-    reader: VideoReader,
+    info: VideoInfo,
+    frame_count: int,
     kinds: Sequence[OutputKind],
     *,
     network: MattingNetwork,
     device: Device,
     loaded: LoadedSettings,
     is_shared: bool = False,
+    is_live: bool = False,
 ) -> tuple[str, ...]:
     """The notes on one video, one line each.
 
     Args:
-        reader: After the last frame.
+        info: The video.
+        frame_count: Frames that were read of it.
         kinds: What was written.
         network: What matted.
         device: Of the run.
         loaded: Settings, and where they came from.
         is_shared: Several processes shared the video.
+        is_live: It is a camera, or played like one.
     """
-    info = reader.info
     notes = []
-    if info.container == "images" and reader.decoded_count > 1:
+    if info.container == "images" and frame_count > 1:
         notes.append(f"pictures carry no time: taken at {float(info.average_frame_rate):g} a second")
     if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
         notes.append(
@@ -75,7 +98,7 @@ def notes_on(
     stays_on_gpu = device.kind == "cuda" and can_stay_on_gpu(info.format)
     notes += notes_on_parallelism(loaded, stays_on_gpu=stays_on_gpu, is_shared=is_shared)
     notes += _notes_on_levers(loaded, is_shared=is_shared)
-    notes += _notes_on_others(loaded)
+    notes += _notes_on_others(loaded, is_live=is_live)
     is_rvm = network.name.startswith("rvm")
     unused = {
         "model.input_size": not is_rvm,
@@ -100,9 +123,9 @@ def notes_on(
             for key in _OF_TENSORRT
             if loaded.origin(key).explicit
         ]
-    if loaded.settings.performance.mode == "latency":
+    if is_live or loaded.settings.performance.mode == "latency":
         notes += [
-            f"{key} has no effect in latency mode, which takes one frame at a time"
+            f"{key} has no effect {'live' if is_live else 'in latency mode'}, which takes one frame at a time"
             for key in ("model.batch_size", "pipeline.stages.inference.batch_size")
             if loaded.origin(key).explicit
         ]
@@ -133,16 +156,16 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
     ]
 
 
-def _notes_on_others(loaded: LoadedSettings) -> list[str]:
+def _notes_on_others(loaded: LoadedSettings, *, is_live: bool) -> list[str]:
     """Wishes for other commands: a settings file may serve several, so they are told in one line each."""
     explicit = [row.key for row in loaded.rows() if row.origin.explicit]
     notes = []
-    for beginnings, readers in _OF_OTHERS.items():
+    for beginnings, readers in (_NOT_LIVE if is_live else _OF_OTHERS).items():
         keys = [key for key in explicit if key.startswith(beginnings)]
         if keys:
             them = keys[0] + (f" and {len(keys) - 1} more have" if len(keys) > 1 else " has")
             notes.append(f"{them} no effect here: {readers}")
-    if not loaded.settings.performance.auto_tune:
+    if not (is_live or loaded.settings.performance.auto_tune):
         why = "performance.auto_tune is off"
         notes += [f"{key} has no effect here: {why}" for key in _OF_TUNER if key in explicit]
     return notes

@@ -9,6 +9,7 @@ from typing import Any
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.observe.report_values import frames_in_words, plain_value, size_in_words
 from vitascope.segmentation.matting.levers.options import LeverReport
+from vitascope.vr.detection import eyes_in_words
 
 __all__ = ["GpuReport", "OutputReport", "SegmentReport", "summarise"]
 
@@ -61,6 +62,8 @@ class SegmentReport:
     profile: str
     stereo: str
     stereo_reason: str
+    projection: str
+    projection_reason: str
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
     wall_seconds: float
@@ -103,7 +106,7 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
         f"{frames} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; {_pace(report)}"
     )
     height, width = report.network_size
-    eyes = f"{report.stereo} ({report.stereo_reason})"
+    eyes = eyes_in_words(report.stereo, report.stereo_reason, report.projection, report.projection_reason)
     lines.append(f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}")
     if report.gpu is not None:
         parts = ", ".join(

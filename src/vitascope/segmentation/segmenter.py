@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
+from vitascope.errors import UsageError
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import checked_devices, works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
@@ -19,6 +20,8 @@ from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 
 if TYPE_CHECKING:
+    from vitascope.media.sinks.sink import Sink
+    from vitascope.segmentation.live import LiveMatting, LiveMattingReport
     from vitascope.segmentation.processes.crew import ProcessCrew
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
@@ -132,6 +135,61 @@ class Segmenter:
         refuse_clashes([planned], settings=self.settings)
         return self._runner.write(
             planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
+        )
+
+    def live(
+        self,
+        source: int | str | PathLike[str],
+        sinks: Sequence[str | Sink],
+        *,
+        camera_size: tuple[int, int] | None = None,
+        seconds: float | None = None,
+        on_start: Callable[[LiveMatting], object] | None = None,
+        on_report: Callable[[LiveMattingReport], object] | None = None,
+        on_message: Callable[[str], object] | None = None,
+    ) -> LiveMattingReport:
+        """Cut people out of what a camera gives, and show it, until the run is stopped or the source ends.
+
+        The newest picture comes first: one that is late drops out. What is shown is the one kind of
+        ``output.kinds``; ``alpha`` goes to sinks that take transparency.
+
+        Args:
+            source: A camera's number or address (``rtsp://…``); a video is played at its own pace.
+            sinks: ``window``, ``file:out.mp4``, ``virtualcam``, ``ndi``, ``spout``, ``mjpeg:8890`` or
+                ``udp:HOST:PORT``, or objects of one's own that are a ``media.sinks.sink.Sink``.
+            camera_size: (width, height) that the camera is asked for; its own choice when omitted.
+            seconds: When to stop by itself; None runs on.
+            on_start: Given the run before it begins: its ``stop()`` ends it, from any thread, ``report()`` tells how
+                it is, and ``controls.press`` is a key.
+            on_report: Told a report when the key R was pressed.
+            on_message: Told, in one line, what should be known at once: a camera that is gone, a sink that failed.
+
+        Returns:
+            The report of the whole run; its ``failure`` says which sinks failed.
+
+        Raises:
+            UsageError: Several kinds; a sink that does not exist, or takes no alpha; a part of a camera; or the network
+                is open in worker processes.
+            InputError: The source cannot be opened, or gives nothing.
+            MissingDependencyError: A sink needs a package that is not installed.
+            OutputError: A sink cannot be opened, or every one failed.
+            PipelineError: A stage failed.
+        """
+        from vitascope.segmentation.live import segment_live  # a film needs none of that
+
+        if not isinstance(self._runner, FilmRunner):
+            raise UsageError(
+                "live, one process works: leave out gpu.device_ids and processing.use_multiprocessing"
+            )
+        return segment_live(
+            self._runner,
+            str(source),
+            sinks,
+            camera_size=camera_size,
+            seconds=seconds,
+            on_start=on_start,
+            on_report=on_report,
+            on_message=on_message,
         )
 
 

@@ -20,7 +20,7 @@ from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import probe
-from vitascope.segmentation.layout import layout_of
+from vitascope.segmentation.layout import vr_of
 from vitascope.tune.checklist import Measurements
 from vitascope.tune.knobs import batch_key
 from vitascope.tune.system_checks import check_system, processor_throttle_count
@@ -169,8 +169,8 @@ def _layout(video: Path | None, loaded: LoadedSettings) -> str:
     """How two eyes share the frame, and what says so; empty for a flat video."""
     if video is None:
         return ""
-    found = layout_of(probe(video), loaded.settings.video.stereo)
-    return "" if found.layout is StereoLayout.MONO else f"{found.layout.value} ({found.reason})"
+    found = vr_of(probe(video), loaded.settings.video)
+    return "" if found.layout is StereoLayout.MONO else f"{found.layout.value} ({found.layout_reason.how})"
 
 
 def _newest_tuning(cell: Cell) -> Mapping[str, Any] | None:

@@ -30,7 +30,7 @@ from vitascope.vr.stereo import (
     possible_layout,
 )
 
-__all__ = ["Reason", "Sureness", "VrDescription", "describe_vr", "lens_of"]
+__all__ = ["Reason", "Sureness", "VrDescription", "describe_vr", "eyes_in_words", "lens_of"]
 
 Sureness = Literal["sure", "likely", "a guess"]
 Picture = npt.NDArray[np.uint8]
@@ -68,6 +68,18 @@ class VrDescription:
     """Whose lens it is, where the name says it: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     doubts: tuple[str, ...] = ()
     """What a person should know or look at, one line each."""
+
+    def in_words(self) -> str:
+        """Layout and projection, each with how it was found out."""
+        return eyes_in_words(
+            self.layout.value, self.layout_reason.how, self.projection.value, self.projection_reason.how
+        )
+
+
+def eyes_in_words(layout: str, layout_how: str, projection: str, projection_how: str) -> str:
+    """Layout and projection, each with how it was found out; flat pictures need no word."""
+    words = f"{layout} ({layout_how})"
+    return words if projection == Projection.FLAT.value else f"{words}, {projection} ({projection_how})"
 
 
 def describe_vr(
@@ -264,7 +276,7 @@ def _projection(
         )
         named = None
     has_circles = all(circle is not None for circle in circles)
-    shape, shape_reason = _projection_of_shape(layout, aspect, pictures)
+    shape, shape_reason = _projection_of_shape(info, layout, aspect, pictures)
     claims = [
         (declared, Reason("declared", "sure")),
         (info.projection, Reason("projection box", "sure")),
@@ -281,6 +293,7 @@ def _projection(
 
 _SQUARE, _TWO_TO_ONE = (0.9, 1.1), (1.9, 2.1)
 _SQUEEZED_SQUARE = (0.45, 0.55)
+_LEAST_VR_LINES = 1024
 
 
 def _fits(projection: Projection | None, aspect: float) -> bool:
@@ -290,7 +303,7 @@ def _fits(projection: Projection | None, aspect: float) -> bool:
 
 
 def _projection_of_shape(
-    layout: StereoLayout, aspect: float, pictures: Sequence[Picture]
+    info: VideoInfo, layout: StereoLayout, aspect: float, pictures: Sequence[Picture]
 ) -> tuple[Projection, Reason]:
     if layout is StereoLayout.MONO:
         if _TWO_TO_ONE[0] <= aspect <= _TWO_TO_ONE[1] and _goes_around(pictures):
@@ -304,7 +317,9 @@ def _projection_of_shape(
         (*_TWO_TO_ONE, Projection.EQUIRECTANGULAR, "2:1"),
     ):
         if low <= aspect <= high:
-            return surface, Reason(f"each eye is {shape}", "likely" if shape == "square" else "a guess")
+            # Nobody films a small square, and much of what is square and small is a photograph.
+            is_likely = shape == "square" and info.height >= _LEAST_VR_LINES
+            return surface, Reason(f"each eye is {shape}", "likely" if is_likely else "a guess")
     return Projection.FLAT, Reason("the shape of the eyes", "a guess")
 
 

@@ -28,7 +28,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import remap
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map
+from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, Rectilinear, reprojection_map
 
 __all__ = [
     "DISC_SCALE",
@@ -157,8 +157,9 @@ class AlphaPacker:
     """Makes packed-alpha pictures of the frames of one video.
 
     Args:
-        regions: Where each eye lies in a frame, left eye first.
-        lenses: The eyes' projections.
+        regions: Where each eye lies in a frame.
+        lenses: The eyes' projections, in the same order.
+        right_eye_first: That order; the pictures have the left eye first.
         fov_degrees: Field of view of the fisheye eyes to make; None is 190, which all players know, or that of a
             fisheye video, whose pictures then stay as they are.
         color: See ``pack_discs``.
@@ -170,8 +171,9 @@ class AlphaPacker:
     def __init__(
         self,
         regions: Sequence[Region],
-        lenses: Sequence[Lens | None],
+        lenses: Sequence[Lens],
         *,
+        right_eye_first: bool = False,
         fov_degrees: float | None = None,
         color: PackedColor = "red",
     ) -> None:
@@ -179,14 +181,15 @@ class AlphaPacker:
             raise UsageError(
                 "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them"
             )
-        self._lenses = [lens for lens in lenses if lens is not None]
-        if len(self._lenses) != 2:
+        order = slice(None, None, -1 if right_eye_first else 1)
+        self._lenses = tuple(lenses[order])
+        if any(isinstance(lens, Rectilinear) for lens in lenses):
             raise UsageError(
                 "packed-alpha needs VR180 or fisheye video; --projection equirect180 or --projection fisheye says so"
             )
         if any(isinstance(lens, Equirectangular) and lens.wraps for lens in self._lenses):
             raise UsageError("packed-alpha shows half of the world, and this video shows all of it")
-        self._regions, self._color = tuple(regions), color
+        self._regions, self._color = tuple(regions[order]), color
         own = self._lenses[0].fov_degrees if isinstance(self._lenses[0], Fisheye) else _USUAL_FOV_DEGREES
         self._fov_degrees = own if fov_degrees is None else fov_degrees
         self._side = packed_size(regions)[0]

@@ -15,15 +15,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Projection
-
 __all__ = [
     "OUTSIDE",
     "Equirectangular",
     "Fisheye",
     "Lens",
     "Rectilinear",
-    "lens_of",
     "reprojection_map",
     "turned",
 ]
@@ -181,28 +178,6 @@ class Rectilinear:
             math.tan(math.radians(self.horizontal_fov_degrees) / 2),
             math.tan(math.radians(self.vertical_fov_degrees) / 2),
         )
-
-
-def lens_of(projection: Projection, fov_degrees: float | None = None) -> Lens | None:
-    """The lens that a video's projection stands for; None for a flat picture, whose field of view nobody knows.
-
-    Args:
-        projection: As a file or a user names it.
-        fov_degrees: Across the circle of a fisheye picture, or the width of an equirectangular one; the usual one when
-            omitted.
-
-    Raises:
-        ValueError: No such picture has that field of view.
-    """
-    match projection:
-        case Projection.EQUIRECTANGULAR:
-            return Equirectangular(fov_degrees or 360.0, 180.0)
-        case Projection.HALF_EQUIRECTANGULAR:
-            return Equirectangular(fov_degrees or 180.0, 180.0)
-        case Projection.FISHEYE:
-            return Fisheye(fov_degrees or 180.0)
-        case _:
-            return None
 
 
 def turned(*, yaw_degrees: float = 0.0, pitch_degrees: float = 0.0) -> Array:

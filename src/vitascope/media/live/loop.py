@@ -22,8 +22,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import cv2
 
 from vitascope.errors import OutputError
-from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline, describe_item
 from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.media.live.controls import RunControls
@@ -142,7 +143,7 @@ class LiveLoop(ABC, Generic[Picture]):
         stages: Sequence[Stage],
         show: Callable[[Any], object],
         *,
-        describe: Callable[[Any], str],
+        describe: Callable[[Any], str] = describe_item,
         with_spans: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> None:
         """Make the pipeline.
@@ -184,6 +185,10 @@ class LiveLoop(ABC, Generic[Picture]):
         """End the run; returns at once."""
         self._run_controls.request("quit")
 
+    def snapshot(self) -> PipelineReport:
+        """Where the time of the run went so far."""
+        return self._pipeline.snapshot()
+
     @abstractmethod
     def report(self) -> RunReport:
         """The run so far."""
@@ -201,7 +206,7 @@ class LiveLoop(ABC, Generic[Picture]):
             "max_latency_ms": options.max_latency_ms,
             "latency": figures.latency(),
             "sinks": tuple(outlet.report() for outlet in self._outlets),
-            "pipeline": self._pipeline.snapshot(),
+            "pipeline": self.snapshot(),
             "utilisation": self._utilisation(),
         }
 
@@ -214,7 +219,7 @@ class LiveLoop(ABC, Generic[Picture]):
 
     # --- the first stage and the last, each on a thread of its own ------------------------------------------
 
-    def _captured(self) -> Iterator[Picture]:
+    def _captured(self) -> Iterator[Any]:
         last: Picture | None = None
         while not self._is_over():
             self._obey_at_once()
@@ -229,7 +234,11 @@ class LiveLoop(ABC, Generic[Picture]):
             if picture is None:
                 continue
             self._figures.begin(picture.captured_seconds)
-            yield picture
+            yield self._first_item(picture)
+
+    def _first_item(self, picture: Picture) -> Any:
+        """What the first of the run's own stages takes."""
+        return picture
 
     def _absence(self, last: Picture | None) -> Picture | None:
         """What stands in for pictures that do not come; None waits for them."""

@@ -23,11 +23,11 @@ __all__ = ["Camera", "CameraPicture", "Capture", "camera_named", "is_camera", "o
 _RETRY_SECONDS = 1.0
 """Between attempts to find a camera again."""
 _SILENCE_SECONDS = 2.0
-"""A camera that gives nothing for so long is taken for unplugged."""
+"""A camera that gives nothing for so long hangs."""
 
 _FFMPEG_LEVEL = "OPENCV_FFMPEG_LOGLEVEL"
 
-CameraState = Literal["connected", "lost"]
+CameraState = Literal["connected", "silent", "lost"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,7 @@ class Camera:
 
     Args:
         open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
-        on_state: Told, from the reading thread, when the camera goes and when it is back.
+        on_state: Told, from the thread that notices, when the camera goes or gives nothing, and when it is back.
         retry_seconds: Between attempts to find it again.
         reads_ahead: False reads only when a picture is taken, without a thread: what the driver buffered comes first.
     """
@@ -143,6 +143,7 @@ class Camera:
         self._changed = threading.Condition()
         self._newest: CameraPicture | None = None
         self._captured = 0
+        self._newest_seconds = 0.0
         self._state: CameraState = "lost"
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -176,7 +177,10 @@ class Camera:
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None or self._is_stopped, timeout_seconds)
             taken, self._newest = self._newest, None
-            return None if self._is_stopped else taken
+            is_silent = taken is None and monotonic() - self._newest_seconds > _SILENCE_SECONDS
+        if is_silent and self._state == "connected":
+            self._enter_state("silent")
+        return None if self._is_stopped else taken
 
     def __enter__(self) -> Self:
         """Open the camera and start reading.
@@ -243,13 +247,12 @@ class Camera:
         is_first = True
         while not self._is_stopped and (rgb := capture.read()) is not None:
             picture = CameraPicture(rgb, monotonic(), self._captured, is_first)
-            if is_first:
-                self._enter_state("connected")
-                is_first = False
+            is_first = False
             with self._changed:
                 self._captured += 1
-                self._newest = picture
+                self._newest, self._newest_seconds = picture, picture.captured_seconds
                 self._changed.notify_all()
+            self._enter_state("connected")
         if not self._is_stopped:
             self._enter_state("lost")
 
@@ -289,7 +292,11 @@ def camera_named(
         on_message: Told, in one line.
     """
     source = int(name) if name.isdecimal() else name
-    lines = {"lost": f"camera {name} is gone; waiting for it", "connected": f"camera {name} is there"}
+    lines: dict[CameraState, str] = {
+        "lost": f"camera {name} is gone; waiting for it",
+        "silent": f"camera {name} gives no pictures; waiting for them",
+        "connected": f"camera {name} is there",
+    }
     return Camera(
         partial(open_capture, source, size=size, frame_rate=frame_rate),
         on_state=None if on_message is None else (lambda state: on_message(lines[state])),

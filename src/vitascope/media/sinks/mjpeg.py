@@ -25,7 +25,7 @@ _PAGE = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Vitascope</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>html,body{margin:0;height:100%;background:#111}img{width:100%;height:100%;object-fit:contain}</style>
-</head><body><img src="/stream.mjpg" alt="The animated portrait, live"></body></html>
+</head><body><img src="/stream.mjpg" alt="The pictures, live"></body></html>
 """
 
 

@@ -99,8 +99,8 @@ class Matted:
 
     frame: Frame
     estimate: MatteEstimate
-    starts_shot: bool
-    """True where nothing before it counts."""
+    shot: int
+    """Number of its shot, from 0: of frames of another one nothing counts."""
     images: Any = None
     """[E, ...]: what the network saw of it, which a plain matte is fitted to; None where coefficients are there."""
 

@@ -21,7 +21,6 @@ from vitascope import __version__
 from vitascope.config import Settings, vitascope_home
 from vitascope.device import Device
 from vitascope.errors import InputError, ModelError
-from vitascope.frames import StereoLayout
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.media.reading.images import find_images
 from vitascope.models.network import (
@@ -37,7 +36,7 @@ from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.shots import SETTLING_SIDE
-from vitascope.vr.projection import Lens
+from vitascope.vr.detection import VrDescription
 
 __all__ = [
     "WHOLE_BYTES",
@@ -238,8 +237,7 @@ def open_matte_cache(
     settings: Settings,
     network: MattingNetwork,
     store: ModelStore,
-    layout: StereoLayout,
-    lens: Lens | None,
+    vr: VrDescription,
     device: Device,
     frames_per_call: int,
 ) -> MatteCache | None:
@@ -250,8 +248,7 @@ def open_matte_cache(
         settings: Of the run.
         network: That would matte it.
         store: Where networks lie.
-        layout: How two eyes share the frame.
-        lens: An eye's projection; None for flat pictures.
+        vr: How two eyes share the frame, and what their pictures are.
         device: That computes.
         frames_per_call: Consecutive frames for each call of the network.
 
@@ -273,8 +270,8 @@ def open_matte_cache(
         size=(model.longest_side, model.downsample_ratio),
         warm_up=(model.warm_up_frames, SETTLING_SIDE),
         device=gpu if device.kind == "cuda" else device.kind,
-        stereo=layout.value,
-        lens=repr(lens),
+        stereo=vr.layout.value,
+        lens=(repr(vr.lenses[0]), vr.projection_reason.sureness == "a guess"),
         start=wanted.start_seconds,
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,

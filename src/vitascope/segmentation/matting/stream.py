@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,7 @@ class StreamMatting:
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._smoother = AlphaSmoother(options.temporal_smoothing)
+        self._smoothed_shot = 0
 
     def needs_pictures(self, index: int) -> bool:
         """False for a frame that the network need not see, because its matte is in the cache."""
@@ -172,14 +173,15 @@ class StreamMatting:
         matted: list[Matted] = []
         for _, group in groupby(batches, lambda batch: batch.images is None):
             batch = Batch.joined(list(group))
+            before = self.cut_count
             self._notice_cuts(batch)
             self._tally.frames += len(batch)
+            shots = accumulate(batch.starts_shot, initial=before)
+            next(shots)
             estimates = self._mattes.estimate(batch)
             matted += [
-                Matted(frame, estimate, starts, None if estimate.alpha is None else batch.images[at])
-                for at, (frame, estimate, starts) in enumerate(
-                    zip(batch.frames, estimates, batch.starts_shot, strict=True)
-                )
+                Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at])
+                for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
             ]
         return matted
 
@@ -248,8 +250,9 @@ class StreamMatting:
                 frame, alpha, gain=estimate.gain[:, :3], offset=estimate.offset[:, :3], **place
             )
         if options.temporal_smoothing > 0:
-            if matted.starts_shot:
+            if matted.shot != self._smoothed_shot:  # a live run may have dropped the frame that began it
                 self._smoother.reset()
+                self._smoothed_shot = matted.shot
             alpha = self._smoother.smooth(frame, alpha)
         if options.edges.active:
             alpha = adjust_edges(alpha, options.edges, regions=self.regions)

@@ -19,7 +19,7 @@ from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.jobs import picture_sizes
-from vitascope.segmentation.layout import layout_of
+from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.plan import no_picture_between
@@ -131,9 +131,9 @@ class ProcessCrew:
         settings = self._settings
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(video))
-            layout = layout_of(reader.info, settings.video.stereo)
+            vr = vr_of(reader.info, settings.video)
             plan = self._plan(reader)
-            job = self._job(reader, outputs, plan, layout=layout.layout, wants_stills=preview is not None)
+            job = self._job(reader, outputs, plan, layout=vr.layout, wants_stills=preview is not None)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
             files = stack.enter_context(
                 JoinedOutputSet(
@@ -142,7 +142,7 @@ class ProcessCrew:
                     [output.encoding for output in job.outputs],
                     trim=settings.video,
                     keep_partial=settings.output.keep_partial,
-                    sizes=picture_sizes(reader.info, layout.layout, settings.output),
+                    sizes=picture_sizes(reader.info, vr.layout, settings.output),
                 )
             )
             film = stack.enter_context(
@@ -158,8 +158,7 @@ class ProcessCrew:
                 )
             )
             if on_start is not None:
-                doubts = () if layout.doubt is None else (layout.doubt,)
-                on_start(Started(film, reader.expected_frame_count, doubts))
+                on_start(Started(film, reader.expected_frame_count, vr.doubts))
             with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
                 self._join(film, files, sheet)
                 closed = film.finish()
@@ -193,8 +192,10 @@ class ProcessCrew:
             decoder=closed[0].decoder,
             device=f"{self.device.label}, {film.worker_count} of {len(self._pool)} processes at work",
             profile=self._loaded.profile,
-            stereo=layout.layout.value,
-            stereo_reason=layout.reason,
+            stereo=vr.layout.value,
+            stereo_reason=vr.layout_reason.how,
+            projection=vr.projection.value,
+            projection_reason=vr.projection_reason.how,
             network_size=closed[0].network_size,
             wall_seconds=perf_counter() - began,
             peak_memory_bytes=_memory_of_all(closed),

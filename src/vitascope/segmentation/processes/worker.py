@@ -243,7 +243,8 @@ class SegmentWorker:
                         encoders.callback(encoder.close)
                     link.send(stretch.run(film))
             notes = notes_on(
-                reader,
+                reader.info,
+                reader.decoded_count,
                 [kind for kind, _ in kinds],
                 network=runner.chosen.network,
                 device=runner.device,

@@ -1,0 +1,500 @@
+"""Live segmentation: people cut out of what a camera gives, picture by picture, and handed to sinks at once.
+
+::
+
+    camera ──> a film's own stages, one frame at a time ──> sinks
+          newest               newest               newest
+
+Mattes and pictures are made by what makes those of films (``jobs.open_job``); the loop around it is that of every live
+run (``media.live.loop``). A frame's pts is the moment of its capture.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import inf
+from pathlib import Path
+from time import monotonic, strftime
+from typing import Any
+
+import numpy as np
+
+from vitascope.config import DEFAULT_PROFILE, LoadedSettings, OutputKind, SettingsSource
+from vitascope.device import select_device
+from vitascope.errors import InputError, UsageError
+from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
+from vitascope.gpu.pipeline.stages import Stage
+from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
+from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.media.live.controls import RunControls
+from vitascope.media.live.loop import NEWEST, LiveLoop, PictureSource, RunOptions
+from vitascope.media.live.report import RunReport, in_milliseconds
+from vitascope.media.planes import scale_alpha
+from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera
+from vitascope.media.reading.paced import PacedFilm
+from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of, rgb_of
+from vitascope.media.sinks.file import FileSink
+from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
+from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink
+from vitascope.media.sinks.window import WindowSink
+from vitascope.media.writing.encoding import Encoding
+from vitascope.segmentation.film_job import FilmJob
+from vitascope.segmentation.film_run import FilmRunner
+from vitascope.segmentation.jobs import open_job
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.cached_film import opening
+from vitascope.segmentation.notes import notes_on
+from vitascope.segmentation.output_encoding import check_kinds
+from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.render.renderer import Rendered
+from vitascope.vr.detection import eyes_in_words
+
+__all__ = [
+    "LiveMatting",
+    "LiveMattingReport",
+    "check_live",
+    "live_settings",
+    "segment_live",
+    "summarise_live",
+]
+
+_FORMAT = PIXEL_FORMATS["yuv420p"]
+_TIME_BASE = Fraction(1, 1_000_000)
+_SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
+"""How pictures leave: as they are, a mask with all its levels."""
+_FIRST_PICTURE_SECONDS = 10.0
+"""Longer than cameras take to wake up."""
+_CLOSE = 0.9
+"""A run that shows so much of what the camera gives keeps up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FilmPicture:
+    """A frame of a film that came due."""
+
+    frame: Frame
+    captured_seconds: float
+    index: int
+
+
+class _FilmSource(PacedFilm[_FilmPicture]):
+    def __init__(self, path: Path, *, loaded: LoadedSettings) -> None:
+        self._wanted = wanted = loaded.settings.video
+        super().__init__(
+            path,
+            start_seconds=wanted.start_seconds,
+            end_seconds=wanted.end_seconds,
+            max_corrupt_frames=wanted.max_corrupt_frames,
+            prefetch_frames=loaded.settings.performance.prefetch_frames,
+        )
+
+    def _picture_of(self, frame: Frame, captured_seconds: float) -> _FilmPicture:
+        return _FilmPicture(frame, captured_seconds, frame.index)
+
+    def _nothing(self) -> InputError:
+        return no_picture_between(self.info.path, self._wanted, self.info)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMattingReport(RunReport):
+    """A live segmentation, so far or whole."""
+
+    source: str
+    kind: OutputKind
+    model: str
+    model_note: str | None
+    """Why the network is not the one that might be expected."""
+    engine: str
+    profile: str
+    stereo: str
+    stereo_reason: str
+    projection: str
+    projection_reason: str
+    network_size: tuple[int, int]
+    """(height, width) of the network's picture."""
+    notes: tuple[str, ...]
+    """What had no effect, one line each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; times in seconds."""
+        plain = RunReport.to_dict(self)
+        del plain["repeated"], plain["lost"]  # of animations
+        return plain
+
+
+def summarise_live(report: LiveMattingReport) -> list[str]:
+    """The report for a person, a line each."""
+    height, width = report.network_size
+    eyes = eyes_in_words(report.stereo, report.stereo_reason, report.projection, report.projection_reason)
+    lines = [
+        f"{report.shown} pictures in {report.seconds:.1f} s: {report.frames_per_second:.1f} fps; "
+        f"{report.kind} at {report.size[0]}x{report.size[1]} on {report.device}",
+        f"latency {in_milliseconds(report.latency)}, from capture to the sinks; {report.dropped} of "
+        f"{report.captured} pictures dropped",
+        f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}",
+        *report.where_it_went(),
+    ]
+    given = min(report.captured_per_second, report.target_fps)
+    if report.frames_per_second < given * _CLOSE:
+        lines.append(
+            "late pictures fall out so that the delay does not grow; --profile fast, or a smaller picture of the "
+            "camera, lets more through"
+        )
+    late = report.over_limit()
+    return [*lines, *([] if late is None else [late]), *(f"note: {note}" for note in report.notes)]
+
+
+class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
+    """One camera whose people are cut out. ``run`` works until it is stopped; all else may be called meanwhile.
+
+    Args:
+        source: The camera, or a film in its place.
+        job: What is done with a frame; its queues drop the oldest.
+        info: Of the pictures.
+        said: The fields of ``LiveMattingReport`` that do not change, by name.
+        outlets: Started sinks; not closed here.
+        controls: Keys.
+        options: How to go about it.
+        on_report: Told a report when one was asked for.
+        on_message: Told, in one line, what should be known at once.
+        sampler: Measures CPU and GPU; started.
+        with_spans: Lays a profiler's spans around the work of the stages.
+    """
+
+    _snapshot_name = "people"
+
+    def __init__(
+        self,
+        source: PictureSource[CameraPicture | _FilmPicture],
+        *,
+        job: FilmJob,
+        info: VideoInfo,
+        said: dict[str, Any],
+        outlets: Sequence[SinkOutlet],
+        controls: RunControls,
+        options: RunOptions,
+        on_report: Callable[[LiveMattingReport], object] | None = None,
+        on_message: Callable[[str], object] | None = None,
+        sampler: UtilisationSampler | None = None,
+        with_spans: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
+    ) -> None:
+        super().__init__(
+            source,
+            outlets=outlets,
+            controls=controls,
+            options=options,
+            on_report=on_report,
+            on_message=on_message,
+            sampler=sampler,
+        )
+        self.controls = controls
+        """Keys."""
+        self._info = info
+        self._said = said
+        self._has_alpha = said["kind"] == "alpha"
+        stages = job.stages(wants_alpha=lambda _: self._has_alpha)
+        self._set_stages(stages, self._show, with_spans=with_spans)
+
+    def report(self) -> LiveMattingReport:
+        """The run so far."""
+        return LiveMattingReport(**self._said, **self._reported())
+
+    def pace(self) -> str:
+        """Speed, delay and loss so far, in a few words."""
+        figures = self._figures
+        latency = figures.latency()
+        rate = figures.shown / figures.seconds_shown if figures.seconds_shown else 0.0
+        return (
+            f"{rate:.1f} fps, {latency.p50_seconds * 1e3:.0f} ms p50 {latency.p95_seconds * 1e3:.0f} p95, "
+            f"{max(figures.captured - figures.shown, 0)} dropped"
+        )
+
+    def _first_item(self, picture: CameraPicture | _FilmPicture) -> Frame:
+        frame = picture.frame if isinstance(picture, _FilmPicture) else _frame_of(picture)
+        if (frame.width, frame.height) != (self._info.width, self._info.height):
+            raise InputError(
+                f"{self._said['source']}: its pictures were {self._info.width}x{self._info.height} and are now "
+                f"{frame.width}x{frame.height}; begin anew"
+            )
+        return replace(
+            frame, pts=round(picture.captured_seconds / _TIME_BASE), time_base=_TIME_BASE, duration=0
+        )
+
+    def _show(self, rendered: Rendered) -> None:
+        frame = rendered.pictures[0]
+        alpha = scale_alpha(rendered.alpha, 8) if self._has_alpha and rendered.alpha is not None else None
+        rgb, alpha = (
+            None if picture is None else self._upright(picture) for picture in (rgb_of(frame), alpha)
+        )
+        assert rgb is not None
+        self._hand_over(
+            LivePicture(rgb, alpha=alpha, captured_seconds=frame.pts_seconds, index=rendered.index)
+        )
+
+    def _upright(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Turned as the file says, and of even sides, which encoders need."""
+        upright = np.rot90(picture, -(self._info.rotation_degrees // 90))
+        return np.ascontiguousarray(upright[: _even(upright.shape[0]), : _even(upright.shape[1])])
+
+
+def _even(side: int) -> int:
+    return max(side // 2 * 2, 1)
+
+
+def _frame_of(picture: CameraPicture) -> Frame:
+    return Frame(planes_of(picture.rgb), _FORMAT, RGB_VIDEO_COLOR, picture.index, 0, _TIME_BASE)
+
+
+def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
+    """Settings of a live run, and what to say of them.
+
+    Who names no profile, network or settings file gets ``fast`` on a CPU, which keeps up with a camera there.
+
+    Args:
+        source: What was asked for.
+
+    Raises:
+        ConfigError: As ``load_settings``.
+        DeviceError: A GPU that was asked for is missing.
+    """
+    loaded = source.load()
+    if source.profile is not None or source.files or loaded.origin("model.name").explicit:
+        return loaded, None
+    gpu = loaded.settings.gpu
+    if select_device(gpu.device, index=gpu.device_id).kind != "cpu":
+        return loaded, None
+    fast = replace(source, profile="fast").load()
+    return (
+        fast,
+        f"live on the CPU: profile fast; --profile {DEFAULT_PROFILE} cuts finer, and drops more pictures",
+    )
+
+
+def segment_live(
+    runner: FilmRunner,
+    source: str,
+    sinks: Sequence[str | Sink],
+    *,
+    camera_size: tuple[int, int] | None = None,
+    seconds: float | None = None,
+    on_start: Callable[[LiveMatting], object] | None = None,
+    on_report: Callable[[LiveMattingReport], object] | None = None,
+    on_message: Callable[[str], object] | None = None,
+) -> LiveMattingReport:
+    """Cut people out of a camera's pictures until somebody quits; see ``Segmenter.live``.
+
+    Args:
+        runner: Has the network.
+        source: A camera's number or address; a video is played at its own pace.
+        sinks: As ``make_sink`` takes them, or sinks of one's own; at least one.
+        camera_size: (width, height) that the camera is asked for.
+        seconds: When to stop by itself.
+        on_start: Given the run before it begins, for keys, ``stop`` and ``pace``.
+        on_report: Told a report when R was pressed.
+        on_message: Told, in one line, what should be known at once.
+    """
+    settings, performance = runner.settings, runner.settings.performance
+    made_sinks = check_live(source, sinks, loaded=runner.loaded, camera_size=camera_size, seconds=seconds)
+    (kind,) = settings.output.kinds
+    controls = RunControls(on_message=on_message)
+    for sink in made_sinks:
+        if isinstance(sink, WindowSink):
+            sink.on_key = controls.press
+    with ExitStack() as stack:
+        camera, info, luma = _open_source(source, runner.loaded, camera_size, on_message, stack)
+        vr = vr_of(info, settings.video, luma=luma)
+        if on_message is not None:
+            for doubt in vr.doubts:
+                on_message(f"note: {doubt}")
+        profile = stack.enter_context(_profile(source, made_sinks, runner.loaded))
+        job = open_job(
+            stack,
+            runner.chosen.network,
+            [(kind, _SHOWN)],
+            info=info,
+            vr=vr,
+            # A picture is prepared by itself, and has the sinks' size.
+            settings=runner.loaded.with_values(
+                {"model.num_workers": 1, "output.mask_max_width": None}
+            ).settings,
+            frames_per_call=1,
+            streams=runner.streams,
+            profiler=profile.profiler,
+            limits=NEWEST,
+        )
+        turned = info.rotation_degrees in (90, 270)
+        width, height = (info.height, info.width) if turned else (info.width, info.height)
+        size = _even(width), _even(height)
+        runs = threading.Event()
+        outlets = [
+            SinkOutlet(
+                sink,
+                SinkFormat(*size, info.average_frame_rate.limit_denominator(1001)),
+                on_failure=telling_failures(on_message, runs),
+                threaded=performance.use_async_output,
+            )
+            for sink in made_sinks
+        ]
+        said = {
+            "source": source,
+            "kind": kind,
+            "size": size,
+            "model": runner.chosen.network.name,
+            "model_note": runner.chosen.note,
+            "engine": runner.chosen.network.engine_name,
+            "profile": runner.loaded.profile,
+            "stereo": vr.layout.value,
+            "stereo_reason": vr.layout_reason.how,
+            "projection": vr.projection.value,
+            "projection_reason": vr.projection_reason.how,
+            "network_size": job.network_input.size,
+            "device": runner.device.label,
+            "notes": notes_on(
+                info,
+                0,
+                [kind],
+                network=opening(runner.chosen).network,
+                device=runner.device,
+                loaded=runner.loaded,
+                is_live=True,
+            ),
+        }
+        run = LiveMatting(
+            camera,
+            job=job,
+            info=info,
+            said=said,
+            outlets=outlets,
+            controls=controls,
+            options=RunOptions(
+                target_fps=performance.target_fps,
+                max_latency_ms=performance.max_latency_ms,
+                seconds=seconds,
+            ),
+            on_report=on_report,
+            on_message=on_message,
+            sampler=stack.enter_context(UtilisationSampler(device_id=runner.device.index)),
+            with_spans=profile.stages,
+        )
+        with started_outlets(outlets):
+            runs.set()
+            if on_start is not None:
+                on_start(run)
+            report: LiveMattingReport = run.run()
+        # Waiting for the camera is no work that could be sped up.
+        ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
+        for line in profile.save(ours):
+            if on_message is not None:
+                on_message(line)
+    # Closing the sinks may still have failed: a disk that is full, say.
+    return replace(
+        report,
+        sinks=tuple(outlet.report() for outlet in outlets),
+        notes=(*report.notes, *job.notes),
+    )
+
+
+def check_live(
+    source: str,
+    sinks: Sequence[str | Sink],
+    *,
+    loaded: LoadedSettings,
+    camera_size: tuple[int, int] | None = None,
+    seconds: float | None = None,
+) -> list[Sink]:
+    """Refuse, before anything opens, what a live run cannot do; gives the sinks. Arguments as of ``segment_live``.
+
+    Raises:
+        UsageError: It cannot be done.
+    """
+    kinds, encoding, part = loaded.settings.output.kinds, loaded.settings.output, loaded.settings.video
+    check_kinds(kinds, encoding)
+    if len(kinds) > 1:
+        raise UsageError(
+            f"live, one kind of picture is made, not {' and '.join(kinds)}; --type {kinds[0]} is one"
+        )
+    if not sinks:
+        raise UsageError("live segmentation needs a sink; window, mjpeg and file:out.mp4 are some")
+    has_alpha = kinds == ("alpha",)
+    in_file = {
+        "codec": encoding.codec,
+        "crf": encoding.crf,
+        "preset": encoding.preset,
+        "with_alpha": has_alpha,
+    }
+    made = [make_sink(one, file=in_file) if isinstance(one, str) else one for one in sinks]
+    for sink in made:
+        if has_alpha and sink.pixel_format not in ALPHA_FORMATS:
+            raise UsageError(
+                f"{sink.name} shows no transparency: ndi, spout and file:out.mov do; or --type key in place of alpha"
+            )
+    if seconds is not None and not 0 < seconds < inf:
+        raise UsageError(f"a live run lasts a number of seconds above 0, not {seconds:g}")
+    if not is_camera(source):
+        if camera_size is not None:
+            raise UsageError(f"{source}: a file has the size that it has; leave the size of the camera out")
+    elif part.start_seconds or part.end_seconds is not None:
+        raise UsageError(f"{source}: a camera has no start and end; a duration says how long it is followed")
+    return made
+
+
+def _open_source(
+    source: str,
+    loaded: LoadedSettings,
+    camera_size: tuple[int, int] | None,
+    on_message: Callable[[str], object] | None,
+    stack: ExitStack,
+) -> tuple[Camera | _FilmSource, VideoInfo, Any]:
+    """Open a camera or a film; with what its pictures are, and of a camera the luma of the first of them."""
+    performance = loaded.settings.performance
+    if not is_camera(source):
+        film = stack.enter_context(_FilmSource(Path(source), loaded=loaded))
+        return film, film.info, None
+    camera = stack.enter_context(
+        camera_named(
+            source,
+            size=camera_size,
+            frame_rate=performance.target_fps,
+            reads_ahead=performance.use_async_capture,
+            on_message=on_message,
+        )
+    )
+    give_up_at = monotonic() + _FIRST_PICTURE_SECONDS
+    first = None
+    while first is None:  # in slices: Ctrl-C must get through on every system
+        if monotonic() > give_up_at:
+            raise InputError(f"camera {source} gave no picture in {_FIRST_PICTURE_SECONDS:g} s")
+        first = camera.take(timeout_seconds=0.5)
+    frame = _frame_of(first)
+    info = VideoInfo(
+        path=Path(source),
+        width=frame.width,
+        height=frame.height,
+        format=_FORMAT,
+        source_format="rgb24",
+        color=RGB_VIDEO_COLOR,
+        codec="rawvideo",
+        container="camera",
+        time_base=_TIME_BASE,
+        average_frame_rate=Fraction(performance.target_fps),
+        frame_count_estimate=None,
+        duration_seconds=None,
+    )
+    return camera, info, frame.planes[0]
+
+
+def _profile(source: str, sinks: Sequence[Sink], loaded: LoadedSettings) -> PipelineProfile:
+    """Beside the first file that is written; without one in the current folder, as snapshots."""
+    files = [sink.path for sink in sinks if isinstance(sink, FileSink)]
+    target = next(iter(files), Path(f"segment-{strftime('%Y%m%d-%H%M%S')}"))
+    return PipelineProfile(
+        f"segment {source}",
+        target,
+        wanted=loaded.settings.debug.profile_performance,
+        device_id=loaded.settings.gpu.device_id,
+        parts_of_stages={"network": "matte", "composite": "matte"},
+    )

@@ -1,0 +1,557 @@
+"""Live segmentation with a camera that is told what to give, a network whose answers are known, and sinks that keep.
+
+Each picture has a person (bright) on one side, of a level of its own, and black on the other: so what comes out tells
+which picture it is, and whether its matte is its own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from segmented_films import astronaut
+
+from clips import write_clip
+from left_over import left_by
+from vitascope import Segmenter
+from vitascope.config import SettingsSource
+from vitascope.errors import InputError, OutputError, PipelineError, UsageError
+from vitascope.media.reading import camera as cameras
+from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
+from vitascope.segmentation import live
+from vitascope.segmentation.live import (
+    LiveMatting,
+    LiveMattingReport,
+    check_live,
+    live_settings,
+    summarise_live,
+)
+
+KEY = (120, 255, 155)
+PERIOD = 24
+SIZE = (64, 96)
+"""(height, width)."""
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 5
+    while names := [t.name for t in threading.enumerate() if t.name.startswith("vitascope")]:
+        assert time.monotonic() < deadline, names
+        time.sleep(0.01)
+
+
+def painted(number: int) -> np.ndarray:
+    """Picture ``number``: a person at the left in even ones, at the right in odd ones."""
+    height, width = SIZE
+    rgb = np.zeros((height, width, 3), np.uint8)
+    side = slice(0, width // 2) if number % 2 == 0 else slice(width // 2, width)
+    rgb[:, side] = level_of(number)
+    return rgb
+
+
+def level_of(number: int) -> int:
+    return 150 + number % PERIOD * 4
+
+
+def number_in(rgb: np.ndarray) -> int:
+    """Which picture this is, modulo ``PERIOD``; fails where person and background are not where its matte says."""
+    height, width = SIZE
+    left, right = (rgb[8 : height - 8, at : at + width // 4].reshape(-1, 3) for at in (8, width * 5 // 8))
+    person, behind = (left, right) if np.ptp(left[0]) < np.ptp(right[0]) else (right, left)
+    assert np.abs(behind.astype(int) - KEY).max() <= 3
+    assert np.ptp(person) <= 6
+    number = round((int(np.median(person)) - 150) / 4)
+    assert (number % 2 == 0) is (person is left), "the matte of another picture"
+    return number
+
+
+class ScriptedCapture:
+    """A camera that gives pictures when it is told to; None is being unplugged."""
+
+    def __init__(self) -> None:
+        self.given: list[np.ndarray | None] = [np.zeros((*SIZE, 3), np.uint8)]  # tells the size
+        self._changed = threading.Condition()
+        self.open_count = 0
+
+    def give(self, *pictures: int | np.ndarray | None) -> None:
+        with self._changed:
+            self.given += [painted(one) if isinstance(one, int) else one for one in pictures]
+            self._changed.notify_all()
+
+    def read(self) -> np.ndarray | None:
+        with self._changed:
+            while not self.given:
+                if not self._changed.wait(timeout=30) or self.open_count == 0:
+                    return None
+            return self.given.pop(0)
+
+    def close(self) -> None:
+        self.open_count -= 1
+
+
+class KeepingSink:
+    """Keeps what it is given."""
+
+    name = "keeping"
+
+    def __init__(self, pixel_format: PixelFormat = "rgb24") -> None:
+        self.pixel_format: PixelFormat = pixel_format
+        self.made: SinkFormat | None = None
+        self.kept: list[LivePicture] = []
+        self.closed = 0
+
+    def open(self, made: SinkFormat) -> None:
+        self.made = made
+
+    def send(self, picture: LivePicture) -> None:
+        self.kept.append(picture)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number_in(picture.rgb) for picture in self.kept]
+
+
+class Live:
+    """A live run in a thread."""
+
+    def __init__(
+        self,
+        capture: ScriptedCapture,
+        sinks: list[Any] | None = None,
+        *,
+        settings: dict[str, Any] | None = None,
+        source: str = "0",
+        **more: Any,
+    ) -> None:
+        self.capture, self.sink = capture, KeepingSink()
+        self.said: list[str] = []
+        self.report: LiveMattingReport | None = None
+        self.error: BaseException | None = None
+        self.run: LiveMatting | None = None
+        self._begun = threading.Event()
+        # Without this the second picture, which no one could confuse with the first, would begin a shot.
+        self._settings = {"video.scene_cut_threshold": 0.0, **(settings or {})}
+        self._words = source, [self.sink] if sinks is None else sinks
+        self._more = more
+        self.thread = threading.Thread(target=self._work)
+
+    def _work(self) -> None:
+        try:
+            with Segmenter(profile="fast", settings=self._settings) as segmenter:
+                self.report = segmenter.live(
+                    *self._words, on_start=self._begin, on_message=self.said.append, **self._more
+                )
+        except BaseException as error:
+            self.error = error
+        self._begun.set()
+
+    def _begin(self, run: LiveMatting) -> None:
+        self.run = run
+        self._begun.set()
+
+    def __enter__(self) -> Live:
+        self.thread.start()
+        assert self._begun.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.run is not None:
+            self.run.stop()
+        self.capture.give(None)
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+    def show(self, number: int) -> None:
+        """Give a picture and wait until the sink has it."""
+        self.capture.give(number)
+        self.until(lambda: bool(self.sink.kept) and number_in(self.sink.kept[-1].rgb) == number % PERIOD)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, (self.said, self.error)
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def capture(monkeypatch: pytest.MonkeyPatch, scripted: Any) -> ScriptedCapture:
+    """Camera 0."""
+    made = ScriptedCapture()
+
+    def open_capture(source: int | str, **_: Any) -> ScriptedCapture:
+        if source != 0:
+            raise InputError(f"camera {source} cannot be opened: it is not there, or another program uses it")
+        made.open_count += 1
+        return made
+
+    monkeypatch.setattr(cameras, "open_capture", open_capture)
+    return made
+
+
+def test_people_come_out_on_the_key_colour_with_the_time_of_their_capture(capture) -> None:
+    with Live(capture) as running:
+        before = time.monotonic()
+        for number in (1, 2, 3):
+            running.show(number)
+        running.run.stop()
+        running.thread.join(20)
+    assert running.error is None
+    assert running.sink.numbers == [1, 2, 3]
+    assert running.sink.made is not None and (running.sink.made.width, running.sink.made.height) == SIZE[::-1]
+    times = [picture.captured_seconds for picture in running.sink.kept]
+    assert before <= times[0] < times[1] < times[2] <= time.monotonic()
+    report = running.report
+    assert (report.captured, report.shown, report.dropped, report.latency.count) == (3, 3, 0, 3)
+    assert 0 < report.latency.p50_seconds < 5
+    first, second, *_ = summarise_live(report)
+    assert first.startswith("3 pictures in ") and "; key at 96x64 on CPU" in first
+    assert second.endswith("from capture to the sinks; 0 of 3 pictures dropped")
+    assert running.sink.closed == 1
+    running.until(lambda: capture.open_count == 0)
+    assert not {"lost", "repeated"} & set(report.to_dict())
+
+
+def test_a_slow_network_costs_pictures_and_not_time(capture, scripted, monkeypatch) -> None:
+    may_go_on, seen, infer = threading.Event(), [], scripted.infer
+
+    def slow(images, state):
+        seen.append(1)
+        assert may_go_on.wait(20)
+        return infer(images, state)
+
+    with Live(capture, settings={"model.warm_up_frames": 0}) as running:
+        monkeypatch.setattr(scripted, "infer", slow)
+        capture.give(0)
+        running.until(lambda: bool(seen))
+        for number in range(1, 40):
+            capture.give(number)
+            time.sleep(0.002)
+        running.until(lambda: not capture.given)
+        time.sleep(0.1)
+        may_go_on.set()
+        running.until(lambda: bool(running.sink.kept) and running.sink.kept[-1].index == 40)
+    indices = [picture.index for picture in running.sink.kept]
+    assert indices == sorted(set(indices)) and running.sink.numbers[-1] == 39 % PERIOD
+    assert len(indices) <= 4, "what was under way, what waited before each stage, and the newest"
+    assert running.report.captured == 40
+    assert running.report.dropped == 40 - len(indices)
+
+
+def test_no_frame_gets_the_matte_or_the_place_of_another(capture, scripted, monkeypatch) -> None:
+    dice, infer = random.Random(3), scripted.infer
+
+    def uneven(images, state):
+        time.sleep(dice.choice((0.0, 0.001, 0.02)))
+        return infer(images, state)
+
+    monkeypatch.setattr(scripted, "infer", uneven)
+    with Live(capture, settings={"pipeline.stages.postprocess.threads": 3}) as running:
+        for number in range(150):
+            capture.give(number)
+            time.sleep(dice.choice((0.0, 0.002, 0.004)))
+        running.until(lambda: bool(running.sink.kept) and running.sink.kept[-1].index == 150)
+    indices = [picture.index for picture in running.sink.kept]
+    assert indices == sorted(set(indices))
+    assert running.sink.numbers == [(index - 1) % PERIOD for index in indices]  # index 0 told the size
+    assert len(indices) > 20
+
+
+def test_a_stream_has_one_memory_and_both_eyes_share_a_call(capture, scripted) -> None:
+    with Live(capture, settings={"video.stereo": "side-by-side"}) as running:
+        for number in range(5):
+            capture.give(painted(2 * number) + painted(2 * number + 1))  # people on both sides
+            running.until(lambda number=number: len(running.sink.kept) > number)
+    assert len(scripted.states) == 1
+    assert set(scripted.calls) == {(1, 2)}
+    assert (running.report.stereo, running.report.stereo_reason) == ("side-by-side", "declared")
+
+
+def test_two_eyes_are_noticed_in_a_cameras_picture(capture) -> None:
+    eye = astronaut(0)
+    both = np.concatenate([eye, np.roll(eye, 2, axis=1)], axis=1)
+    capture.given = [np.ascontiguousarray(both)]
+    with Live(capture) as running:
+        assert running.run.report().stereo == "side-by-side"
+    assert running.report.stereo_reason == "both halves show the same scene"
+
+
+def test_a_failed_sink_is_told_and_the_others_go_on(capture) -> None:
+    class Broken(KeepingSink):
+        name = "broken"
+
+        def send(self, picture: LivePicture) -> None:
+            raise OutputError("the cable was pulled")
+
+    keeping = KeepingSink()
+    running = Live(capture, [Broken(), keeping])
+    running.sink = keeping
+    with running:
+        for number in (1, 2):
+            running.show(number)
+    assert running.error is None
+    assert running.said.count("broken stopped: the cable was pulled") == 1
+    assert running.report.failure == "broken: the cable was pulled"
+    assert keeping.numbers == [1, 2]
+
+
+def test_the_run_ends_when_every_sink_has_failed(capture) -> None:
+    class Broken(KeepingSink):
+        def send(self, picture: LivePicture) -> None:
+            raise RuntimeError("what a library raises")
+
+    with Live(capture, [Broken()]) as running:
+        capture.give(1)
+        running.thread.join(10)
+        assert not running.thread.is_alive()
+    assert isinstance(running.error, OutputError)
+    assert "what a library raises" in str(running.error)
+
+
+@pytest.mark.parametrize(
+    ("stage", "where"),
+    [
+        ("preprocess", "vitascope.segmentation.matting.stream.StreamMatting.prepare"),
+        ("infer", "scripted"),
+        ("postprocess", "vitascope.segmentation.matting.stream.StreamMatting.refine"),
+        ("output", "vitascope.segmentation.live.rgb_of"),
+    ],
+)
+def test_a_failing_stage_ends_the_run_and_leaves_a_whole_file(
+    capture, scripted, monkeypatch, tmp_path, stage, where
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("it broke")
+
+    with Live(capture, [f"file:{tmp_path / 'out.mkv'}"]) as running:
+        for number in range(3):
+            capture.give(number)
+            running.until(lambda number=number: running.run.report().sinks[0].sent > number)
+        if where == "scripted":
+            monkeypatch.setattr(scripted, "infer", fail)
+        else:
+            monkeypatch.setattr(where, fail)
+        capture.give(3)
+        running.thread.join(10)
+        assert not running.thread.is_alive(), "a camera that gives nothing more must not hold it"
+    assert isinstance(running.error, PipelineError)
+    assert f"stage {stage!r}" in str(running.error) and "it broke" in str(running.error)
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        assert len(list(container.decode(video=0))) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_a_camera_that_was_unplugged_is_waited_for(capture) -> None:
+    with Live(capture) as running:
+        running.show(1)
+        capture.give(None)
+        running.until(lambda: "camera 0 is gone; waiting for it" in running.said)
+        running.show(2)
+        running.until(lambda: len(running.said) == 3)
+    assert running.said[:3] == ["camera 0 is there", "camera 0 is gone; waiting for it", "camera 0 is there"]
+    assert running.sink.numbers == [1, 2]
+
+
+def test_a_camera_that_stalls_is_told_and_does_not_hold_the_end(capture, monkeypatch) -> None:
+    monkeypatch.setattr(cameras, "_SILENCE_SECONDS", 0.3)
+    with Live(capture) as running:
+        running.show(1)
+        running.until(lambda: running.said[-1] == "camera 0 gives no pictures; waiting for them")
+        running.show(2)
+        running.until(lambda: running.said[-1] == "camera 0 is there")
+        began = time.monotonic()
+        running.run.stop()
+        running.thread.join(10)
+        assert time.monotonic() - began < 5
+    assert running.error is None
+    assert running.sink.numbers == [1, 2]
+
+
+def test_a_camera_that_is_not_there(capture) -> None:
+    with Live(capture, source="7") as running:
+        pass
+    assert isinstance(running.error, InputError)
+    assert str(running.error).startswith("camera 7 cannot be opened")
+
+
+def test_a_camera_that_gives_nothing_at_all(capture, monkeypatch) -> None:
+    monkeypatch.setattr(live, "_FIRST_PICTURE_SECONDS", 0.2)
+    monkeypatch.setattr(cameras, "_SILENCE_SECONDS", 0.3)
+    capture.given.clear()
+    with Live(capture) as running:
+        pass
+    assert isinstance(running.error, InputError)
+    assert str(running.error) == "camera 0 gave no picture in 0.2 s"
+
+
+def test_a_camera_that_changes_its_size(capture) -> None:
+    with Live(capture) as running:
+        running.show(1)
+        capture.give(np.zeros((32, 32, 3), np.uint8))
+        running.thread.join(10)
+    assert isinstance(running.error, PipelineError)
+    assert "0: its pictures were 96x64 and are now 32x32; begin anew" in str(running.error)
+
+
+def test_alpha_reaches_sinks_that_take_it(capture, tmp_path) -> None:
+    keeping = KeepingSink("bgra")
+    running = Live(capture, [keeping, f"file:{tmp_path / 'cut.mkv'}"], settings={"output.kinds": ["alpha"]})
+    with running:
+        capture.give(4)
+        running.until(lambda: bool(keeping.kept))
+        running.until(lambda: running.run.report().sinks[1].sent == 1)
+    bgra = keeping.kept[0].as_format("bgra")
+    assert bgra[30, 20].tolist()[3] == 255 and np.abs(bgra[30, 20, :3].astype(int) - level_of(4)).max() <= 2
+    assert bgra[30, 80].tolist() == [0, 0, 0, 0]
+    with av.open(str(tmp_path / "cut.mkv")) as container:
+        made = next(container.decode(video=0)).to_ndarray(format="rgba")
+    assert made[30, 20, 3] == 255 and made[30, 80, 3] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "person", "behind"),
+    [("mask", (255,) * 3, (0,) * 3), ("cutout", (166,) * 3, (0,) * 3), ("key", (166,) * 3, KEY)],
+)
+def test_any_kind_of_picture(capture, kind, person, behind) -> None:
+    with Live(capture, settings={"output.kinds": [kind], "output.mask_max_width": 16}) as running:
+        capture.give(4)
+        running.until(lambda: bool(running.sink.kept))
+    rgb = running.sink.kept[0].rgb.astype(int)
+    assert rgb.shape == (*SIZE, 3)
+    assert np.abs(rgb[30, 20] - person).max() <= 2
+    assert np.abs(rgb[30, 80] - behind).max() <= 2
+    has_no_effect = "output.mask_max_width has no effect here: live, each picture is made and shown at once"
+    assert has_no_effect in running.report.notes
+
+
+def test_a_snapshot_and_a_report_come_when_asked_for(capture, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    reports: list[LiveMattingReport] = []
+    with Live(capture, on_report=reports.append) as running:
+        for key in "sr":
+            running.run.controls.press(key)
+        running.show(1)
+        running.until(lambda: bool(reports) and any("snapshot" in line for line in running.said))
+        assert "1.0 fps" not in running.run.pace() and running.run.pace().endswith(" 0 dropped")
+    assert len(list(tmp_path.glob("people-*.png"))) == 1
+    assert reports[0].shown == 1
+
+
+def film_of(path: Path, count: int = 15, **options: Any) -> Path:
+    """Half a second of a person who stands still."""
+    return write_clip(
+        path,
+        width=96,
+        height=64,
+        frame_count=count,
+        paint=lambda _: painted(4),
+        frame_rate=Fraction(30),
+        **options,
+    )
+
+
+def test_a_film_is_played_at_its_own_pace_and_ends(scripted, tmp_path) -> None:
+    film = film_of(tmp_path / "film.mp4")
+    sink = KeepingSink()
+    began = time.monotonic()
+    with Segmenter(profile="fast") as segmenter:
+        report = segmenter.live(film, [sink])
+    assert time.monotonic() - began >= 14 / 30
+    assert report.captured == 15 and 1 <= report.shown == len(sink.kept)
+    assert set(sink.numbers) == {4}
+    assert sink.made is not None and sink.made.frame_rate == 30
+
+
+def test_a_part_of_a_film(scripted, tmp_path) -> None:
+    film = film_of(tmp_path / "film.mp4")
+    with Segmenter(
+        profile="fast", settings={"video.start_seconds": 0.1, "video.end_seconds": 0.3}
+    ) as segmenter:
+        assert segmenter.live(film, ["null"]).captured in (5, 6, 7)
+    with (
+        Segmenter(profile="fast", settings={"video.start_seconds": 9.0}) as segmenter,
+        pytest.raises((InputError, PipelineError), match="no picture between 9 s and the end"),
+    ):
+        segmenter.live(film, ["null"])
+
+
+def test_a_film_of_odd_sides_and_ten_bits(scripted, tmp_path) -> None:
+    def paint(_: int) -> np.ndarray:
+        return painted(4)[:63, :95].copy()
+
+    film = write_clip(
+        tmp_path / "odd.mkv",
+        width=95,
+        height=63,
+        frame_count=8,
+        paint=paint,
+        codec="ffv1",
+        pixel_format="yuv420p10le",
+    )
+    sink = KeepingSink()
+    with Segmenter(profile="fast") as segmenter:
+        segmenter.live(film, [sink, f"file:{tmp_path / 'out.mp4'}"])
+    assert sink.kept[0].rgb.shape == (62, 94, 3)
+    assert np.abs(sink.kept[0].rgb[30, 20].astype(int) - level_of(4)).max() <= 2
+    assert np.abs(sink.kept[0].rgb[30, 80].astype(int) - KEY).max() <= 3
+
+
+def test_nothing_heavy_is_left(scripted, tmp_path) -> None:
+    film = film_of(tmp_path / "film.mp4", count=4)
+
+    def job() -> None:
+        with Segmenter(profile="fast") as segmenter:
+            segmenter.live(film, ["null"])
+
+    left = left_by(job)
+    assert not left - Counter({"BoundedQueue": 1}), "a sink's outlet and its thread know one another, no more"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sinks", "more", "says"),
+    [
+        ({"output.kinds": ["mask", "key"]}, ["null"], {}, "one kind of picture is made, not mask and key"),
+        ({}, [], {}, "needs a sink"),
+        ({}, ["hologram"], {}, "unknown sink 'hologram'"),
+        ({}, ["null"], {"seconds": 0.0}, "seconds above 0"),
+        ({"video.end_seconds": 5.0}, ["null"], {}, "a camera has no start and end"),
+        ({"output.kinds": ["alpha"]}, ["mjpeg"], {}, "mjpeg:127.0.0.1:8890 shows no transparency"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_opens(settings, sinks, more, says) -> None:
+    loaded = SettingsSource(flags=settings).load()
+    with pytest.raises(UsageError, match=says):
+        check_live("0", sinks, loaded=loaded, **more)
+
+
+def test_a_files_size_cannot_be_asked_for() -> None:
+    with pytest.raises(UsageError, match="a file has the size that it has"):
+        check_live("in.mp4", ["null"], loaded=SettingsSource().load(), camera_size=(640, 480))
+
+
+def test_who_asks_for_nothing_gets_the_fast_profile_on_a_cpu(tmp_path) -> None:
+    loaded, note = live_settings(SettingsSource(flags={"gpu.device": "cpu"}))
+    assert loaded.profile == "fast"
+    assert note == "live on the CPU: profile fast; --profile balanced cuts finer, and drops more pictures"
+    own = tmp_path / "own.yaml"
+    own.write_text("edges: {feather_px: 1}\n")
+    for source in (
+        SettingsSource(profile="balanced"),
+        SettingsSource(files=(own,)),
+        SettingsSource(flags={"model.name": "rvm"}),
+    ):
+        assert live_settings(source)[0].profile == "balanced"
+        assert live_settings(source)[1] is None
