@@ -345,7 +345,7 @@ def test_a_failing_stage_ends_the_run_and_leaves_a_whole_file(
         else:
             monkeypatch.setattr(where, fail)
         capture.give(3)
-        running.thread.join(10)
+        running.thread.join(4)  # sooner than threads are left behind
         assert not running.thread.is_alive(), "a camera that gives nothing more must not hold it"
     assert isinstance(running.error, PipelineError)
     assert f"stage {stage!r}" in str(running.error) and "it broke" in str(running.error)

@@ -95,6 +95,28 @@ def test_an_unplugged_camera_is_found_again() -> None:
     assert states[:3] == ["connected", "lost", "connected"]
 
 
+def test_a_camera_that_hangs_is_told_once_until_it_gives_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitascope.media.reading.camera._SILENCE_SECONDS", 0.05)
+    capture, states = ScriptedCapture(), []
+    with Camera(lambda: capture, on_state=states.append) as camera:
+        assert camera.take(timeout_seconds=0.1) is None
+        assert states == [], "it was never there"
+        capture.give(1)
+        assert camera.take(timeout_seconds=5) is not None
+        for _ in range(3):
+            assert camera.take(timeout_seconds=0.1) is None
+        assert states == ["connected", "silent"]
+        capture.give(2)
+        assert camera.take(timeout_seconds=5) is not None
+        wait_for_count(camera, 2)
+        deadline = time.monotonic() + 5
+        while states != ["connected", "silent", "connected"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        monkeypatch.undo()
+        capture.give(None)
+
+
 def test_a_camera_that_is_not_there_is_said_at_once() -> None:
     def open_one() -> Capture:
         raise InputError("camera 3 cannot be opened")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -111,6 +113,22 @@ def test_temporal_smoothing_remembers_until_a_cut():
     assert smooth.mean() < 200
     cut = [solid_frame(FMT, (64, 96), DARK), solid_frame(FMT, (64, 96), LIGHT)]
     assert run(stream(BrightnessNetwork(), temporal_smoothing=0.9), cut)[1].alpha.mean() == 255
+
+
+def half_of(still, other):
+    """A frame whose left half is of one level and whose right half is of another."""
+    left, right = (solid_frame(FMT, (64, 48), (level,) * 3) for level in (still, other))
+    planes = tuple(np.hstack(pair) for pair in zip(left.planes, right.planes, strict=True))
+    return replace(left, planes=planes)
+
+
+def test_a_cut_ends_the_smoothing_where_the_frame_that_began_the_shot_was_dropped():
+    before, first, second = half_of(0.49, 0.1), half_of(0.52, 0.9), half_of(0.52, 0.9)
+    matting = stream(BrightnessNetwork(), temporal_smoothing=0.9)
+    matted = [matting.infer([matting.prepare([frame])])[0] for frame in (before, first, second)]
+    assert matting.cut_count == 1
+    matting.refine(matted[0])
+    assert matting.refine(matted[2]).alpha[:, :40].mean() == 255
 
 
 def test_deep_video_has_deep_alpha():
