@@ -73,6 +73,26 @@ def test_of_a_truncated_video_the_readable_part_is_kept_on_request(truncated, tm
         assert 5 < len(luma(part)) < 48
 
 
+def test_a_repeated_time_and_a_clock_set_anew_are_noted(tmp_path, scripted):
+    part = write_clip(tmp_path / "part.ts", frame_count=48, codec_options={"bf": "0"})
+    repeated = tmp_path / "repeated.mkv"
+    with av.open(str(part)) as source, av.open(str(repeated), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for n, packet in enumerate(source.demux(video=0)):
+            if packet.dts is not None:
+                packet.pts = packet.dts = packet.pts - (3750 if n == 20 else 0)
+                packet.stream = stream
+                target.mux(packet)
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(part.read_bytes() * 3)
+    with Segmenter() as segmenter:
+        first = segmenter.write(repeated, [("key", tmp_path / "a.mp4")])
+        second = segmenter.write(joined, [("key", tmp_path / "b.mp4")])
+    assert any(note.startswith("1 frames had the time of the one before") for note in first.notes)
+    assert any("set anew on the way (2 times)" in note for note in second.notes)
+    assert len(luma(tmp_path / "a.mp4")) == 48
+
+
 def test_one_bad_file_does_not_stop_the_others(clip, tmp_path, scripted):
     bad = tmp_path / "bad.mp4"
     bad.write_text("no video")

@@ -88,6 +88,15 @@ def notes_on(
         notes.append(
             "the video is HDR; the new colours are written as they are, brighter than they were meant"
         )
+    if reader.repeated_pts_count:
+        notes.append(
+            f"{reader.repeated_pts_count} frames had the time of the one before, or an earlier one; they follow it"
+        )
+    if reader.clock_jump_count:
+        notes.append(
+            f"the video's clock was set anew on the way ({reader.clock_jump_count} times), as in joined recordings; "
+            "the output's time goes on"
+        )
     if info.interlaced:
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
     if device.kind == "cuda" and not can_stay_on_gpu(info.format):

@@ -35,6 +35,13 @@ def test_what_cannot_be_cut_says_why(tmp_path, name, options, reason):
     assert index.keyframes == ()
 
 
+def test_a_film_whose_clock_was_set_anew_is_not_cut(tmp_path):
+    year = 365 * 86_400 * 24
+    times = [*range(12), *range(year, year + 12)]
+    path = write_clip(tmp_path / "in.mkv", pts=times, codec_options={"g": "6", "keyint_min": "6"})
+    assert "set anew" in read_film_index(path).why_none
+
+
 def test_a_file_that_is_no_film(tmp_path):
     (tmp_path / "in.mp4").write_bytes(b"text")
     with pytest.raises(InputError, match=r"in\.mp4"):

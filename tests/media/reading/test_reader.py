@@ -175,6 +175,16 @@ def test_joined_recordings_go_on_in_time(tmp_path: Path) -> None:
     assert all(0 < b - a < 0.1 for a, b in pairwise(times))
 
 
+def test_a_clock_that_jumps_ahead_by_a_year_goes_on(tmp_path: Path) -> None:
+    year = 365 * 86_400 * 24
+    path = write_clip(tmp_path / "gap.mkv", pts=[*range(12), *range(year, year + 12)])
+    with open_video(path) as reader:
+        times = [frame.pts_seconds for frame in reader]
+        assert (reader.clock_jump_count, reader.repeated_pts_count) == (1, 0)
+    assert len(times) == 24
+    assert all(0 < b - a < 0.1 for a, b in pairwise(times))
+
+
 @given(
     st.lists(
         st.tuples(st.none() | st.integers(-(10**6), 10**6), st.integers(0, 5000)), min_size=1, max_size=60

@@ -43,6 +43,22 @@ def test_subtitles(tmp_path: Path, source: str, codec: str, target: str, first: 
         assert container.streams.subtitles[0].language == "swe"
 
 
+@pytest.mark.parametrize("target", ["out.mp4", "out.webm"])
+def test_ass_without_a_header_is_encoded_anew(tmp_path: Path, target: str) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "ass")
+    content = clip.read_bytes()
+    header = content.index(b"[Script Info]")
+    size = content[header - 2 : header]  # after Matroska's CodecPrivate (0x63A2), whose place a Void takes
+    assert content[header - 4 : header - 2] == b"\x63\xa2"
+    void = b"\xec" + (int.from_bytes(size, "big") & 0x3FFF | 1 << 21).to_bytes(3, "big")
+    clip.write_bytes(content[: header - 4] + void + content[header:])
+    writer = rewrite(clip, tmp_path / target)
+    assert writer.report.streams[-1].action == "re-encoded"
+    text = shown_text(tmp_path / target)
+    assert [moment for moment, _ in text] == [Fraction(1, 10), Fraction(11, 10)]
+    assert "Grüße".encode() in text[1][1]
+
+
 def test_a_subtitle_on_screen_at_the_start_is_shortened(tmp_path: Path) -> None:
     clip = write_subtitled(tmp_path / "in.mkv", "srt")
     rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5)

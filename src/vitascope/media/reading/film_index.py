@@ -25,6 +25,7 @@ from typing import Literal, Self
 import av
 
 from vitascope.media.reading.container import ContainerSource, Decoding
+from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS
 
 __all__ = ["FilmIndex", "GopPlan", "Segment", "Stamp", "index_of", "plan_segments", "read_film_index"]
 
@@ -83,6 +84,9 @@ def index_of(headers: ContainerSource) -> FilmIndex:
         return FilmIndex(why_none=f"{facts.container} has no index of its keyframes")
     # Entries point into the container: copy what is needed while it is open.
     entries = [(entry.timestamp, entry.is_keyframe) for entry in stream.index_entries]
+    pause = LONGEST_PAUSE_SECONDS / facts.time_base
+    if any(later[0] - earlier[0] > pause for earlier, later in pairwise(entries)):
+        return FilmIndex(why_none="its clock was set anew on the way")
     if entries and not entries[0][1]:
         return FilmIndex(why_none="it does not begin with a keyframe")
     return FilmIndex.of([when for when, is_key in entries if is_key], stamp)

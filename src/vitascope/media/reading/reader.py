@@ -28,7 +28,7 @@ from vitascope.media.planes import (
 )
 from vitascope.media.reading.container import Decoding
 from vitascope.media.reading.decoder_choice import open_source
-from vitascope.media.reading.source import PictureSource, SourceFacts
+from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource, SourceFacts
 
 __all__ = [
     "DEFAULT_IMAGE_FRAME_RATE",
@@ -152,8 +152,8 @@ class VideoReader:
       ordinary stream).
     - pts and time base are the file's own. Pictures without pts follow the one before by its duration, else by the
       average frame interval. A pts that does not grow becomes the previous one plus a tick; one that jumps back by
-      more than a second (joined recordings) shifts itself and all that follows to go on where time was.
-      ``adjusted_pts_count`` counts both.
+      more than a second (joined recordings), or ahead by more than six hours, shifts itself and all that follows to go
+      on where time was. ``adjusted_pts_count`` counts all of these.
     - Frames are not rotated: ``info.rotation_degrees`` says what the player shall do.
     - Damaged pictures are skipped and counted, and so are those that the decoder drops without a word, and those of
       parts that cannot be read at all. At the end of the stream a file that is shorter than its header
@@ -233,7 +233,7 @@ class VideoReader:
             raise ValueError(f"the reader of {self.info.path} is closed")
         self.start_pts, self.end_pts, self.first_pts = start_pts, end_pts, None
         self._next_index = 0
-        self._clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
+        self._clock.start_over()
         if start_pts is not None and start_pts > self.origin_pts:
             self._seek(self._source, start_pts)
         else:
@@ -259,6 +259,16 @@ class VideoReader:
     def adjusted_pts_count(self) -> int:
         """Frames whose pts was missing or did not grow, so far."""
         return self._clock.adjusted_count
+
+    @property
+    def repeated_pts_count(self) -> int:
+        """Those of them that had the pts of the frame before, or one from before it."""
+        return self._clock.repeated_count
+
+    @property
+    def clock_jump_count(self) -> int:
+        """The number of times that the video's clock was set anew, so far."""
+        return self._clock.jump_count
 
     @property
     def expected_frame_count(self) -> int | None:
@@ -440,13 +450,23 @@ class PresentationClock:
     """
 
     def __init__(self, time_base: Fraction, average_frame_rate: Fraction) -> None:
+        self.shift = 0
+        """Ticks that are added to the file's pts since it jumped."""
         self._interval = max(round(1 / (average_frame_rate * time_base)), 1)
         self._second = max(round(1 / time_base), 1)
         self._last: int | None = None
         self._last_duration = 0
-        self._shift = 0
         self.adjusted_count = 0
         """Pictures that did not keep the file's pts."""
+        self.repeated_count = 0
+        """Pictures whose pts was that of the one before, or from before it, and which follow it by a tick."""
+        self.jump_count = 0
+        """How often ``shift`` changed."""
+
+    def start_over(self) -> None:
+        """Begin at another place of the file; counts go on."""
+        self.shift = self._last_duration = 0
+        self._last = None
 
     def stamp(self, pts: int | None, duration: int) -> int:
         """The pts of the next picture, in ticks.
@@ -467,9 +487,11 @@ class PresentationClock:
         following = self._last + (self._last_duration or self._interval)
         if pts is None:
             return following
-        if pts + self._shift < self._last - self._second:
-            self._shift = following - pts
-        return max(pts + self._shift, self._last + 1)
+        if not -self._second <= pts + self.shift - self._last <= LONGEST_PAUSE_SECONDS * self._second:
+            self.shift = following - pts
+            self.jump_count += 1
+        self.repeated_count += pts + self.shift <= self._last
+        return max(pts + self.shift, self._last + 1)
 
 
 def _checked_range(

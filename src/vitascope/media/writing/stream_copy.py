@@ -2,16 +2,19 @@
 
 Packets are copied as they are, by a second demuxer that follows the video's clock, so an hour of sound is never held
 in memory. Only what the target container cannot hold is re-encoded (AAC to Opus in WebM, subtitle formats into one
-another), and what it cannot hold in any form is left out; both are reported.
+another), and what it cannot hold in any form is left out. What is damaged is left out, too: sound never costs the
+picture. All of it is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from io import BytesIO
+from math import ceil
 from pathlib import Path
 from typing import Literal, cast
 
@@ -21,17 +24,14 @@ from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import AttachmentStream, Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
+from av.video.stream import VideoStream
 
-from vitascope.errors import CorruptInputError
-from vitascope.media.libav import (
-    describe_av_error,
-    fraction_or_none,
-    open_input,
-    wrap_input_error,
-    wrap_output_error,
-)
+from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, wrap_input_error
+from vitascope.media.reading.damage import frame_rate_of
+from vitascope.media.reading.reader import PresentationClock
 
 __all__ = [
+    "CLOCK_DEMUXERS",
     "CarriedStream",
     "CopiedStream",
     "ReencodedAudio",
@@ -41,6 +41,9 @@ __all__ = [
     "carry_stream_tags",
     "film_tags",
 ]
+
+CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
+"""Broadcast formats count from an arbitrary moment, and anew where recordings were joined."""
 
 
 class CopiedStream:
@@ -53,6 +56,14 @@ class CopiedStream:
         self._last_dts: int | None = None
         self.shift = 0
         """Ticks of the source's time base that are taken off every time stamp."""
+        self.end: int | None = None
+        """Where the last packet that was read ends, in ticks of the source, moved beside the picture."""
+        self.read_end: int | None = None
+        """The same as the source says it."""
+        self.is_adts = False
+        """True where each packet begins with a header of its own (ISO/IEC 13818-7), as in broadcast formats alone."""
+        self.damaged_count = 0
+        """Packets that a decoder or the muxer refused."""
 
     @property
     def time_base(self) -> Fraction:
@@ -65,10 +76,15 @@ class CopiedStream:
         dts = packet.dts if packet.dts is not None else packet.pts
         if pts is None or dts is None:
             return
+        if self.is_adts and memoryview(packet)[0] != 0xFF:
+            # Muxers look at the first packet alone: behind a damaged one all headers would stay in the sound.
+            raise ValueError("no header of AAC")
         pts, dts = pts - self.shift, dts - self.shift
         if self._last_dts is not None and dts <= self._last_dts:
-            # Muxers refuse time that stands still, which damaged and joined files have.
-            dts = self._last_dts + 1
+            # Muxers refuse time that stands still, on their own clock, which damaged and joined files have.
+            dts = self._last_dts + max(
+                ceil((fraction_or_none(self._target.time_base) or 0) / self.time_base), 1
+            )
         self._last_dts = dts
         packet.dts, packet.pts = dts, max(pts, dts)
         packet.stream = self._target
@@ -84,6 +100,8 @@ class ReencodedAudio(CopiedStream):
     def __init__(self, source: AudioStream, target: AudioStream, container: OutputContainer) -> None:
         super().__init__(source, target, container)
         self._decoder, self._encoder = source.codec_context, target
+        self._resampler: av.AudioResampler | None = None
+        self._shape: tuple[object, ...] = ()
 
     def write(self, packet: Packet[Stream]) -> None:
         """Decode one packet of the source, and write what the encoder gives."""
@@ -92,13 +110,26 @@ class ReencodedAudio(CopiedStream):
     def flush(self) -> None:
         """Write what decoder and encoder still hold."""
         self._encode(self._decoder.decode(None))
+        self._drain()
         self._container.mux(self._encoder.encode(None))
 
     def _encode(self, frames: list[av.AudioFrame]) -> None:
         for frame in frames:
             if frame.pts is not None and (time_base := fraction_or_none(frame.time_base)) is not None:
                 frame.pts -= round(self.shift * self.time_base / time_base)
-            self._container.mux(self._encoder.encode(frame))
+            shape = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if self._resampler is None or shape != self._shape:  # joined recordings change on the way
+                self._drain()
+                wanted = self._encoder.codec_context
+                self._resampler = av.AudioResampler(wanted.format, wanted.layout, wanted.sample_rate)
+                self._shape = shape
+            for part in self._resampler.resample(frame):
+                self._container.mux(self._encoder.encode(part))
+
+    def _drain(self) -> None:
+        for part in [] if self._resampler is None else self._resampler.resample(None):
+            self._container.mux(self._encoder.encode(part))
+        self._resampler = None
 
 
 class ReencodedSubtitles(CopiedStream):
@@ -124,9 +155,26 @@ _AUDIO_FALLBACK = {"webm": "libopus"}
 _AUDIO_DEFAULT = "aac"
 _SUBTITLE_FALLBACK = {"mp4": "mov_text", "mov": "mov_text", "webm": "webvtt", "matroska": "srt"}
 _BITRATE_OF_CHANNEL = 96_000
-_LAYOUT_OF_CHANNELS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
+_LAYOUTS = dict(enumerate(("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1"), start=1))
+"""What a number of channels means where the source does not say, as PCM in Matroska and AVI; FFmpeg's own choice."""
+_ENCODED_LAYOUTS = frozenset({"mono", "stereo", "5.1", "7.1"})
+"""Layouts that AAC and Opus take; others become stereo."""
+_PLAIN_ASS_HEADER = b"""[Script Info]
+ScriptType: v4.00+
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize, PrimaryColour, SecondaryColour, OutlineColour, BackColour, Bold, Italic, Underline, \
+StrikeOut, ScaleX, ScaleY, Spacing, Angle, BorderStyle, Outline, Shadow, Alignment, MarginL, MarginR, MarginV, Encoding
+Style: Default,Arial,16,&Hffffff,&Hffffff,&H0,&H0,0,0,0,0,100,100,0,0,1,1,0,2,10,10,10,1
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+"""
+"""For text whose own header is missing: one style, of white letters."""
 _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
+_BESIDE_SECONDS = 10
+"""Sound that is further from the picture beside it in the file has a damaged time, or a clock that began anew."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
 """Tags that the muxer writes about the file, not about the video."""
 _CODING_TAGS = frozenset(
@@ -169,22 +217,15 @@ class StreamCopier:
         source: The file to copy from.
         container: The output.
         muxer: FFmpeg's name of the output's format.
-        target: The output's name, for messages.
-        tolerant: Stop copying, with a note, where the source is damaged, instead of raising.
 
     Raises:
         InputError: The source cannot be opened.
-        OutputError: The container refuses a stream in every form.
     """
 
-    def __init__(
-        self, source: Path, container: OutputContainer, *, muxer: str, target: Path, tolerant: bool = False
-    ) -> None:
+    def __init__(self, source: Path, container: OutputContainer, *, muxer: str) -> None:
         self._path = source
-        self._target = target
         self._container = container
         self._muxer = muxer
-        self._tolerant = tolerant
         with wrap_input_error(source, "open it for its sound"):
             self._input: InputContainer = open_input(source)
         self.streams: list[CarriedStream] = []
@@ -195,6 +236,9 @@ class StreamCopier:
         self._end: Fraction | None = None
         self._pending: Packet[Stream] | None = None
         self._packets: Iterator[Packet[Stream]] | None = None
+        pictures = [s for s in self._input.streams.video if not s.disposition & Disposition.attached_pic]
+        # The times of an MP4 stand in a table, and cannot jump: its sound is read alone.
+        self._pictures = pictures[0] if pictures and "mp4" not in self._input.format.name else None
         try:
             for stream in self._input.streams:
                 self._add(stream)
@@ -219,7 +263,7 @@ class StreamCopier:
         for route in self._routes.values():
             route.shift = round(offset / route.time_base)
         if start is not None and self._routes:
-            with wrap_input_error(self._path, "seek in it"):
+            with suppress(av.FFmpegError, OSError):  # what cannot seek is read through
                 self._input.seek(max(int(start * 1_000_000) - 1_000_000, 0), backward=True)
         self._packets = self._demux()
         self._pending = next(self._packets, None)
@@ -239,9 +283,14 @@ class StreamCopier:
             self._end = until
         while self._pending is not None:
             self._write_pending(self._pending)
-        with wrap_output_error(self._target, "finish its sound"):
-            for route in self._routes.values():
+        for index, route in self._routes.items():
+            with self._leaving_out_damage(route):
                 route.flush()
+            if route.damaged_count:
+                self.notes.append(
+                    f"{self._path.name}: damaged packets of its {route.source.type} track {index} that were left "
+                    f"out: {route.damaged_count}"
+                )
 
     def close(self) -> None:
         """Close the source."""
@@ -256,12 +305,15 @@ class StreamCopier:
                 stream.discard = Discard.all
             else:
                 self._routes[stream.index] = route
-        elif isinstance(stream, AttachmentStream) and self._muxer == "matroska":
-            with wrap_output_error(self._target, "add its attachments"):
-                self._container.add_stream_from_template(stream)
+        elif (
+            isinstance(stream, AttachmentStream)
+            and self._muxer == "matroska"
+            and self._takes(partial(_add_copy, stream))
+        ):
+            _add_copy(stream, self._container)
             name = stream.name or "attachment"
             self.streams.append(CarriedStream(stream.index, "attachment", name, "copied", name))
-        else:
+        elif stream is not self._pictures:
             stream.discard = Discard.all
             self._note_left_out(stream)
 
@@ -282,67 +334,103 @@ class StreamCopier:
             return None, CarriedStream(stream.index, stream.type, "unknown", "dropped", reason=reason)
         name = stream.codec_context.name
         entry = CarriedStream(stream.index, stream.type, name, "copied", name)
-        if not _muxer_takes(self._muxer, stream):
-            return self._reencoding_route(stream, entry)
-        with wrap_output_error(self._target, f"add its {stream.type}"):
-            target = self._container.add_stream_from_template(stream)
-        carry_stream_tags(stream, target)
-        return CopiedStream(stream, target, self._container), entry
+        if isinstance(stream, AudioStream) and not (
+            stream.codec_context.sample_rate and stream.codec_context.layout.nb_channels
+        ):
+            reason = "it is announced, and nothing says what it is like"
+            return None, replace(entry, action="dropped", target_codec=None, reason=reason)
+        if self._takes(partial(_add_copy, stream)):
+            target = _add_copy(stream, self._container)
+            carry_stream_tags(stream, target)
+            copied = CopiedStream(stream, target, self._container)
+            copied.is_adts = name == "aac" and self._input.format.name in CLOCK_DEMUXERS
+            return copied, entry
+        return self._reencoding_route(stream, entry)
 
     def _reencoding_route(
         self, stream: AudioStream | SubtitleStream, entry: CarriedStream
     ) -> tuple[CopiedStream | None, CarriedStream]:
         reason = f"{self._muxer} cannot hold {entry.codec}"
+        dropped = replace(entry, action="dropped", target_codec=None)
         if isinstance(stream, AudioStream):
             codec = _AUDIO_FALLBACK.get(self._muxer, _AUDIO_DEFAULT)
-            sound = self._open_audio_encoder(stream, codec)
+            if not self._takes(partial(_add_sound, stream, codec=codec)):
+                return None, replace(dropped, reason=f"{reason}, and it cannot be encoded as {codec}")
+            sound = _add_sound(stream, self._container, codec=codec)
             carry_stream_tags(stream, sound)
             changed = replace(entry, action="re-encoded", target_codec=codec, reason=reason)
             return ReencodedAudio(stream, sound, self._container), changed
         if not stream.codec_context.codec.text_sub:
             reason += ", and subtitles that are pictures cannot become text"
-            return None, replace(entry, action="dropped", target_codec=None, reason=reason)
+            return None, replace(dropped, reason=reason)
         codec = _SUBTITLE_FALLBACK[self._muxer]
-        text = self._open_subtitle_encoder(stream, codec)
+        if not self._takes(partial(_add_text, stream, codec=codec)):
+            return None, replace(dropped, reason=f"{reason}, and it cannot be encoded as {codec}")
+        text = _add_text(stream, self._container, codec=codec)
         carry_stream_tags(stream, text)
         changed = replace(entry, action="re-encoded", target_codec=codec, reason=reason)
         return ReencodedSubtitles(stream, text, self._container), changed
 
-    def _open_audio_encoder(self, source: AudioStream, codec: str) -> AudioStream:
-        channels = source.codec_context.layout.nb_channels
-        with wrap_output_error(self._target, f"encode its sound as {codec}"):
-            rate = 48_000 if codec == "libopus" else source.codec_context.sample_rate
-            target = cast("AudioStream", self._container.add_stream(codec, rate=rate))
-            context = target.codec_context
-            context.layout = _LAYOUT_OF_CHANNELS.get(channels, "stereo")
-            context.bit_rate = _BITRATE_OF_CHANNEL * min(channels, 8)
-            context.time_base = Fraction(1, rate)
-        return target
+    def _takes(self, add: Callable[[OutputContainer], object]) -> bool:
+        """True when the muxer takes what is added, found out by writing a header to memory.
 
-    def _open_subtitle_encoder(self, source: SubtitleStream, codec: str) -> SubtitleStream:
-        with wrap_output_error(self._target, f"write its subtitles as {codec}"):
-            target = cast("SubtitleStream", self._container.add_stream(codec))
-            target.time_base = target.codec_context.time_base = Fraction(1, 1000)
-            # Text passes through FFmpeg's ASS form; the encoder wants the styles that the decoder refers to.
-            source.codec_context.open(strict=False)
-            target.codec_context.subtitle_header = source.codec_context.subtitle_header
-        return target
+        FFmpeg's table of codecs is not enough: it lists Opus for QuickTime, whose muxer then refuses it. And a stream
+        that was added to the output cannot be taken away again.
+        """
+        trial = av.open(BytesIO(), "w", format=self._muxer)
+        try:
+            add(trial)
+            trial.start_encoding()
+        except (av.FFmpegError, ValueError):
+            return False
+        finally:
+            with suppress(av.FFmpegError, ValueError):
+                trial.close()  # a video without packets may have no valid trailer
+        return True
 
     def _demux(self) -> Iterator[Packet[Stream]]:
-        sources = [route.source for route in self._routes.values()]
-        if not sources:
+        followed = [route.source for route in self._routes.values()]
+        if not followed:
             return
+        picture = None
+        if self._pictures is not None:
+            followed.append(self._pictures)
+            picture = _PictureTime(self._pictures)
         try:
-            for packet in self._input.demux(*sources):
-                if packet.size and not (packet.pts is None and packet.dts is None):
-                    if self._end is not None and _moment(packet) > self._end + _PAST_END_SECONDS:
-                        return
-                    yield packet
+            for packet in self._input.demux(*followed):
+                if not packet.size or (packet.pts is None and packet.dts is None):
+                    continue
+                if picture is not None:
+                    if packet.stream is self._pictures:
+                        picture.see(packet)
+                        continue
+                    self._follow(packet, picture)
+                if self._end is not None and _moment(packet) > self._end + _PAST_END_SECONDS:
+                    return
+                yield packet
         except (av.FFmpegError, OSError) as error:
-            reason = f"{self._path}: its sound ends early: {describe_av_error(error)}"
-            if not self._tolerant:
-                raise CorruptInputError(reason) from error
-            self.notes.append(reason)
+            self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
+
+    def _follow(self, packet: Packet[Stream], picture: _PictureTime) -> None:
+        """Give a packet its time beside the picture: clocks begin anew in joined recordings, and times are damaged."""
+        route = self._routes[packet.stream_index]
+        base = route.time_base
+        ticks = packet.dts if packet.dts is not None else packet.pts
+        assert ticks is not None  # its packets have a time
+        shift = round(picture.jump / base)
+        if isinstance(route.source, AudioStream):  # text comes when it likes
+            usual = round(picture.now / base) if route.end is None else route.end
+            is_beside = abs((ticks + shift) * base - picture.now) <= _BESIDE_SECONDS
+            # A time that jumps counts when the next packet agrees with it.
+            is_steady = route.read_end is None or abs(ticks - route.read_end) * base <= 1
+            if not (is_beside and is_steady):
+                shift = usual - ticks
+            route.read_end = ticks + (packet.duration or 0)
+            route.end = route.read_end + shift
+            packet.pts = packet.dts = ticks + shift  # sound is not reordered; damage says so at times
+            return
+        packet.pts = None if packet.pts is None else packet.pts + shift
+        packet.dts = None if packet.dts is None else packet.dts + shift
 
     def _write_pending(self, packet: Packet[Stream]) -> None:
         self._pending = None
@@ -362,8 +450,71 @@ class StreamCopier:
             # A subtitle that is on screen when the stretch begins shows from there on.
             packet.pts = packet.dts = pts + cut
             packet.duration = (packet.duration or 0) - cut
-        with wrap_output_error(self._target, "write its sound and subtitles"):
+        with self._leaving_out_damage(route):
             route.write(packet)
+
+    @contextmanager
+    def _leaving_out_damage(self, route: CopiedStream) -> Iterator[None]:
+        """Count what a decoder or the muxer refuses. A full disk refuses everything from then on, the picture, too."""
+        try:
+            yield
+        except (av.FFmpegError, ValueError):
+            route.damaged_count += 1
+
+
+class _PictureTime:
+    """Where the picture is, as its packets come, on a clock that goes on where the file's own jumps.
+
+    Args:
+        stream: Of the picture.
+    """
+
+    def __init__(self, stream: VideoStream) -> None:
+        self._base = fraction_or_none(stream.time_base) or Fraction(1, 90_000)
+        self._clock = PresentationClock(self._base, frame_rate_of(stream))
+        self.now = (stream.start_time or 0) * self._base
+        """Seconds."""
+
+    @property
+    def jump(self) -> Fraction:
+        """Seconds that are added to the file's times here."""
+        return self._clock.shift * self._base
+
+    def see(self, packet: Packet[Stream]) -> None:
+        """Take the picture's next packet."""
+        pts = packet.pts if packet.pts is not None else packet.dts
+        self.now = self._clock.stamp(pts, packet.duration or 0) * self._base
+
+
+def _add_copy(source: Stream, container: OutputContainer) -> Stream:
+    target = container.add_stream_from_template(source)
+    if isinstance(target, AudioStream) and target.codec_context.layout.name.endswith(" channels"):
+        # Written as it is, MP4's muxer fails at the very end.
+        if (layout := _LAYOUTS.get(target.codec_context.layout.nb_channels)) is None:
+            raise ValueError("nobody knows which channel is where")
+        target.codec_context.layout = layout
+    return target
+
+
+def _add_sound(source: AudioStream, container: OutputContainer, *, codec: str) -> AudioStream:
+    channels = source.codec_context.layout.nb_channels
+    layout = _LAYOUTS.get(channels, "")
+    rate = 48_000 if codec == "libopus" else source.codec_context.sample_rate
+    target = cast("AudioStream", container.add_stream(codec, rate=rate))
+    context = target.codec_context
+    context.layout = layout if layout in _ENCODED_LAYOUTS else "stereo"
+    context.bit_rate = _BITRATE_OF_CHANNEL * min(channels, 8)
+    context.time_base = Fraction(1, rate)
+    return target
+
+
+def _add_text(source: SubtitleStream, container: OutputContainer, *, codec: str) -> SubtitleStream:
+    target = cast("SubtitleStream", container.add_stream(codec))
+    target.time_base = target.codec_context.time_base = Fraction(1, 1000)
+    # Text passes through FFmpeg's ASS form; the encoder wants the styles that the decoder refers to.
+    source.codec_context.open(strict=False)
+    target.codec_context.subtitle_header = source.codec_context.subtitle_header or _PLAIN_ASS_HEADER
+    return target
 
 
 def carry_chapters(
@@ -395,23 +546,6 @@ def carry_chapters(
         kept.append(chapter)
     if kept:
         container.set_chapters(kept)
-
-
-def _muxer_takes(muxer: str, stream: AudioStream | SubtitleStream) -> bool:
-    """True when a muxer takes a stream as it is, found out by writing a header to memory.
-
-    FFmpeg's table of codecs is not enough: it lists Opus for QuickTime, whose muxer then refuses it.
-    """
-    trial = av.open(BytesIO(), "w", format=muxer)
-    try:
-        trial.add_stream_from_template(stream)
-        trial.start_encoding()
-    except (av.FFmpegError, ValueError):
-        return False
-    finally:
-        with suppress(av.FFmpegError, ValueError):
-            trial.close()  # a video without packets may have no valid trailer
-    return True
 
 
 def film_tags(tags: dict[str, str]) -> dict[str, str]:

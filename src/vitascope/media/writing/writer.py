@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +26,7 @@ from vitascope.media.writing.output_clock import Moment, OutputClock
 from vitascope.media.writing.output_target import OutputTarget
 from vitascope.media.writing.parallel_encoder import PictureEncoder
 from vitascope.media.writing.stream_copy import (
+    CLOCK_DEMUXERS,
     CarriedStream,
     StreamCopier,
     carry_chapters,
@@ -33,9 +35,6 @@ from vitascope.media.writing.stream_copy import (
 )
 
 __all__ = ["VideoWriter", "WriteReport"]
-
-_CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
-"""Broadcast formats count from an arbitrary moment; their videos start at zero elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,6 @@ class VideoWriter:
 
         Raises:
             OutputError: No frame was written, or the disk failed; nothing is left behind then.
-            CorruptInputError: The sound of ``copy_from`` is damaged and ``keep_partial`` is off.
         """
         self.complete()
         self.publish()
@@ -202,7 +200,6 @@ class VideoWriter:
 
         Raises:
             OutputError: As ``finish``.
-            CorruptInputError: As ``finish``.
         """
         try:
             self._finalise(until=None)
@@ -279,7 +276,7 @@ class VideoWriter:
         if self._start_seconds is not None:
             clock.offset = clock.ticks_of(first)
             start = clock.offset_seconds
-        elif self._info.container in _CLOCK_DEMUXERS:
+        elif self._info.container in CLOCK_DEMUXERS:
             origin = self._copier.input_container.start_time if self._copier is not None else None
             clock.offset = (
                 clock.ticks_of(first)
@@ -304,6 +301,9 @@ class VideoWriter:
 
     def _mux(self, packet: Packet[VideoStream]) -> None:
         ticks = self._clock.complete(packet)
+        if self._latest is None:
+            with self._muxing() as container:
+                container.start_encoding()
         if self._copier is not None:
             self._copier.advance_to(ticks * self._clock.time_base)
         before, self._latest = self._latest, packet  # held back: the last of a video may have to last longer
@@ -311,8 +311,13 @@ class VideoWriter:
             self._mux_stamped(before)
 
     def _mux_stamped(self, packet: Packet[VideoStream]) -> None:
+        with self._muxing() as container:
+            container.mux(packet)
+
+    @contextmanager
+    def _muxing(self) -> Iterator[av.container.OutputContainer]:
         try:
-            self._opened()[0].mux(packet)
+            yield self._opened()[0]
         except av.FFmpegError:
             self._has_failed = True
             raise
@@ -369,13 +374,7 @@ class VideoWriter:
         self._container = container
         stream, self._encoder = self._setup.add_stream(container, path=self._path, hdr=self._metadata.hdr)
         if self._copy_from is not None and encoding.muxer != "image2":
-            self._copier = StreamCopier(
-                self._copy_from,
-                container,
-                muxer=encoding.muxer,
-                target=self._path,
-                tolerant=self._keep_partial,
-            )
+            self._copier = StreamCopier(self._copy_from, container, muxer=encoding.muxer)
             source = self._copier.input_container.streams.video
             if source:
                 carry_stream_tags(source[0], stream)
