@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from clips import write_clip
 from vitascope.cli import main
 from vitascope.observe.metrics import Metrics, MetricsServer
+from vitascope.observe.tensorboard import EventFile
 
 
 def run(*words):
@@ -96,6 +99,28 @@ def test_curves_for_tensorboard(tmp_path, capsys, monkeypatch):
     written = file.read_bytes()
     for tag in (b"frames_per_second", b"frame_latency_seconds/p99", b"resident_memory_bytes"):
         assert tag in written
+
+
+def test_a_disk_that_fills_up_under_the_curves_costs_no_video(tmp_path, capsys, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=6)
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    add = EventFile.add
+
+    def add_to_a_full_disk(self, *values, **more):
+        self._file.close()
+        self._file = full.open("wb")
+        add(self, *values, **more)
+
+    monkeypatch.setattr(EventFile, "add", add_to_a_full_disk)
+    out = tmp_path / "out.mp4"
+    words = ("--profile", "fast", "--tensorboard", tmp_path / "runs", "--json")
+    assert run("segment", clip, "-o", out, *words) == 4
+    told = capsys.readouterr()
+    assert "No space left on device" in told.err.splitlines()[-1]
+    assert [item["status"] for item in json.loads(told.out)] == ["done"]
+    assert out.exists()
 
 
 def test_tensorboard_folders_that_cannot_be(tmp_path, capsys):

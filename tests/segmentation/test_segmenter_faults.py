@@ -73,6 +73,20 @@ def test_of_a_truncated_video_the_readable_part_is_kept_on_request(truncated, tm
         assert 5 < len(luma(part)) < 48
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_contact_sheet_that_cannot_be_written_costs_no_film(tmp_path, scripted, processes):
+    film = write_clip(tmp_path / "in.mp4", frame_count=24)
+    sheet, out = tmp_path / "sheet.png", tmp_path / "o.mp4"
+    settings = {"model.name": "selfie"}
+    if processes > 1:
+        settings |= {"processing.use_multiprocessing": True, "processing.num_threads": processes}
+    with Segmenter(settings=settings) as segmenter, pytest.raises(OutputError) as caught:
+        segmenter.write(film, [("key", out)], preview=sheet, on_start=lambda _: sheet.mkdir())
+    assert str(caught.value).startswith(f"{sheet}: cannot create it")
+    assert str(caught.value).endswith(f"finished all the same: {out}")
+    assert len(luma(out)) == 24
+
+
 def test_a_repeated_time_and_a_clock_set_anew_are_noted(tmp_path, scripted):
     part = write_clip(tmp_path / "part.ts", frame_count=48, codec_options={"bf": "0"})
     repeated = tmp_path / "repeated.mkv"

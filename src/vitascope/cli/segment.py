@@ -283,9 +283,10 @@ def segment(
                 metrics_at=metrics_at,
                 tensorboard=tensorboard,
             )
-    except VitascopeError as error:  # refused as a whole: every input shares its fate
+    except VitascopeError as error:  # refused as a whole: every input that is not done shares its fate
         if json:
-            print_json([failure_to_dict(video, error) for video in videos])
+            undone = [failure_to_dict(video, error) for video in videos[len(items) :]]
+            print_json([*(item.fields for item in items), *undone])
         raise
     except KeyboardInterrupt:
         if json:

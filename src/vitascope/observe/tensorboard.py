@@ -16,6 +16,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -191,7 +192,8 @@ class EventFile:
 
     def close(self) -> None:
         """Close the file; nothing is left to write."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk refused was said when it was written
+            self._file.close()
 
     def add(self, scalars: Mapping[str, float], *, step: int, wall_seconds: float) -> None:
         """Write values of one moment.

@@ -50,6 +50,7 @@ from vitascope.segmentation.run_profile import RunProfile
 from vitascope.segmentation.writing import (
     FramesUntilDamage,
     OutputSet,
+    beside_files,
     finish_files,
     keeping_what_was_written,
     planar_info,
@@ -271,13 +272,13 @@ class FilmRunner:
                 source.raise_damage()
             if reader.decoded_count == 0:
                 raise no_picture_between(video, self.settings.video, reader.info)
-            if sheet is not None:
-                sheet.save()
             job = film.job
             job.keep_mattes(is_whole=not measured.stopped)
             gpu = job.gpu_report()
             written = finish_files(files)
-            profiled = profile.save(measured)
+            profiled = beside_files(written, partial(profile.save, measured))
+            if sheet is not None:
+                beside_files(written, sheet.save)
         return SegmentReport(
             input=video,
             outputs=written,

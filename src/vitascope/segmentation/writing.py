@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from vitascope.config import OutputKind, VideoSettings
-from vitascope.errors import CorruptInputError
+from vitascope.errors import CorruptInputError, OutputError
 from vitascope.frames import PIXEL_FORMATS, Frame, Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.color import matte_color
 from vitascope.media.metadata.spherical import SphericalMetadata
@@ -25,11 +25,14 @@ from vitascope.segmentation.report import OutputReport
 __all__ = [
     "FramesUntilDamage",
     "OutputSet",
+    "beside_files",
     "finish_files",
     "keeping_what_was_written",
     "planar_info",
     "written_info",
 ]
+
+_T = TypeVar("_T")
 
 
 class OutputSet:
@@ -220,6 +223,19 @@ def keeping_what_was_written(files: OutputSet, *, of_damaged: bool) -> Iterator[
         if not of_damaged:
             raise
         raise CorruptInputError(f"{error}; {_kept_files(files)}") from error
+
+
+def beside_files(written: Sequence[OutputReport], save: Callable[[], _T]) -> _T:
+    """Write something beside finished outputs, which stay when that fails: a contact sheet, a profile.
+
+    Raises:
+        OutputError: It cannot be written; the message says that the outputs are there.
+    """
+    try:
+        return save()
+    except OutputError as error:
+        names = ", ".join(str(output.path) for output in written)
+        raise OutputError(f"{error}; finished all the same: {names}") from error
 
 
 def finish_files(files: OutputSet) -> tuple[OutputReport, ...]:

@@ -32,7 +32,13 @@ from vitascope.segmentation.processes.shared_film import SharedFilm
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
-from vitascope.segmentation.writing import finish_files, keeping_what_was_written, planar_info, written_info
+from vitascope.segmentation.writing import (
+    beside_files,
+    finish_files,
+    keeping_what_was_written,
+    planar_info,
+    written_info,
+)
 
 __all__ = ["ProcessCrew"]
 
@@ -162,9 +168,9 @@ class ProcessCrew:
             with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
                 self._join(film, files, sheet)
                 closed = film.finish()
-            if sheet is not None:
-                sheet.save()
             written = finish_files(files)
+            if sheet is not None:
+                beside_files(written, sheet.save)
             done = [stretch.done for stretch in film.stretches if stretch.done is not None]
             measured = film.snapshot()
         first = self._ready[0]
