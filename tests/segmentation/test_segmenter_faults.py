@@ -73,6 +73,15 @@ def test_of_a_truncated_video_the_readable_part_is_kept_on_request(truncated, tm
         assert 5 < len(luma(part)) < 48
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+def test_an_input_that_is_removed_on_the_way_is_finished(tmp_path, scripted, suffix):
+    film = write_clip(tmp_path / f"in{suffix}", frame_count=24, audio="aac")
+    with Segmenter() as segmenter:
+        report = segmenter.write(film, [("key", tmp_path / "o.mp4")], on_start=lambda _: film.unlink())
+    assert len(luma(tmp_path / "o.mp4")) == 24
+    assert any("was removed while it was read" in note for note in report.notes)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_contact_sheet_that_cannot_be_written_costs_no_film(tmp_path, scripted, processes):
     film = write_clip(tmp_path / "in.mp4", frame_count=24)

@@ -88,6 +88,10 @@ def notes_on(
         notes.append(
             "the video is HDR; the new colours are written as they are, brighter than they were meant"
         )
+    if info.container != "images" and not info.path.exists():
+        notes.append(
+            f"{info.path.name} was removed while it was read; nothing could tell whether it was whole"
+        )
     if reader.repeated_pts_count:
         notes.append(
             f"{reader.repeated_pts_count} frames had the time of the one before, or an earlier one; they follow it"

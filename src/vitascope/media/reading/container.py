@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -89,6 +89,8 @@ class OpenedVideo:
 
     def __init__(self, path: Path, decoding: Decoding) -> None:
         self.path = path
+        self.byte_count = 0
+        """Of the file, when it was opened."""
         self._decoding = decoding
         self._container: InputContainer | None = None
         self.reopen()
@@ -109,6 +111,7 @@ class OpenedVideo:
                 container = open_container(self.path, hwaccel=_nvdec())
         self._container = container
         try:
+            self.byte_count = self.path.stat().st_size
             self.stream: VideoStream = self._choose_stream(container)
         except BaseException:
             self.close()
@@ -358,8 +361,9 @@ class ContainerSource:
         video = self._video
         if not progress.from_start or self.damage.count:
             return
-        if broken_at(video.path, video.container.format.name, stream_id=video.stream.id) is not None:
-            self.damage.add()
+        with suppress(FileNotFoundError):  # removed meanwhile, and read to its end all the same
+            if broken_at(video.path, video.container.format.name, stream_id=video.stream.id) is not None:
+                self.damage.add()
 
     def _pictures_of(
         self, packet: Packet[VideoStream] | None, progress: ReadingProgress, missing: MissingPictures

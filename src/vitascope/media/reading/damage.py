@@ -79,12 +79,14 @@ def explain_unreadable(path: Path) -> str | None:
 
 
 def cut_off(path: Path, container: str) -> str | None:
-    """Say how a file shows that it ends too early; None where it does not.
+    """Say how a file shows that it ends too early; None where it does not, or was removed meanwhile.
 
     Args:
         path: The file.
         container: FFmpeg's name of its format.
     """
+    if not path.exists():
+        return None
     size = path.stat().st_size
     if "mp4" in container:
         with path.open("rb") as file:
@@ -416,8 +418,7 @@ def _packets_beyond_end(video: OpenedVideo) -> int:
     """Packets that the index of an MP4 or MOV puts, wholly or partly, after the last byte of the file."""
     if "mp4" not in video.container.format.name or not video.stream.frames:
         return 0
-    size = video.path.stat().st_size
-    return sum(entry.pos + entry.size > size for entry in video.stream.index_entries)
+    return sum(entry.pos + entry.size > video.byte_count for entry in video.stream.index_entries)
 
 
 def _promised_packets(video: OpenedVideo) -> int | None:
