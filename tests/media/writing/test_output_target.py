@@ -31,6 +31,30 @@ def test_the_temporary_name_lies_beside_and_keeps_the_suffix(tmp_path: Path) -> 
     assert "part" in partial.path.name
 
 
+@pytest.mark.parametrize("length", [216, 241, 255])
+def test_names_as_long_as_a_file_system_takes(tmp_path: Path, length: int) -> None:
+    """Some file systems take no names that are no UTF-8; two bytes a letter, cut in the middle of one."""
+    stem = "ü" * ((length - 5) // 2) + "a" * ((length - 5) % 2)
+    one, other = tmp_path / f"{stem}b.mp4", tmp_path / f"{stem}c.mp4"
+    assert len(os.fsencode(one.name)) == length
+    files = [PartialFile(one), PartialFile(other)]
+    for file in files:
+        file.path.name.encode("utf-8", errors="strict")
+        assert len(os.fsencode(file.path.name)) <= 245  # names beside it are a little longer
+        file.path.write_text("new")
+    with pytest.raises(OutputError, match="being written already"):
+        PartialFile(one)
+    files[0].commit()
+    kept = files[1].keep()
+    assert names(tmp_path) == sorted([one.name, kept.name])
+    assert kept.name.endswith(".part")
+    for _ in range(2):  # the second takes the place of the first
+        folder = PartialFolder(tmp_path / ("d" * length), file_pattern=NUMBERED)
+        (folder.path / "000000.png").touch()
+        folder.commit()
+    assert len(names(tmp_path)) == 3
+
+
 def test_commit_replaces_the_target_at_once(tmp_path: Path) -> None:
     target = tmp_path / "a.mp4"
     target.write_text("old")

@@ -20,6 +20,7 @@ import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from vitascope.errors import OutputError, UsageError
@@ -62,7 +63,7 @@ class WriterLock:
     """
 
     def __init__(self, target: Path) -> None:
-        self._path = target.absolute().with_name(f".{target.absolute().name}.lock")
+        self._path = target.absolute().with_name(f".{_shortened(target.absolute().name)}.lock")
         self.is_exclusive = True
         """False where the file system knows no locks: others may be writing, too."""
         self._descriptor: int | None = None
@@ -116,6 +117,19 @@ def _is_still_named(descriptor: int, path: Path) -> bool:
         return False
 
 
+_LONGEST_NAME_BYTES = 220
+"""File systems take 255 bytes; the rest is for what temporary names have besides."""
+
+
+def _shortened(name: str) -> str:
+    """A name, or its beginning and a hash of it, to make longer names of."""
+    content = os.fsencode(name)
+    if len(content) <= _LONGEST_NAME_BYTES:
+        return name
+    digest = blake2b(content, digest_size=4).hexdigest()
+    return f"{content[: _LONGEST_NAME_BYTES - 9].decode(errors='ignore')}~{digest}"
+
+
 FILE_BROWSER_LITTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 """Files that looking at a folder puts there; they do not make it a folder with other things."""
 
@@ -126,7 +140,7 @@ class PartialFile:
     """A file that is being written beside its target.
 
     The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
-    is anybody else's, not even where the file system knows no locks.
+    is anybody else's, not even where the file system knows no locks. Of a long name it has the beginning.
 
     Args:
         target: The path of the finished file. Missing parent folders are made.
@@ -141,11 +155,12 @@ class PartialFile:
         self.check(target)
         self._made_folders = _make_parents(target)
         self._lock = _lock(target, made_folders=self._made_folders)
+        stem = _shortened(target.stem)
         if self._lock.is_exclusive:
-            for stale in _siblings(target, f".{target.stem}.", f".part{target.suffix}"):
+            for stale in _siblings(target, f".{stem}.", f".part{target.suffix}"):
                 with suppress(OSError):  # it disturbs nobody; writing goes on beside it
                     stale.unlink()
-        self.path = target.absolute().with_name(f".{target.stem}.{_token()}.part{target.suffix}")
+        self.path = target.absolute().with_name(f".{stem}.{_token()}.part{target.suffix}")
         try:
             with wrap_output_error(target, "create it"):
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -191,7 +206,7 @@ class PartialFile:
         Raises:
             OutputError: The rename failed.
         """
-        kept = self.path.with_name(f"{self.target.absolute().name}.part")
+        kept = self.path.with_name(f"{_shortened(self.target.absolute().name)}.part")
         with wrap_output_error(kept, "keep the partial result"):
             _sync(self.path)
             self.path.replace(kept)
@@ -220,7 +235,7 @@ class PartialFolder:
         if self._lock.is_exclusive:
             self._clean_up()
         self._token = _token()
-        self.path = target.absolute().with_name(f".{target.absolute().name}.{self._token}.part")
+        self.path = target.absolute().with_name(f".{_shortened(target.absolute().name)}.{self._token}.part")
         try:
             with wrap_output_error(target, "create it"):
                 self.path.mkdir()
@@ -258,7 +273,7 @@ class PartialFolder:
             OutputError: The rename failed, or the target has got other content meanwhile.
         """
         self.check(self.target, file_pattern=self._file_pattern)
-        old = self.path.with_name(f".{self.target.absolute().name}.{self._token}.old")
+        old = self.path.with_suffix(".old")
         with wrap_output_error(self.target, "finish it"):
             for file in self.path.iterdir():
                 _sync(file)
@@ -281,7 +296,7 @@ class PartialFolder:
         Raises:
             OutputError: The rename failed.
         """
-        kept = self.path.with_name(f"{self.target.absolute().name}.part")
+        kept = self.path.with_name(f"{_shortened(self.target.absolute().name)}.part")
         with wrap_output_error(kept, "keep the partial result"):
             if kept.is_dir():
                 shutil.rmtree(kept)
@@ -291,7 +306,7 @@ class PartialFolder:
 
     def _clean_up(self) -> None:
         """Remove what killed runs left; one killed in the middle of ``commit`` gets its earlier folder back."""
-        head = f".{self.target.absolute().name}."
+        head = f".{_shortened(self.target.absolute().name)}."
         with wrap_output_error(self.target, "clean up after an earlier run"):
             for old in _siblings(self.target, head, ".old"):
                 if self.target.exists():
