@@ -96,8 +96,8 @@ def test_advice_for_the_processor_names_settings():
 @pytest.mark.parametrize(
     ("settings", "said", "left_out"),
     [
-        ({"output.speed": "fast"}, "gpu.encoder=nvenc", "output.speed"),
-        ({"output.preset": "ultrafast"}, "gpu.encoder=nvenc", "output.speed"),
+        ({"output.speed": "fast"}, "narrower", "output.speed"),
+        ({"output.preset": "ultrafast", "gpu.encoder": "cpu"}, "gpu.encoder=auto", "output.speed"),
         ({"gpu.encoder": "nvenc"}, "output.speed=fast", "nvenc"),
         ({"gpu.encoder": "nvenc", "output.speed": "fast"}, "narrower", "output.speed"),
     ],

@@ -12,6 +12,8 @@ from skimage import data
 from clips import write_clip
 from vitascope import __version__
 from vitascope.cli import main
+from vitascope.device import probe_gpus
+from vitascope.media.writing import nvenc
 from vitascope.models.store.store import ModelStore
 
 
@@ -240,6 +242,16 @@ def test_tables_do_not_fold_in_a_pipe(run, monkeypatch, tmp_path):
     assert len(rows) == 1 + len(networks)
     assert all(row.endswith(entry["purpose"]) for row, entry in zip(rows[1:], networks, strict=True))
     assert any(len(line) > 80 for line in run("doctor")[1].splitlines())
+
+
+def test_doctor_shows_the_verdicts_on_the_gpus_encoder(run, monkeypatch):
+    assert "not used: there is no NVIDIA GPU here" in run("doctor", "--json")[1] or probe_gpus()
+    fails = {"av1_nvenc": "av1_nvenc spoils pictures", "hevc_nvenc": None, "h264_nvenc": None}
+    monkeypatch.setattr(nvenc, "why_nvenc_fails", lambda encoder, _, **__: fails[encoder])
+    assert json.loads(run("doctor", "--json")[1])["NVENC"] == (
+        "works and is taken by itself: h264_nvenc (nv12), hevc_nvenc (nv12), hevc_nvenc (p010le); "
+        "not used: av1_nvenc spoils pictures"
+    )
 
 
 def test_dry_run_explains_and_writes_nothing(run, clip, tmp_path):

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clips import write_clip
 from vitascope.config import load_settings
+from vitascope.device import Gpu
 from vitascope.errors import OutputError, UsageError
 from vitascope.media.reading.reader import probe
-from vitascope.segmentation.output_encoding import check_kinds, encoding_for
+from vitascope.media.writing import nvenc
+from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -85,3 +88,51 @@ def test_pictures_make_video_that_players_take(tmp_path):
         ("alpha", "o.mov"): "yuva444p10le",
         ("key", "pictures"): "rgb24",
     }
+
+
+@pytest.mark.parametrize(
+    ("wishes", "outputs", "taken"),
+    [
+        ([], 1, "auto"),
+        ([], 3, "auto"),
+        ([], 4, "cpu"),  # drivers bound how many encode at once
+        (["gpu.device=cpu"], 1, "cpu"),
+        (["gpu.device=cuda"], 1, "auto"),
+        (["gpu.device_ids=0,1"], 1, "cpu"),  # the trial does not join what several processes encoded
+        (["gpu.encoder=cpu"], 1, "cpu"),
+        (["gpu.encoder=nvenc", "gpu.device=cpu"], 7, "nvenc"),
+        (["gpu.encoder=nvenc", "gpu.device_ids=0,1"], 1, "nvenc"),
+    ],
+)
+def test_which_runs_may_be_encoded_by_the_gpu(wishes, outputs, taken):
+    gpu = load_settings(assignments=wishes).settings.gpu
+    assert hardware_for(gpu, output_count=outputs) == taken
+
+
+def test_nvenc_is_left_alone_where_it_would_lose_something(clip, monkeypatch):
+    monkeypatch.setattr(nvenc, "probe_gpus", lambda: (Gpu("NVIDIA GeForce RTX 9090", "999.1", None),))
+    monkeypatch.setattr(nvenc, "why_nvenc_fails", lambda *_, **__: None)
+    film = replace(probe(clip), width=3840, height=2160)
+
+    def is_nvenc(info, kind="key", name="o.mp4", **wishes):
+        chosen = encoding_for(
+            Path(name),
+            kind,
+            info=info,
+            settings=settings(**wishes),
+            threads=0,
+            alone=True,
+            hardware="auto",
+        )
+        return chosen.is_nvenc
+
+    assert is_nvenc(film)
+    assert not is_nvenc(film, "alpha", "o.mov")
+    hdr = replace(film, has_hdr_side_data=True)
+    assert not is_nvenc(hdr)
+    assert is_nvenc(hdr, "mask")  # it carries none
+    wide = replace(film, width=7680, height=4320)
+    assert not is_nvenc(wide)
+    assert is_nvenc(wide, codec="h265")
+    assert not is_nvenc(wide, "mask")
+    assert is_nvenc(wide, "mask", mask_max_width=2048)

@@ -260,7 +260,7 @@ def test_trials_are_alone_and_show_the_network_every_frame(scripted, clip):
 
 
 def test_knobs_of_a_gpu(monkeypatch):
-    monkeypatch.setattr("vitascope.tune.knobs.why_nvenc_fails", lambda _: None)
+    monkeypatch.setattr("vitascope.tune.knobs.why_nvenc_fails", lambda _, **__: None)
     monkeypatch.setattr("vitascope.tune.knobs.find_spec", lambda name: name == "torch" or None)
     providers = {"cpu": None, "cuda": "missing", "tensorrt": "missing", "tensorrt-rtx": "missing"}
     monkeypatch.setattr("vitascope.tune.knobs.missing_provider", providers.get)

@@ -25,6 +25,7 @@ from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model, require_mediapipe
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
+from vitascope.config.loading import engine_cache
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.memory.host_heap import share_heaps
@@ -321,6 +322,7 @@ def _open_writer(
     out: Path, rgb: RgbPicture, source: VideoDriver | RecordedDriver, settings: Settings
 ) -> VideoWriter:
     wanted = settings.output
+    height, width = rgb.shape[:2]
     encoding = choose_encoding(
         out,
         codec=wanted.codec,
@@ -330,8 +332,10 @@ def _open_writer(
         bit_depth=wanted.bit_depth,
         speed=wanted.speed,
         threads=settings.pipeline.stages.encode.threads or 0,
+        hardware=settings.gpu.allowed_encoder,
+        size=(width, height),
+        cache_dir=engine_cache(),
     )
-    height, width = rgb.shape[:2]
     info = VideoInfo(
         path=source.path,
         width=width,

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-FASTER_ENCODER = "output.speed=fast, or the GPU's encoder where it has one (gpu.encoder=nvenc)"
+FASTER_ENCODER = "output.speed=fast"
 _FEW_FRAMES = 300
 """Fewer may leave some of several encoders without work: each takes chunks of 15 to 60."""
 _COUNTED_END = 0.1
@@ -269,13 +269,11 @@ def _in_settings(limit: Finding, cell: Cell) -> str:
 
 def _faster_encoder(settings: Mapping[str, Any]) -> str:
     """The advice, without what the run was told already."""
-    on_gpu = settings.get("gpu.encoder") in ("nvenc", "auto")
     is_fast = settings.get("output.speed") == "fast" or "output.preset" in settings
-    if is_fast and not on_gpu:
-        return "the GPU's encoder where it has one (gpu.encoder=nvenc), or a narrower output"
-    if on_gpu and not is_fast:
-        return "output.speed=fast"
-    return FASTER_ENCODER if not is_fast else "a narrower output: less work for the encoder"
+    changes = ["a narrower output" if is_fast else FASTER_ENCODER]
+    if settings.get("gpu.encoder") == "cpu":
+        changes.append("the GPU's encoder where it has one (gpu.encoder=auto)")
+    return ", or ".join(changes)
 
 
 def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:

@@ -10,6 +10,7 @@ from vitascope import __version__
 from vitascope.cli.options import Switch
 from vitascope.cli.printing import facts, print_table
 from vitascope.config import vitascope_home
+from vitascope.config.loading import engine_cache
 from vitascope.observe.terminal import Page
 
 __all__ = ["doctor", "findings"]
@@ -81,12 +82,19 @@ def _device() -> str:
 
 
 def _nvenc() -> str:
-    from vitascope.media.writing.nvenc import NVENC_ENCODERS, why_nvenc_fails
+    """The verdicts on the GPU's encoders; those that are not known yet are tried."""
+    from vitascope.media.writing.nvenc import NVENC_ENCODERS, NVENC_FORMATS, why_nvenc_fails
 
-    working = [encoder for encoder in NVENC_ENCODERS.values() if why_nvenc_fails(encoder) is None]
-    if working:
-        return f"{', '.join(working)}, with gpu.encoder=nvenc"
-    return f"cannot be used: {why_nvenc_fails(next(iter(NVENC_ENCODERS.values())))}"
+    working, failing = [], dict[str, None]()
+    for (codec, _), pixel_format in NVENC_FORMATS.items():
+        why = why_nvenc_fails(NVENC_ENCODERS[codec], pixel_format, cache_dir=engine_cache())
+        if why is None:
+            working.append(f"{NVENC_ENCODERS[codec]} ({pixel_format})")
+        else:
+            failing[why] = None
+    verdicts = [f"works and is taken by itself: {', '.join(working)}"] if working else []
+    verdicts += [f"not used: {'; '.join(failing)}"] if failing else []
+    return "; ".join(verdicts)
 
 
 def _engines() -> dict[str, str]:

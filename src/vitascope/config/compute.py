@@ -48,9 +48,16 @@ class GpuSettings(Section):
         "Hardware decoders that share one video; auto takes 4 above 4K where memory allows, else 1.",
     )
     encoder: Literal["cpu", "nvenc", "auto"] = setting(
-        "cpu",
-        "What encodes H.264, H.265 and AV1: the CPU, the GPU's NVENC, or auto: NVENC where it works.",
+        "auto",
+        "What encodes H.264, H.265 and AV1: the CPU, the GPU's NVENC, or auto: NVENC where it takes the output and has "
+        "passed a trial on this machine.",
     )
+
+    @property
+    def allowed_encoder(self) -> Literal["cpu", "nvenc", "auto"]:
+        """``encoder``; but a run that leaves the GPU alone is not encoded there by itself."""
+        return "cpu" if self.encoder == "auto" and self.device == "cpu" else self.encoder
+
     max_vram_usage: float = setting(
         0.9,
         "Most of the GPU's memory that may be in use, by all processes, as a share, 0 to 1: the allocators of CuPy and "

@@ -41,6 +41,7 @@ __all__ = [
     "SettingRow",
     "SettingsSource",
     "available_profiles",
+    "engine_cache",
     "load_settings",
     "profile_path",
     "vitascope_home",
@@ -409,6 +410,15 @@ def vitascope_home() -> Path:
         raise ConfigError(
             f"the home folder is unknown ({error}); set {HOME_VARIABLE} to a folder for models and caches"
         ) from error
+
+
+def engine_cache() -> Path:
+    """Where built engines are kept, and verdicts on engines and on the GPU's video encoder.
+
+    Raises:
+        ConfigError: As ``vitascope_home``.
+    """
+    return vitascope_home() / "engines"
 
 
 def _user_cache() -> Path:

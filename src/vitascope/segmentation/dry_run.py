@@ -21,7 +21,7 @@ from vitascope.observe.report_values import size_in_words
 from vitascope.segmentation.capacity import refuse_missing_gpus
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
-from vitascope.segmentation.output_encoding import check_kinds, encoding_for
+from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
 from vitascope.segmentation.plan import (
     PlannedVideo,
     is_finished,
@@ -199,7 +199,14 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         refuse_unwritable(path)
     encodings = tuple(
         encoding_for(
-            path, kind, info=info, settings=settings.output, threads=0, alone=len(planned.outputs) == 1
+            path,
+            kind,
+            info=info,
+            settings=settings.output,
+            threads=0,
+            alone=len(planned.outputs) == 1,
+            hardware=hardware_for(settings.gpu, output_count=len(planned.outputs)),
+            device_id=settings.gpu.device_id,
         ).for_size(info.width, info.height)
         for kind, path in planned.outputs
     )

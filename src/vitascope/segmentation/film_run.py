@@ -41,7 +41,7 @@ from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on
-from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.output_encoding import encoding_for, hardware_for
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered
@@ -184,9 +184,10 @@ class FilmRunner:
                 settings=self.settings.output,
                 threads=threads,
                 alone=len(outputs) == 1,
-                hardware=self.settings.gpu.encoder,
+                hardware=hardware_for(self.settings.gpu, output_count=len(outputs)),
                 # Frames of a GPU come faster than one encoder on the processor takes them.
                 parallel_encoders=1 if self.streams is None else "auto",
+                device_id=self.settings.gpu.device_id,
             )
             for kind, path in outputs
         ]

@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from vitascope.config import OutputKind, OutputSettings
+from vitascope.config.compute import GpuSettings
+from vitascope.config.loading import engine_cache
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, VideoInfo, YuvFormat
 from vitascope.media.writing.encoding import Encoding, choose_encoding
 from vitascope.media.writing.nvenc import Hardware
+from vitascope.segmentation.jobs import mask_size
 
-__all__ = ["check_kinds", "encoding_for"]
+__all__ = ["check_kinds", "encoding_for", "hardware_for"]
 
 _EDITING_CODECS = frozenset({"prores", "ffv1", "png"})
 _CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
 _CODECS_WITH_CRF = frozenset({"h264", "h265", "av1", "vp9"})
+_MOST_NVENC_SESSIONS = 3
+"""So many at once GeForce drivers have given since 2020; from 2023 on 5, from 2024 on 8."""
 _CODECS_WITH_PRESET = frozenset({"h264", "h265", "av1", "vp9", "png"})
 
 
@@ -36,6 +41,17 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
         raise UsageError("replace needs output.background, the path of an image or a video")
 
 
+def hardware_for(gpu: GpuSettings, *, output_count: int) -> Hardware:
+    """Which encoder a run may take; ``auto`` only where what its trial has not shown cannot fail.
+
+    Args:
+        gpu: The wishes.
+        output_count: The number of outputs that are written at once.
+    """
+    may_share = output_count <= _MOST_NVENC_SESSIONS and gpu.device_ids is None
+    return gpu.allowed_encoder if may_share or gpu.encoder != "auto" else "cpu"
+
+
 def encoding_for(
     path: Path,
     kind: OutputKind,
@@ -46,6 +62,7 @@ def encoding_for(
     alone: bool,
     hardware: Hardware = "cpu",
     parallel_encoders: Literal[1, "auto"] = 1,
+    device_id: int = 0,
 ) -> Encoding:
     """How one output is encoded.
 
@@ -59,8 +76,10 @@ def encoding_for(
         settings: The wishes; their ``kinds`` do not matter here.
         threads: Encoder threads; 0 takes what the machine has.
         alone: True for the only output of a run.
-        hardware: Which encoder, see ``choose_encoding``.
+        hardware: Which encoder, see ``choose_encoding``. ``auto`` leaves HDR metadata to the CPU's encoders, which
+            write them into the bitstream.
         parallel_encoders: ``auto`` where frames come faster than one encoder of the processor takes them.
+        device_id: The GPU that frames come from.
 
     Raises:
         UsageError: The wishes contradict one another.
@@ -70,6 +89,12 @@ def encoding_for(
     if kind == "alpha" and codec not in _CODECS_WITH_ALPHA and not alone:
         codec = "auto"
 
+    if hardware == "auto" and kind != "mask" and info.has_hdr_side_data:
+        hardware = "cpu"
+    height, width = (mask_size(info, settings.mask_max_width) if kind == "mask" else None) or (
+        info.height,
+        info.width,
+    )
     keeps_chroma = kind == "alpha" or codec in _EDITING_CODECS
 
     def choose(crf: int | None, preset: str | None) -> Encoding:
@@ -86,6 +111,9 @@ def encoding_for(
             threads=threads,
             hardware=hardware,
             parallel_encoders=parallel_encoders,
+            size=(width, height),
+            cache_dir=engine_cache(),
+            device_id=device_id,
         )
 
     if alone:

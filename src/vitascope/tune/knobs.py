@@ -13,6 +13,7 @@ from typing import Any, get_args
 import yaml
 
 from vitascope.config import BatchRange, LoadedSettings
+from vitascope.config.loading import engine_cache
 from vitascope.config.settings import value_of
 from vitascope.device import Device, available_cores
 from vitascope.errors import UsageError
@@ -132,8 +133,8 @@ def _gpu_knobs(network: str, *, keep_quality: bool) -> list[Knob]:
         Knob("gpu.decoder_sessions", (1, 2, 4, 8)),
         Knob("pipeline.stages.preprocess.cuda_streams", (1, 2, 4)),
     ]
-    if why_nvenc_fails("h264_nvenc") is None:
-        knobs.append(Knob("gpu.encoder", ("cpu", "nvenc"), ordered=False))
+    if why_nvenc_fails("h264_nvenc", cache_dir=engine_cache()) is None:
+        knobs.append(Knob("gpu.encoder", ("auto", "cpu"), ordered=False))
     if network.startswith("rvm") and not keep_quality:
         installed = [name for name, module in _ENGINES.items() if find_spec(module) is not None]
         if any(missing_provider(provider) is None for provider in get_args(Provider) if provider != "cpu"):

@@ -143,7 +143,7 @@ def test_another_vitascope_checks_anew(tmp_path, monkeypatch):
         lambda content: content[: len(content) // 2],
         lambda content: "[]",
         lambda content: json.dumps({**json.loads(content), "passed": "yes"}),
-        lambda content: json.dumps({**json.loads(content), "subject": {}}),
+        lambda content: json.dumps({**json.loads(content), "about": {}}),
         lambda content: json.dumps({**json.loads(content), "format": "other"}),
     ],
 )

@@ -34,6 +34,7 @@ __all__ = [
     "Tolerance",
     "Verdict",
     "host_runner",
+    "kept_verdict",
 ]
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -42,7 +43,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Runner = Callable[[Arrays], Arrays]
 """Anything that gives outputs for inputs, both in the host's memory."""
 
-_FORMAT = "vitascope-engine-verdict-1"
+_FORMAT = "vitascope-verdict-2"
 # Outputs that are all but zero everywhere have no scale of their own.
 _SMALLEST_SCALE = 1e-6
 
@@ -133,33 +134,45 @@ class SelfCheck:
     def verdict(self, subject: Subject, run: Runner) -> Verdict:
         """The verdict on an engine: as it was kept, else by running it.
 
-        A damaged verdict is removed and the check done again. What the runner raises passes through, and is not kept:
-        a GPU without memory now may have some tomorrow.
+        What the runner raises passes through, and is not kept: a GPU without memory now may have some tomorrow.
         """
-        path = self._path_of(subject)
-        if path is not None and (kept := _load(path, subject)) is not None:
-            return kept
-        if self._example is None:
-            inputs = self._make_inputs()
-            self._example = (inputs, self._reference(inputs))
-        inputs, expected = self._example
-        verdict = compare(run(inputs), expected, TOLERANCES[subject.precision])
-        if path is not None:
-            # In a directory that cannot be written the verdict is lost, and every process checks anew.
-            with contextlib.suppress(OSError):
-                write_atomically(path, _serialized(subject, verdict))
-        return verdict
 
-    def _path_of(self, subject: Subject) -> Path | None:
-        if self._cache_dir is None:
-            return None
-        identity = {
-            "subject": asdict(subject),
-            "tolerance": asdict(TOLERANCES[subject.precision]),
-            "vitascope": __version__,  # an engine may run kernels of ours
-        }
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        return self._cache_dir / f"{digest[:32]}.verdict.json"
+        def decide() -> Verdict:
+            if self._example is None:
+                inputs = self._make_inputs()
+                self._example = (inputs, self._reference(inputs))
+            inputs, expected = self._example
+            return compare(run(inputs), expected, TOLERANCES[subject.precision])
+
+        about = {"subject": asdict(subject), "tolerance": asdict(TOLERANCES[subject.precision])}
+        return kept_verdict(about, decide, cache_dir=self._cache_dir)
+
+
+def kept_verdict(
+    about: Mapping[str, Any], decide: Callable[[], Verdict], *, cache_dir: Path | None
+) -> Verdict:
+    """The verdict on something: as this version of Vitascope has kept it, else decided now, and kept.
+
+    A damaged verdict is removed and decided anew.
+
+    Args:
+        about: All that the verdict depends on, as JSON has it.
+        decide: Comes to a verdict; what it raises passes through, and is not kept.
+        cache_dir: Where verdicts are kept; None keeps none.
+    """
+    if cache_dir is None:
+        return decide()
+    about = {**about, "vitascope": __version__}  # an engine may run kernels of ours
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    path = cache_dir / f"{digest[:32]}.verdict.json"
+    if (kept := _load(path, about)) is not None:
+        return kept
+    verdict = decide()
+    content = {"format": _FORMAT, "about": about, **asdict(verdict)}
+    # In a directory that cannot be written the verdict is lost, and every process decides anew.
+    with contextlib.suppress(OSError):
+        write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    return verdict
 
 
 def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
@@ -202,13 +215,8 @@ def host_runner(engine: Engine) -> Runner:
     return run
 
 
-def _serialized(subject: Subject, verdict: Verdict) -> bytes:
-    content = {"format": _FORMAT, "subject": asdict(subject), **asdict(verdict)}
-    return (json.dumps(content, indent=1) + "\n").encode()
-
-
-def _load(path: Path, subject: Subject) -> Verdict | None:
-    """A kept verdict; None when there is none. A file that is not one about this subject is removed."""
+def _load(path: Path, about: Mapping[str, Any]) -> Verdict | None:
+    """A kept verdict; None when there is none. A file that is not one about this is removed."""
     try:
         content = json.loads(path.read_bytes())
     except OSError:
@@ -216,8 +224,8 @@ def _load(path: Path, subject: Subject) -> Verdict | None:
     except (ValueError, RecursionError):
         content = None
     match content:
-        case {"format": str(fmt), "subject": dict(about), "passed": bool(passed), "reason": str(reason)} if (
-            fmt == _FORMAT and about == asdict(subject)
+        case {"format": str(fmt), "about": dict(kept), "passed": bool(passed), "reason": str(reason)} if (
+            fmt == _FORMAT and kept == about
         ):
             return Verdict(passed, reason)
     with contextlib.suppress(OSError):

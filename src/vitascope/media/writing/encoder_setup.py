@@ -158,15 +158,15 @@ class PictureSetup:
             options = self._encoder_options(hdr)
             added = container.add_stream(encoding.encoder, rate=self.frame_rate, options=options)
             stream = cast("VideoStream", added)
-            return stream, self._open_encoder(stream, options)
+            return stream, self._open_encoder(stream, options, path)
 
-    def _open_encoder(self, stream: VideoStream, options: dict[str, str]) -> PictureEncoder:
+    def _open_encoder(self, stream: VideoStream, options: dict[str, str], path: Path) -> PictureEncoder:
         count = self.encoding.parallel_encoders
         stream.time_base = self._info.time_base
         # Where there are several encoders, the stream's own writes nothing but the headers.
         self._configure(stream.codec_context, threads=self.encoding.threads if count == 1 else 1)
         if self.encoding.is_nvenc:
-            return NvencStreamEncoder(stream)
+            return NvencStreamEncoder(stream, path=path)
         with quiet_svt():
             stream.codec_context.open()
         if count == 1:

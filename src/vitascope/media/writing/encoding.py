@@ -237,6 +237,9 @@ def choose_encoding(
     threads: int = 0,
     hardware: Hardware = "cpu",
     parallel_encoders: int | Literal["auto"] = 1,
+    size: tuple[int, int] | None = None,
+    cache_dir: Path | None = None,
+    device_id: int = 0,
 ) -> Encoding:
     """Choose encoder, pixel format and options for an output.
 
@@ -256,9 +259,13 @@ def choose_encoding(
         speed: Which column of the table above.
         threads: Encoder threads, of all encoders together; 0 takes what the machine has.
         hardware: ``nvenc`` for the GPU's encoder (H.264, H.265, AV1; 4:2:0 without alpha), ``cpu``, or ``auto``: the
-            GPU's where it works and takes the picture. CRF and preset go on meaning what they mean on the CPU.
+            GPU's where it takes the picture and has passed a trial here. CRF and preset go on meaning what they mean
+            on the CPU.
         parallel_encoders: Encoders that work on chunks of the video at once, which keeps many cores busy with small or
             simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads.
+        size: Width and height of the pictures, where known.
+        cache_dir: Where verdicts on the GPU's encoder are kept; None tries it anew in each process.
+        device_id: The GPU that frames come from.
 
     Raises:
         UsageError: The wishes contradict one another or are out of range.
@@ -306,7 +313,16 @@ def choose_encoding(
     place = presets.index(options["preset"]) if options.get("preset") in presets else 0
     if name == "av1":  # SVT-AV1 counts from the slowest
         place = len(presets) - 1 - place
-    return on_hardware(encoding, hardware, preset_index=place, preset_count=len(presets))
+    return on_hardware(
+        encoding,
+        hardware,
+        preset_index=place,
+        preset_count=len(presets),
+        size=size,
+        changes_depth=not grey and encoding.bit_depth != source_format.bit_depth,
+        cache_dir=cache_dir,
+        device_id=device_id,
+    )
 
 
 def available_codecs() -> list[str]:

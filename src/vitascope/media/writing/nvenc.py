@@ -1,39 +1,44 @@
 """The GPU's video encoder: whether it works here, what it is told, and the pictures that it is fed with.
 
-Written from FFmpeg's and NVIDIA's documentation and checked against a stand-in: the machines that this code was
-developed on have no NVENC, so it has never run on hardware.
+Written from FFmpeg's and NVIDIA's documentation and checked against stand-ins: the machines that this code was
+developed on have no NVENC, so it has never run on hardware. So no output is given to it before it has encoded some
+pictures right on the machine (``nvenc_trial``).
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from fractions import Fraction
-from functools import lru_cache
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import av
-import numpy as np
 from av.codec.codec import UnknownCodecError
 from av.packet import Packet
 from av.video.frame import CudaContext
 from av.video.stream import VideoStream
 
+from vitascope.device import probe_gpus
 from vitascope.errors import OutputError
 from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
-from vitascope.media.libav import describe_av_error, silence_libav
+from vitascope.media.libav import describe_av_error
 from vitascope.media.writing.parallel_encoder import StreamEncoder
 
 if TYPE_CHECKING:
-    from av.video.codeccontext import VideoCodecContext
-
+    from vitascope.gpu.engines.self_check import Verdict
     from vitascope.media.planes import FramePacker
     from vitascope.media.writing.encoding import Encoding
 
 __all__ = [
     "NVENC_ENCODERS",
+    "NVENC_FORMATS",
     "Hardware",
     "NvencFramePacker",
     "NvencStreamEncoder",
@@ -47,30 +52,52 @@ NVENC_ENCODERS: Mapping[str, str] = MappingProxyType(
     {"h264": "h264_nvenc", "h265": "hevc_nvenc", "av1": "av1_nvenc"}
 )
 """Codec to FFmpeg's encoder."""
-_PIXEL_FORMATS = {
-    ("h264", "yuv420p"): "nv12",
-    ("h265", "yuv420p"): "nv12",
-    ("h265", "yuv420p10le"): "p010le",
-    ("av1", "yuv420p"): "nv12",
-    ("av1", "yuv420p10le"): "p010le",
-}
+NVENC_FORMATS: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("h264", "yuv420p"): "nv12",
+        ("h265", "yuv420p"): "nv12",
+        ("h265", "yuv420p10le"): "p010le",
+        ("av1", "yuv420p"): "nv12",
+        ("av1", "yuv420p10le"): "p010le",
+    }
+)
 """Codec and the CPU encoder's pixel format to NVENC's; what is missing here NVENC does not take on every GPU."""
 _PRESET_COUNT = 7
 """p1 is the fastest, p7 the best."""
 _CQ_MAX = 51
 _CRF_MAX = {"h264": 51, "h265": 51, "av1": 63}
-_TRIAL_SIZE = 256
-"""Width and height of the trial picture; all generations take it for every codec."""
+_LONGEST_SIDES = {"h264": 4096, "h265": 8192, "av1": 8192}
+"""From Turing on (NVIDIA's Video Encode Support Matrix)."""
+_SHORTEST_SIDE = 256
+"""All generations take it for every codec; pictures that are smaller keep no processor busy."""
+_TRIAL = (sys.executable, "-m", "vitascope.media.writing.nvenc_trial")
+_TRIAL_SECONDS = 60
+"""For starting Python and CUDA, and for a dozen small pictures: some 2 s where nothing is wrong."""
 
 
-def on_hardware(encoding: Encoding, hardware: Hardware, *, preset_index: int, preset_count: int) -> Encoding:
+def on_hardware(
+    encoding: Encoding,
+    hardware: Hardware,
+    *,
+    preset_index: int,
+    preset_count: int,
+    size: tuple[int, int] | None = None,
+    changes_depth: bool = False,
+    cache_dir: Path | None = None,
+    device_id: int = 0,
+) -> Encoding:
     """Move an encoding to the GPU's encoder, if that is wished for and possible.
 
     Args:
         encoding: The CPU's.
-        hardware: ``cpu`` leaves it alone; ``auto`` too, where NVENC cannot take it.
+        hardware: ``cpu`` leaves it alone. ``auto`` too, where NVENC cannot take it; where NVENC could but does not work
+            here, a note says why.
         preset_index: Place of the CPU's preset among its presets, 0 the fastest.
         preset_count: The number of its presets.
+        size: Width and height of the pictures; None checks neither.
+        changes_depth: True when frames have other bits than the output; on a GPU nothing would convert them.
+        cache_dir: As for ``why_nvenc_fails``.
+        device_id: As for ``why_nvenc_fails``.
 
     Raises:
         OutputError: ``nvenc`` is asked for and cannot be had; the message says what is missing.
@@ -78,78 +105,167 @@ def on_hardware(encoding: Encoding, hardware: Hardware, *, preset_index: int, pr
     if hardware == "cpu":
         return encoding
     codec = encoding.codec
-    encoder, pixel_format = (
-        NVENC_ENCODERS.get(codec),
-        _PIXEL_FORMATS.get((codec, encoding.pixel_format.replace("nv12", "yuv420p"))),
-    )
+    encoder = NVENC_ENCODERS.get(codec)
+    pixel_format = NVENC_FORMATS.get((codec, encoding.pixel_format.replace("nv12", "yuv420p")))
+    reason: str | None = None
     if encoder is None:
-        reason: str | None = f"it writes {', '.join(NVENC_ENCODERS)}, not {codec}"
+        reason = f"it writes {', '.join(NVENC_ENCODERS)}, not {codec}"
     elif pixel_format is None:
         reason = f"it takes no {encoding.pixel_format} for {codec}"
-    else:
-        reason = why_nvenc_fails(encoder)
+    elif size is not None and max(size) > _LONGEST_SIDES[codec]:
+        reason = f"{size[0]}x{size[1]} is too large: {codec} ends at {_LONGEST_SIDES[codec]} there"
+    if hardware == "auto" and (
+        reason is not None
+        or changes_depth
+        or (size is not None and (min(size) < _SHORTEST_SIDE or size[0] % 2 or size[1] % 2))
+        or not probe_gpus()
+    ):
+        return encoding
+    if encoder is not None and pixel_format is not None and reason is None:
+        reason = why_nvenc_fails(encoder, pixel_format, cache_dir=cache_dir, device_id=device_id)
     if reason is not None or encoder is None or pixel_format is None:
         if hardware == "nvenc":
             raise OutputError(f"NVENC was asked for, and cannot be used: {reason}; leave it to the CPU")
-        return encoding
+        return replace(encoding, notes=(*encoding.notes, f"the processor encodes, not the GPU: {reason}"))
     crf = float(encoding.options["crf"])
     step = round(preset_index * (_PRESET_COUNT - 1) / max(preset_count - 1, 1))
-    options = {
-        "rc": "vbr",
-        "cq": str(max(round(crf * _CQ_MAX / _CRF_MAX[codec]), 1)),  # 0 would mean automatic
-        "preset": f"p{1 + step}",
-        "tune": "hq",
-    }
     return replace(
         encoding,
         encoder=encoder,
         pixel_format=pixel_format,
-        options=MappingProxyType(options),
+        # A cq of 0 would mean automatic.
+        options=MappingProxyType(
+            _options(cq=max(round(crf * _CQ_MAX / _CRF_MAX[codec]), 1), preset=1 + step)
+        ),
         parameters=MappingProxyType({}),
         parallel_encoders=1,
     )
 
 
-@lru_cache(maxsize=8)
-def why_nvenc_fails(encoder: str) -> str | None:
-    """Encode one grey picture; asked once in a process.
+def _options(*, cq: int, preset: int) -> dict[str, str]:
+    return {"rc": "vbr", "cq": str(cq), "preset": f"p{preset}", "tune": "hq"}
+
+
+@cache
+def why_nvenc_fails(
+    encoder: str, pixel_format: str = "nv12", *, cache_dir: Path | None = None, device_id: int = 0
+) -> str | None:
+    """Ask whether an encoder of the GPU gives back what it is given; tried once on a machine, in another process.
+
+    The verdict is kept for the encoder, the pixel format, the GPUs, their driver, FFmpeg's version and Vitascope's.
 
     Args:
         encoder: One of ``NVENC_ENCODERS``' values.
+        pixel_format: One of ``NVENC_FORMATS``' values.
+        cache_dir: Where verdicts are kept; None asks anew in each process.
+        device_id: The GPU that gives it pictures.
 
     Returns:
-        The reason why it does not work; None when it does.
+        The reason why it is not to be used; None when it is.
     """
-    silence_libav()
+    from vitascope.gpu.engines.self_check import kept_verdict  # brings ONNX Runtime along
+
+    gpus = probe_gpus()
+    if not gpus:
+        return "there is no NVIDIA GPU here, or its driver is missing"
     try:
-        context = cast("VideoCodecContext", av.CodecContext.create(encoder, "w"))
+        av.Codec(encoder, "w")
     except UnknownCodecError:
         return f"this FFmpeg build has no {encoder}"
-    grey = np.full((_TRIAL_SIZE * 3 // 2, _TRIAL_SIZE), 128, np.uint8)
+    about = {
+        "encoder": encoder,
+        "pixel_format": pixel_format,
+        "gpus": [gpu.name for gpu in gpus],
+        "device": device_id,
+        "driver": gpus[0].driver,
+        "libavcodec": list(av.library_versions["libavcodec"]),
+        "from_gpu": find_spec("cupy") is not None,  # else frames never come from there
+    }
     try:
-        context.width = context.height = _TRIAL_SIZE
-        context.pix_fmt, context.time_base, context.framerate = "nv12", Fraction(1, 25), Fraction(25)
-        picture = av.VideoFrame.from_ndarray(grey, format="nv12")
-        picture.pts, picture.time_base = 0, Fraction(1, 25)
-        packets = [*context.encode(picture), *context.encode(None)]
-    except (av.FFmpegError, OSError, ValueError) as error:
-        return (
-            f"{encoder} does not start on this machine ({describe_av_error(error)}): "
-            "it has no GPU with NVENC, or its driver is too old"
+        verdict = kept_verdict(
+            about, lambda: _verdict_of_trial(encoder, pixel_format, device_id), cache_dir=cache_dir
         )
-    return None if packets else f"{encoder} gave no packet for a trial picture"
+    except OutputError as error:
+        return str(error)
+    return None if verdict.passed else verdict.reason
+
+
+def _verdict_of_trial(encoder: str, pixel_format: str, device_id: int) -> Verdict:
+    """Let another process try an encoder, because a driver may hang or crash.
+
+    Raises:
+        OutputError: It came to no verdict that is worth keeping.
+    """
+    from vitascope.gpu.engines.self_check import Verdict
+
+    codec = next(codec for codec, name in NVENC_ENCODERS.items() if name == encoder)
+    request = {
+        "codec": codec,
+        "encoder": encoder,
+        "pixel_format": pixel_format,
+        "options": _options(cq=20, preset=4),
+        "device_id": device_id,
+    }
+    try:
+        done = subprocess.run(
+            [*_TRIAL, json.dumps(request)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TRIAL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict(False, f"{encoder} gave no answer within {_TRIAL_SECONDS} seconds")
+    except OSError as error:
+        raise OutputError(f"{encoder} could not be tried: {describe_av_error(error)}") from error
+    match _last_line_as_json(done.stdout):
+        case {"passed": bool(passed), "reason": str(reason), "lasts": True}:
+            return Verdict(passed, f"{encoder} {reason}")
+        case {"reason": str(reason)}:
+            raise OutputError(f"{encoder} {reason}")
+    said = done.stderr.strip().splitlines()[-1:] or ["without a word"]
+    raise OutputError(f"{encoder} could not be tried: its process ended with {done.returncode}, {said[0]}")
+
+
+def _last_line_as_json(text: str) -> Any:
+    try:
+        return json.loads(text.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        return None
 
 
 class NvencStreamEncoder(StreamEncoder):
-    """The encoder of a stream, opened by its first picture: that says whether pictures come from the GPU."""
+    """The encoder of a stream, opened by its first picture: that says whether pictures come from the GPU.
+
+    Args:
+        stream: A stream of an output container.
+        path: The output's name, for messages.
+    """
+
+    def __init__(self, stream: VideoStream, *, path: Path) -> None:
+        super().__init__(stream)
+        self._path = path
 
     def encode(self, picture: av.VideoFrame) -> Iterable[Packet[VideoStream]]:
-        """See ``PictureEncoder``."""
+        """See ``PictureEncoder``.
+
+        Raises:
+            OutputError: It does not start.
+        """
         context = self._stream.codec_context
-        if not context.is_open:
-            # From host memory the encoder uploads by itself; a CUDA picture brings its own memory pool along.
-            context.pix_fmt = picture.format.name
-        return super().encode(picture)
+        if context.is_open:
+            return super().encode(picture)
+        # From host memory the encoder uploads by itself; a CUDA picture brings its own memory pool along.
+        context.pix_fmt = picture.format.name
+        try:
+            return super().encode(picture)
+        except av.FFmpegError as error:
+            # It has passed its trial: most likely other programs have all of its sessions, or its memory.
+            raise OutputError(
+                f"{self._path}: {context.name} does not start ({describe_av_error(error)}); gpu.encoder=cpu does "
+                "without it"
+            ) from error
 
 
 class NvencFramePacker:

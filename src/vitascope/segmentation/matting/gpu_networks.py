@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from vitascope.config import Settings, vitascope_home
+from vitascope.config import Settings
+from vitascope.config.loading import engine_cache
 from vitascope.device import Device
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
@@ -18,7 +19,7 @@ from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.store.store import Fingerprint
 from vitascope.segmentation.matting.opened_network import OpenedNetwork, rvm_size
 
-__all__ = ["MOST_FRAMES", "engine_cache", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu"]
+__all__ = ["MOST_FRAMES", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu"]
 
 MOST_FRAMES = 16
 """Frames of one call for which engines are built, where they are built for sizes."""
@@ -133,11 +134,6 @@ def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> Op
 def _opened(chosen: Chosen[MattingNetwork]) -> OpenedNetwork:
     """The network, why it, and what became of engines that were kept."""
     return OpenedNetwork(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
-
-
-def engine_cache() -> Path:
-    """Where built engines and verdicts on them are kept."""
-    return vitascope_home() / "engines"
 
 
 def _precision(settings: Settings) -> Precision:

@@ -270,7 +270,8 @@ class ProcessCrew:
                 settings=settings.output,
                 threads=self._share.pipeline.stages.encode.threads,
                 alone=len(outputs) == 1,
-                hardware=settings.gpu.encoder,
+                # Nobody has seen yet that NVENC describes its stream alike in several processes.
+                hardware="cpu" if settings.gpu.encoder == "auto" else settings.gpu.encoder,
                 parallel_encoders=1 if settings.gpu.device_ids is None else "auto",
             )
             jobs.append(
