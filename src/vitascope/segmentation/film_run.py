@@ -40,7 +40,7 @@ from vitascope.segmentation.jobs import open_job, picture_sizes, queue_limits
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
-from vitascope.segmentation.notes import notes_on
+from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
@@ -288,9 +288,9 @@ class FilmRunner:
             scene_cut_count=job.cut_count,
             model=self.chosen.network.name,
             notes=(
+                *notes_on_reading(reader),
                 *notes_on(
                     reader.info,
-                    reader.decoded_count,
                     [kind for kind, _ in outputs],
                     network=opening(self.chosen).network,
                     device=self.device,

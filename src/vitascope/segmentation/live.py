@@ -355,7 +355,6 @@ def segment_live(
             "device": runner.device.label,
             "notes": notes_on(
                 info,
-                0,
                 [kind],
                 network=opening(runner.chosen).network,
                 device=runner.device,

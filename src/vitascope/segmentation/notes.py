@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import Device
 from vitascope.frames import VideoInfo
+from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork
 from vitascope.segmentation.capacity import notes_on_parallelism
 from vitascope.segmentation.jobs import can_stay_on_gpu
 
-__all__ = ["notes_on"]
+__all__ = ["notes_on", "notes_on_reading"]
 
 _HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 
@@ -58,36 +59,15 @@ _OF_TUNER = ("performance.target_fps", "performance.max_latency_ms")
 _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
-def notes_on(
-    info: VideoInfo,
-    frame_count: int,
-    kinds: Sequence[OutputKind],
-    *,
-    network: MattingNetwork,
-    device: Device,
-    loaded: LoadedSettings,
-    is_shared: bool = False,
-    is_live: bool = False,
-) -> tuple[str, ...]:
-    """The notes on one video, one line each.
+def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
+    """What was met while a video was read, one line each.
 
     Args:
-        info: The video.
-        frame_count: Frames that were read of it.
-        kinds: What was written.
-        network: What matted.
-        device: Of the run.
-        loaded: Settings, and where they came from.
-        is_shared: Several processes shared the video.
-        is_live: It is a camera, or played like one.
+        reader: After the last frame.
     """
-    notes = []
-    if info.container == "images" and frame_count > 1:
+    info, notes = reader.info, []
+    if info.container == "images" and reader.decoded_count > 1:
         notes.append(f"pictures carry no time: taken at {float(info.average_frame_rate):g} a second")
-    if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
-        notes.append(
-            "the video is HDR; the new colours are written as they are, brighter than they were meant"
-        )
     if info.container != "images" and not info.path.exists():
         notes.append(
             f"{info.path.name} was removed while it was read; nothing could tell whether it was whole"
@@ -100,6 +80,35 @@ def notes_on(
         notes.append(
             f"the video's clock was set anew on the way ({reader.clock_jump_count} times), as in joined recordings; "
             "the output's time goes on"
+        )
+    return tuple(notes)
+
+
+def notes_on(
+    info: VideoInfo,
+    kinds: Sequence[OutputKind],
+    *,
+    network: MattingNetwork,
+    device: Device,
+    loaded: LoadedSettings,
+    is_shared: bool = False,
+    is_live: bool = False,
+) -> tuple[str, ...]:
+    """The notes on one video, one line each.
+
+    Args:
+        info: The video.
+        kinds: What was written.
+        network: What matted.
+        device: Of the run.
+        loaded: Settings, and where they came from.
+        is_shared: Several processes shared the video.
+        is_live: It is a camera, or played like one.
+    """
+    notes = []
+    if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
+        notes.append(
+            "the video is HDR; the new colours are written as they are, brighter than they were meant"
         )
     if info.interlaced:
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
@@ -121,6 +130,8 @@ def notes_on(
         "edges.decontaminate": not is_rvm,
         "output.background": "replace" not in kinds,
         "output.mask_max_width": "mask" not in kinds,
+        "output.packed_fov_degrees": "packed-alpha" not in kinds,
+        "output.packed_color": "packed-alpha" not in kinds,
     }
     idle: tuple[str, ...] = ()
     if device.kind == "cpu":

@@ -25,7 +25,7 @@ from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
-from vitascope.segmentation.notes import notes_on
+from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.processes.messages import (
     Ask,
     Encoded,
@@ -242,9 +242,8 @@ class SegmentWorker:
                     for encoder in stretch.encoders:
                         encoders.callback(encoder.close)
                     link.send(stretch.run(film))
-            notes = notes_on(
+            notes = notes_on_reading(reader) + notes_on(
                 reader.info,
-                reader.decoded_count,
                 [kind for kind, _ in kinds],
                 network=runner.chosen.network,
                 device=runner.device,
