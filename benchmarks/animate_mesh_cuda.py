@@ -33,9 +33,6 @@ from vitascope.animation.canonical_mesh import CanonicalMesh, Pose, read_canonic
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader
-from vitascope.animation.tracking import fetch_face_model
-from vitascope.config import vitascope_home
-from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "animate_mesh_cuda.json"
 TALK = Path(__file__).parent.parent / "examples" / "talk.motion"
@@ -148,7 +145,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    mesh = read_canonical_mesh(fetch_face_model(ModelStore(vitascope_home())))
+    mesh = read_canonical_mesh()
     with MotionReader(TALK) as reader:
         motions = list(reader)
     rows = []

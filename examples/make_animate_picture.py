@@ -29,11 +29,11 @@ def main() -> None:
     """Draw the moments beside the photograph."""
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "docs" / "images" / "animate.jpg"
     model = fetch_face_model(ModelStore(vitascope_home()))
-    portrait = load_portrait(HERE / "astronaut.jpg", model=model)
+    portrait = load_portrait(HERE / "astronaut.jpg", model=lambda: model)
     pictures = [portrait.rgb]
     with MotionReader(HERE / "talk.motion") as reader:
         motions: list[FaceMotion] = list(reader)
-    with MeshAnimator(read_canonical_mesh(model)) as animator:
+    with MeshAnimator(read_canonical_mesh()) as animator:
         animator.set_portrait(portrait.rgb, face=portrait.face)
         with FaceTracker(model, mode="image") as tracker:
             animator.calibrate(lambda rgb: next(iter(tracker.find(rgb)), None))

@@ -67,6 +67,17 @@ def test_segment_leaves_no_trace_and_asks_no_host(shim, tmp_path, in_processes):
     assert hosts == []
 
 
+def test_the_example_of_animate_needs_no_host(shim, tmp_path):
+    """What the README shows first works without a network: the face of the shipped portrait lies beside it."""
+    command = ["animate", "examples/astronaut.jpg", "--driver", "examples/talk.motion", "--end", "0.3"]
+    home = tmp_path / "home"
+    files, hosts = watched(
+        shim, home, "-m", "vitascope", *command, "-o", tmp_path / "o.mp4", VITASCOPE_HOME=str(home / "own")
+    )
+    assert (tmp_path / "o.mp4").is_file()
+    assert (files, hosts) == ([], [])
+
+
 def test_the_runtime_alone_neither(shim, tmp_path):
     program = "\n".join(
         [

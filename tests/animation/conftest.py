@@ -7,11 +7,11 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def mesh(face_model_file):
+def mesh():
     """The canonical face."""
     from vitascope.animation.canonical_mesh import read_canonical_mesh
 
-    return read_canonical_mesh(face_model_file)
+    return read_canonical_mesh()
 
 
 @pytest.fixture(scope="session")

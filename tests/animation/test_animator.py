@@ -42,8 +42,8 @@ def test_a_motion_is_drawn_as_the_mesh_draws_it(opened, mesh, astronaut, astrona
 @pytest.mark.parametrize("portrait", [PORTRAIT, str(PORTRAIT)])
 def test_a_file_is_the_picture_in_it(opened, portrait):
     with opened(portrait) as animator, opened(animator.portrait) as from_array:
-        assert np.array_equal(animator.render(SHOUT), from_array.render(SHOUT))
-        assert (animator.name, animator.device_label[:3], animator.notes) == ("mesh", "CPU", ())
+        assert np.abs(animator.render(SHOUT).astype(int) - from_array.render(SHOUT)).mean() < 0.2
+        assert (animator.name, animator.device_label[:3], from_array.notes) == ("mesh", "CPU", ())
 
 
 def test_frames_of_a_driver_move_it(opened, astronaut):
@@ -125,5 +125,9 @@ def test_what_cannot_be_had(opened, monkeypatch):
     with pytest.raises(UsageError, match="no expression weight is called 'jawWide'"):
         FaceMotion.authored({"jawWide": 1})
     monkeypatch.setitem(sys.modules, "mediapipe", None)
+    with opened() as animator:  # its landmarks ship
+        picture = animator.render(SHOUT)
+        with pytest.raises(MissingDependencyError, match=r"vitascope\[animate\]"):
+            animator.render(picture)
     with pytest.raises(MissingDependencyError, match=r"vitascope\[animate\]"):
-        opened()
+        opened(picture)

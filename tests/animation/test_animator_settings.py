@@ -194,7 +194,7 @@ def opened(portrait, mesh, face_model, tmp_path):
             return open_animator(
                 portrait,
                 mesh=mesh,
-                model=face_model,
+                model=lambda: face_model,
                 loaded=load_settings(assignments=assignments),
                 home=tmp_path,
                 stack=stack,

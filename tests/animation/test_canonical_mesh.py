@@ -10,6 +10,7 @@ from faces import made_face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitascope.animation import canonical_mesh
 from vitascope.animation.canonical_mesh import (
     EYES,
     FACE_OVAL,
@@ -24,10 +25,28 @@ from vitascope.errors import ModelError
 MEMBER = "geometry_pipeline_metadata_landmarks.binarypb"
 
 
+def varint(value):
+    return bytes([value]) if value < 128 else bytes([value % 128 + 128]) + varint(value // 128)
+
+
 def test_it_is_mediapipes_mesh(mesh):
     assert mesh.vertices.shape == (468, 3)
     assert mesh.triangles.shape == (898, 3)
     assert (mesh.pose_weights > 0).sum() == 33
+
+
+def test_it_is_the_mesh_of_the_bundle(mesh, face_model_file):
+    """Written as the protocol buffer writes it (GeometryPipelineMetadata), it is found there."""
+    with zipfile.ZipFile(face_model_file) as archive:
+        data = archive.read(MEMBER)
+    assert b"".join(b"\x20" + varint(int(corner)) for corner in mesh.triangles.flat) in data
+    begin = data.index(b"\x1d" + mesh.vertices[0, 0].tobytes() + b"\x1d" + mesh.vertices[0, 1].tobytes())
+    stored = np.frombuffer(data[begin : begin + 468 * 5 * 5], np.uint8).reshape(
+        468, 5, 5
+    )  # x, y, z, u, v, tagged
+    assert stored[:, :3, 1:].tobytes() == mesh.vertices.tobytes()
+    for vertex in np.flatnonzero(mesh.pose_weights):
+        assert b"\x08" + varint(int(vertex)) + b"\x15" + mesh.pose_weights[vertex].tobytes() in data
     # A closed surface but for its border: every inner edge belongs to two triangles.
     edges = np.sort(np.concatenate([mesh.triangles[:, [a, b]] for a, b in ((0, 1), (1, 2), (2, 0))]), axis=1)
     _, counts = np.unique(edges, axis=0, return_counts=True)
@@ -75,17 +94,11 @@ def test_the_transform_and_the_fit_agree(mesh, astronaut_face):
     assert np.allclose(angles_of(pose.rotation), astronaut_face.angles_degrees, atol=6)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\x0a\xff\xff\xff\xff\x7f", b"\x0a\x02\x08\x00", b"\x0f" * 50, b"\x12\x02\x08\x01"]
-)
-def test_bundles_that_are_none(tmp_path, data):
-    path = tmp_path / "x.task"
-    with pytest.raises(ModelError, match="no face mesh"):
-        read_canonical_mesh(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(MEMBER, data)
-    with pytest.raises(ModelError, match="cannot be read"):
-        read_canonical_mesh(path)
+def test_a_mesh_that_is_missing_says_so(monkeypatch, tmp_path):
+    path = tmp_path / "canonical_face.npz"
+    monkeypatch.setattr(canonical_mesh, "_FILE", path)
+    with pytest.raises(ModelError, match="reinstall"):
+        read_canonical_mesh()
     path.write_bytes(b"PK\x03\x04 no zip")
-    with pytest.raises(ModelError, match="no face mesh"):
-        read_canonical_mesh(path)
+    with pytest.raises(ModelError, match="reinstall"):
+        read_canonical_mesh()

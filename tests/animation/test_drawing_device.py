@@ -32,7 +32,7 @@ def opened(astronaut, astronaut_face, mesh, face_model, tmp_path):
             return open_animator(
                 Portrait(astronaut, astronaut_face),
                 mesh=mesh,
-                model=face_model,
+                model=lambda: face_model,
                 loaded=load_settings(
                     assignments=["animation.animator=mesh", "animation.calibrate=false", *assignments]
                 ),

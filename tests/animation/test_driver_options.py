@@ -41,7 +41,7 @@ def driven(film, mesh, face_model):
     def follow(*assignments):
         settings = load_settings(assignments=["animation.neutral=first", *assignments]).settings
         with (
-            open_driver(film, mesh=mesh, model=face_model, settings=settings) as driver,
+            open_driver(film, mesh=mesh, model=lambda: face_model, settings=settings) as driver,
             closing(Pipeline(driver.stages()).stream()) as items,
         ):
             return list(items)
@@ -78,5 +78,5 @@ def test_smoothing_calms_what_trembles(driven, key):
 def test_prefetch_frames(film, mesh, face_model):
     for frames, wanted in ((7, 7), (0, 1)):  # the decoder always hands on one
         settings = load_settings(assignments=[f"performance.prefetch_frames={frames}"]).settings
-        with open_driver(film, mesh=mesh, model=face_model, settings=settings) as driver:
+        with open_driver(film, mesh=mesh, model=lambda: face_model, settings=settings) as driver:
             assert driver.stages()[0].output.items == wanted

@@ -33,7 +33,7 @@ def exif(orientation):
 
 
 def test_a_photo(tmp_path, astronaut, face_model):
-    portrait = load_portrait(save(tmp_path / "a.png", astronaut), model=face_model)
+    portrait = load_portrait(save(tmp_path / "a.png", astronaut), model=lambda: face_model)
     assert np.array_equal(portrait.rgb, astronaut)
     assert portrait.notes == ()
     assert portrait.face.picture_size == (512, 512)
@@ -80,7 +80,7 @@ def test_cmyk_is_converted(tmp_path, astronaut):
 
 def test_huge_pictures_are_shrunk(tmp_path, astronaut, face_model):
     big = cv2.resize(astronaut, (2600, 2600))
-    portrait = load_portrait(save(tmp_path / "big.jpg", big), model=face_model, max_side=1000)
+    portrait = load_portrait(save(tmp_path / "big.jpg", big), model=lambda: face_model, max_side=1000)
     assert portrait.rgb.shape == (1000, 1000, 3)
     assert "shrunk to 1000x1000" in portrait.notes[0]
     left, _, right, _ = portrait.face.box
@@ -90,14 +90,14 @@ def test_huge_pictures_are_shrunk(tmp_path, astronaut, face_model):
 def test_a_small_face_in_a_large_picture_is_found(tmp_path, astronaut, face_model):
     wide = np.full((1400, 2400, 3), 160, np.uint8)
     wide[800:1160, 1900:2260] = cv2.resize(astronaut, (360, 360), interpolation=cv2.INTER_AREA)
-    portrait = load_portrait(save(tmp_path / "wide.png", wide), model=face_model)
+    portrait = load_portrait(save(tmp_path / "wide.png", wide), model=lambda: face_model)
     left, top, right, bottom = portrait.face.box
     assert 2000 < left < right < 2120 and 830 < top < bottom < 960
 
 
 def test_a_face_that_fills_the_picture_is_found(tmp_path, astronaut, face_model):
     tight = cv2.resize(astronaut[60:215, 170:285], None, fx=3, fy=3)
-    portrait = load_portrait(save(tmp_path / "tight.png", tight), model=face_model)
+    portrait = load_portrait(save(tmp_path / "tight.png", tight), model=lambda: face_model)
     assert portrait.face.size_pixels > 200
 
 
@@ -106,12 +106,12 @@ def test_of_several_faces_one_moves(tmp_path, astronaut, face_model):
     two = np.full((512, 1000, 3), 190, np.uint8)
     two[100:400, 40:340], two[40:460, 540:960] = cv2.resize(head, (300, 300)), cv2.resize(head, (420, 420))
     path = save(tmp_path / "two.png", two)
-    largest = load_portrait(path, model=face_model)
+    largest = load_portrait(path, model=lambda: face_model)
     assert "2 faces" in largest.notes[0]
-    first, second = (load_portrait(path, model=face_model, face=index) for index in (0, 1))
+    first, second = (load_portrait(path, model=lambda: face_model, face=index) for index in (0, 1))
     assert first.face.box[0] < second.face.box[0] == largest.face.box[0]
     with pytest.raises(InputError, match="face 5 was asked for, and there are 2"):
-        load_portrait(path, model=face_model, face=5)
+        load_portrait(path, model=lambda: face_model, face=5)
 
 
 def test_a_smaller_face_beside_is_looked_for_in_finer_views(tmp_path, astronaut, face_model, monkeypatch):
@@ -120,12 +120,12 @@ def test_a_smaller_face_beside_is_looked_for_in_finer_views(tmp_path, astronaut,
     group = np.full((512, 1536, 3), 190, np.uint8)
     group[:, :512], group[:320, 1100:1420] = astronaut, cv2.resize(astronaut, (320, 320))
     path = save(tmp_path / "group.png", group)
-    both = load_portrait(path, model=face_model)
+    both = load_portrait(path, model=lambda: face_model)
     assert "2 faces" in both.notes[0]
     assert both.face.box[0] < 300
-    assert load_portrait(path, model=face_model, face=1).face.box[0] > 1000
+    assert load_portrait(path, model=lambda: face_model, face=1).face.box[0] > 1000
     monkeypatch.setattr(portrait, "_OTHERS_VIEW", np.inf)
-    assert load_portrait(path, model=face_model).notes == ()
+    assert load_portrait(path, model=lambda: face_model).notes == ()
 
 
 def test_a_picture_of_too_many_pixels_says_so(tmp_path, astronaut, face_model, monkeypatch):
@@ -136,13 +136,13 @@ def test_a_picture_of_too_many_pixels_says_so(tmp_path, astronaut, face_model, m
     with pytest.raises(
         InputError, match=r"512x512 are too many pixels, at most 0\.2 million are read; shrink it"
     ):
-        load_portrait(path, model=face_model)
+        load_portrait(path, model=lambda: face_model)
 
 
 def test_no_face_says_so(tmp_path, face_model):
     path = save(tmp_path / "none.png", np.full((300, 400, 3), 120, np.uint8))
     with pytest.raises(InputError, match="no face in the portrait"):
-        load_portrait(path, model=face_model, guess=tmp_path / "guess.png")
+        load_portrait(path, model=lambda: face_model, guess=tmp_path / "guess.png")
     assert not (tmp_path / "guess.png").exists()
 
 
@@ -154,7 +154,7 @@ def test_the_best_guess_is_shown(tmp_path, face_model, astronaut, astronaut_face
     )
     path = save(tmp_path / "cartoon.png", astronaut)
     with pytest.raises(InputError, match=r"best guess is at 1\d\d,\d+ to \d+,\d+, shown in .*guess\.png"):
-        load_portrait(path, model=face_model, guess=tmp_path / "guess.png")
+        load_portrait(path, model=lambda: face_model, guess=tmp_path / "guess.png")
     shown = cv2.imread(str(tmp_path / "guess.png"))
     assert (shown == (0, 0, 255)).all(axis=2).sum() > 300
 
@@ -167,7 +167,7 @@ def test_a_profile_is_warned_of(tmp_path, face_model, astronaut, astronaut_face,
     turned = np.eye(4, dtype=np.float32)
     turned[:3, :3] = flip @ rotation_from_degrees(65, 0, 0) @ flip
     monkeypatch.setattr(portrait, "_find", lambda *_, **__: [replace(astronaut_face, transform=turned)])
-    loaded = load_portrait(save(tmp_path / "p.png", astronaut), model=face_model)
+    loaded = load_portrait(save(tmp_path / "p.png", astronaut), model=lambda: face_model)
     assert "turned by 65 degrees" in loaded.notes[0]
 
 
@@ -177,7 +177,7 @@ def test_of_a_landscape_the_likeliest_spot_is_shown(tmp_path, face_model):
     cv2.circle(sunset, (300, 120), 60, (250, 200, 60), -1)
     path = save(tmp_path / "sunset.png", sunset)
     with pytest.raises(InputError, match=r"the best guess is at \d+,\d+ to \d+,\d+, shown in .*guess\.png"):
-        load_portrait(path, model=face_model, guess=tmp_path / "guess.png")
+        load_portrait(path, model=lambda: face_model, guess=tmp_path / "guess.png")
     marked = (cv2.imread(str(tmp_path / "guess.png")) == (0, 0, 255)).all(axis=2)
     left, right = np.flatnonzero(marked.any(axis=0))[[0, -1]]
     assert 200 < left < 300 < right < 400
@@ -187,18 +187,18 @@ def test_of_a_landscape_the_likeliest_spot_is_shown(tmp_path, face_model):
 def test_a_tiny_picture_is_called_tiny(tmp_path, face_model, astronaut, side):
     small = cv2.resize(astronaut, (side, side), interpolation=cv2.INTER_AREA)
     with pytest.raises(InputError, match=f"no face in the portrait.*{side}x{side} pixels are few"):
-        load_portrait(save(tmp_path / "tiny.png", small), model=face_model)
+        load_portrait(save(tmp_path / "tiny.png", small), model=lambda: face_model)
 
 
 def test_a_face_that_is_too_small_is_named_with_what_helps(tmp_path, face_model, astronaut):
     face = cv2.resize(astronaut[20:220, 130:330], (64, 64), interpolation=cv2.INTER_AREA)
     path = save(tmp_path / "small.png", face)
     with pytest.raises(InputError, match=r"small\.png: the face is \d+ pixels large.*a larger picture"):
-        load_portrait(path, model=face_model)
+        load_portrait(path, model=lambda: face_model)
     with pytest.raises(
         InputError, match=r"small\.png: the face is \d+ pixels large.*crop it: .* shrunk to 64"
     ):
-        load_portrait(save(path, cv2.resize(face, None, fx=4, fy=4)), model=face_model, max_side=64)
+        load_portrait(save(path, cv2.resize(face, None, fx=4, fy=4)), model=lambda: face_model, max_side=64)
 
 
 def test_sunglasses_hide_no_face(tmp_path, face_model, astronaut, astronaut_face):
@@ -208,7 +208,7 @@ def test_sunglasses_hide_no_face(tmp_path, face_model, astronaut, astronaut_face
         width = float(np.linalg.norm(corners[0] - corners[1]))
         centre = tuple(int(place) for place in corners.mean(axis=0))
         cv2.ellipse(masked, centre, (int(width * 0.95), int(width * 0.75)), 0, 0, 360, (15, 15, 15), -1)
-    portrait = load_portrait(save(tmp_path / "sun.png", masked), model=face_model)
+    portrait = load_portrait(save(tmp_path / "sun.png", masked), model=lambda: face_model)
     away = np.linalg.norm((portrait.face.landmarks - astronaut_face.landmarks)[:, :2], axis=1)
     assert np.median(away) < 0.05 * astronaut_face.size_pixels
 
@@ -231,7 +231,7 @@ def drawn_face():
 
 
 def test_a_cartoon_with_a_whole_face_is_one(tmp_path, face_model):
-    face = load_portrait(save(tmp_path / "drawn.png", drawn_face()), model=face_model).face
+    face = load_portrait(save(tmp_path / "drawn.png", drawn_face()), model=lambda: face_model).face
     left, top, right, bottom = face.box
     assert 90 < left < 180 and 320 < right < 410 and 80 < top < bottom < 460
     assert np.linalg.norm(face.landmarks[13, :2] - (250, 345)) < 25  # the upper lip's lower edge
@@ -255,7 +255,7 @@ def test_what_the_decoder_prints_is_not_shown(tmp_path, capfd):
 
 
 def test_odd_sides_lose_a_row_and_a_column(tmp_path, astronaut, face_model):
-    even = load_portrait(save(tmp_path / "a.png", astronaut), model=face_model)
+    even = load_portrait(save(tmp_path / "a.png", astronaut), model=lambda: face_model)
     assert with_even_sides(even) is even
     odd = replace(even, rgb=astronaut[:501, :503])
     made = with_even_sides(odd)

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -19,10 +20,10 @@ from vitascope.animation.drivers import make_estimator, open_tracker
 from vitascope.animation.face import FaceMotion, PortraitAnimator, RgbPicture
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
-from vitascope.animation.mesh.response import steady_reader
+from vitascope.animation.mesh.response import Curve, steady_reader
 from vitascope.animation.motion import Mirror
 from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
-from vitascope.animation.tracking import FaceTracker, fetch_face_model, require_mediapipe
+from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.device import Device, select_device
 from vitascope.errors import (
@@ -84,9 +85,9 @@ class Animator:
         self.loaded = loaded or load_settings(profile=profile, flags=settings)
         self.settings = self.loaded.settings
         wanted = self.settings.animation
-        require_mediapipe()
-        self._model = fetch_face_model(store or ModelStore(vitascope_home()), fetch_progress)
-        mesh = read_canonical_mesh(self._model)
+        models = store or ModelStore(vitascope_home())
+        self._model: FaceModel = cache(lambda: fetch_face_model(models, fetch_progress))
+        mesh = read_canonical_mesh()
         picture = portrait if isinstance(portrait, np.ndarray) else Path(portrait)
         found = load_portrait(picture, model=self._model, face=wanted.face, max_side=wanted.max_side)
         self._estimator = make_estimator(mesh, self.settings)
@@ -158,7 +159,7 @@ class Animator:
         rgb = require_rgb(frame, what="the driver's frame")
         seconds = monotonic() if pts_seconds is None else pts_seconds
         if self._tracker is None:
-            self._tracker = self._stack.enter_context(open_tracker(self._model, self.settings))
+            self._tracker = self._stack.enter_context(open_tracker(self._model(), self.settings))
         face = self._tracker.track(rgb, pts_seconds=seconds)
         return self._estimator.update(face, pts_seconds=seconds, driver_rgb=rgb)
 
@@ -176,6 +177,8 @@ class OpenedAnimator:
     """The device that draws, for reports."""
     batch_size: int = 1
     notes: tuple[str, ...] = ()
+    curves: Mapping[str, Curve] | None = None
+    """How the portrait's expressions read; None where that was not measured."""
 
 
 def gains_of(settings: Settings) -> Gains:
@@ -193,7 +196,7 @@ def open_animator(
     portrait: Portrait,
     *,
     mesh: CanonicalMesh,
-    model: Path,
+    model: FaceModel,
     loaded: LoadedSettings,
     home: Path,
     stack: ExitStack,
@@ -208,7 +211,7 @@ def open_animator(
     Args:
         portrait: From ``load_portrait``.
         mesh: The canonical face.
-        model: The file ``face_landmarker.task``, for ``animation.calibrate``.
+        model: Gives the file ``face_landmarker.task``; asked for where ``animation.calibrate`` has to measure.
         loaded: Settings.
         home: The product's own folder.
         stack: Closes the animator.
@@ -229,7 +232,7 @@ def open_animator(
 
 
 def _open_mesh(
-    portrait: Portrait, mesh: CanonicalMesh, model: Path, loaded: LoadedSettings, stack: ExitStack
+    portrait: Portrait, mesh: CanonicalMesh, model: FaceModel, loaded: LoadedSettings, stack: ExitStack
 ) -> OpenedAnimator:
     settings = loaded.settings
     gains = gains_of(settings)
@@ -246,8 +249,10 @@ def _open_mesh(
         try:
             animator.set_portrait(portrait.rgb, face=portrait.face)
             _require_the_cpus_picture(animator, device)
-            if settings.animation.calibrate:
-                with steady_reader(model) as read:
+            if settings.animation.calibrate and portrait.curves is not None:
+                animator.use_curves(portrait.curves)
+            elif settings.animation.calibrate:
+                with steady_reader(model()) as read:
                     animator.calibrate(read)
         except BaseException:
             with suppress(DeviceError, EngineError):  # what failed may fail again
@@ -270,6 +275,7 @@ def _open_mesh(
         lambda motions: [animator.animate(motion) for motion in motions],
         device.label,
         notes=(*notes, *_ignored_by_mesh(loaded)),
+        curves=animator.curves,
     )
 
 

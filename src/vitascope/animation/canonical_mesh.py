@@ -3,16 +3,13 @@
 The numbers of landmarks are those of ``FACEMESH_*`` in MediaPipe's Python package. Right and left are the person's own:
 the right eye is at the left of an unmirrored picture.
 
-The mesh lies in the ``face_landmarker.task`` bundle (Apache-2.0), as the protocol buffer ``GeometryPipelineMetadata``
-(mediapipe/tasks/cc/vision/face_geometry/proto). It is read from there instead of being copied into this package, so
-that it always is the one that the landmarks were trained on.
+The mesh ships in ``models/data/canonical_face.npz``: that of the ``face_landmarker.task`` bundle (Apache-2.0), on which
+the landmarks were trained.
 """
 
 from __future__ import annotations
 
-import struct
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray
+from vitascope.animation.face import FloatArray
 from vitascope.errors import ModelError
 
 __all__ = [
@@ -42,10 +39,7 @@ __all__ = [
     "read_canonical_mesh",
 ]
 
-_MEMBER = "geometry_pipeline_metadata_landmarks.binarypb"
-_TRIANGLE_COUNT = 898
-_FLOATS_A_VERTEX = 5  # x, y, z, u, v: VertexType.VERTEX_PT
-_MAX_BYTES = 1 << 20
+_FILE = Path(__file__).parents[1] / "models" / "data" / "canonical_face.npz"
 _JAW_POINTS = (136, 365, 132, 361, 205, 425)
 """Points of the pose that jaw and smile move: with them a driver's head grew by 7 percent as he opened his mouth."""
 
@@ -126,81 +120,19 @@ def _sized(mesh: CanonicalMesh, points: npt.NDArray[Any], rotation: npt.NDArray[
     return Pose(scale, rotation, target_centre - scale * source_centre)
 
 
-def read_canonical_mesh(bundle: Path) -> CanonicalMesh:
-    """The mesh inside a ``face_landmarker.task``.
+def read_canonical_mesh() -> CanonicalMesh:
+    """Read the mesh that ships.
 
     Raises:
-        ModelError: The file is no such bundle, or its mesh is another one.
+        ModelError: Its file is missing or damaged.
     """
     try:
-        with zipfile.ZipFile(bundle) as archive:
-            if archive.getinfo(_MEMBER).file_size > _MAX_BYTES:
-                raise ModelError(f"{bundle}: its face mesh is larger than {_MAX_BYTES} bytes")
-            data = archive.read(_MEMBER)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{bundle}: no face mesh in it ({error}); fetch face-landmarker again") from error
-    try:
-        mesh = _parse(data)
-    except (ValueError, LookupError, OverflowError, struct.error) as error:
-        raise ModelError(f"{bundle}: its face mesh cannot be read ({error})") from error
-    return mesh
-
-
-def _parse(data: bytes) -> CanonicalMesh:
-    values: list[float] = []
-    indices: list[int] = []
-    weights = np.zeros(MESH_VERTEX_COUNT, np.float32)
-    for number, value in _fields(data):
-        if number == 1 and isinstance(value, bytes):  # Mesh3d
-            for inner, part in _fields(value):
-                if inner == 3 and isinstance(part, bytes):
-                    values += struct.unpack(f"<{len(part) // 4}f", part)
-                elif inner == 4 and isinstance(part, int):
-                    indices.append(part)
-        elif number == 2 and isinstance(value, bytes):  # WeightedLandmarkRef
-            reference: dict[int, bytes | int] = dict(_fields(value))
-            landmark, weight = reference[1], reference[2]
-            if not isinstance(landmark, int) or not isinstance(weight, bytes):
-                raise ValueError("a weight is malformed")
-            weights[landmark] = struct.unpack("<f", weight)[0]
-    vertices = np.array(values, np.float32).reshape(-1, _FLOATS_A_VERTEX)[:, :3]
-    triangles = np.array(indices, np.int32).reshape(-1, 3)
-    if vertices.shape[0] != MESH_VERTEX_COUNT or triangles.shape[0] != _TRIANGLE_COUNT:
-        raise ValueError(
-            f"{vertices.shape[0]} vertices and {triangles.shape[0]} triangles, expected 468 and 898"
-        )
-    if triangles.min() < 0 or triangles.max() >= MESH_VERTEX_COUNT or weights.max() <= 0:
-        raise ValueError("a triangle or a weight points outside the mesh")
-    return CanonicalMesh(np.ascontiguousarray(vertices), triangles, weights)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The fields of a protocol buffer message (protobuf.dev/programming-guides/encoding)."""
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    while position < len(data):
-        key = varint()
-        if (wire := key & 7) == 0:
-            yield key >> 3, varint()
-            continue
-        length = {1: 8, 5: 4}.get(wire) or (varint() if wire == 2 else 0)
-        if not length and wire != 2:
-            raise ValueError(f"unknown wire type {wire}")
-        if position + length > len(data):
-            raise ValueError("it is cut off")
-        yield key >> 3, data[position : position + length]
-        position += length
+        with _FILE.open("rb") as file, np.load(file) as arrays:
+            return CanonicalMesh(
+                arrays["vertices"], arrays["triangles"].astype(np.int32), arrays["pose_weights"]
+            )
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{_FILE}: the face mesh cannot be read ({error}); reinstall vitascope") from error
 
 
 class EyeLandmarks(NamedTuple):

@@ -13,7 +13,7 @@ from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.motion import AUTO_SECONDS, MotionEstimator, Neutral, neutral_score
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
-from vitascope.animation.tracking import FaceTracker
+from vitascope.animation.tracking import FaceModel, FaceTracker
 from vitascope.config import Settings
 from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
@@ -86,15 +86,15 @@ def make_estimator(mesh: CanonicalMesh, settings: Settings, *, frame_rate: float
 
 
 def open_driver(
-    path: Path, *, mesh: CanonicalMesh, model: Path, settings: Settings, keep_pictures: bool = False
+    path: Path, *, mesh: CanonicalMesh, model: FaceModel, settings: Settings, keep_pictures: bool = False
 ) -> VideoDriver | RecordedDriver:
     """Open a driver by what the file is: a ``.motion`` file, else a video, an image or images.
 
-    Arguments and errors are those of the two classes.
+    Arguments and errors are those of the two classes, and of ``model``, which a ``.motion`` file does not need.
     """
     if path.suffix.lower() == MOTION_SUFFIX:
         return RecordedDriver(path, settings=settings)
-    return VideoDriver(path, mesh=mesh, model=model, settings=settings, keep_pictures=keep_pictures)
+    return VideoDriver(path, mesh=mesh, model=model(), settings=settings, keep_pictures=keep_pictures)
 
 
 def no_picture_between(path: Path, start_seconds: float | None, end_seconds: float | None) -> InputError:

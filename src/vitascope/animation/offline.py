@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -20,10 +21,11 @@ from vitascope.animation.drivers import (
     open_driver,
 )
 from vitascope.animation.face import RgbPicture
+from vitascope.animation.landmarks_file import landmarks_path, write_landmarks
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
-from vitascope.animation.tracking import fetch_face_model, require_mediapipe
+from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.config.loading import engine_cache
 from vitascope.errors import InputError, UsageError
@@ -142,6 +144,7 @@ def animate(
     profile: str | None = None,
     settings: Mapping[str, Any] | None = None,
     record: Path | str | None = None,
+    save_landmarks: bool = False,
 ) -> AnimateReport:
     """Let a portrait follow the face of a video.
 
@@ -153,6 +156,8 @@ def animate(
         profile: Settings to begin with: ``balanced`` (default), ``fast``, ``quality`` or ``animator``.
         settings: More settings by dotted key, for example ``{"animation.expression": 1.2}``.
         record: Where to keep the driver's motion (``.motion``); None keeps none.
+        save_landmarks: Keep what the face network found of the portrait in ``PORTRAIT.landmarks`` beside it, so that
+            this picture needs no network from then on.
 
     Returns:
         What was written, how fast, and with what.
@@ -167,6 +172,7 @@ def animate(
         loaded=load_settings(profile=profile, flags=dict(settings or {})),
         store=ModelStore(vitascope_home()),
         record=None if record is None else Path(record),
+        save_landmarks=save_landmarks,
     )
 
 
@@ -178,6 +184,7 @@ def animate_file(
     loaded: LoadedSettings,
     store: ModelStore,
     record: Path | None = None,
+    save_landmarks: bool = False,
     on_start: Callable[[Started], object] | None = None,
     fetch_progress: Callable[[str, int, int], None] | None = None,
 ) -> AnimateReport:
@@ -190,6 +197,8 @@ def animate_file(
         loaded: Settings.
         store: Where the tracker's model lies, or is fetched to.
         record: Where to keep the driver's motion (``.motion``); None keeps none.
+        save_landmarks: Keep what the face network found of the portrait in ``PORTRAIT.landmarks`` beside it, so that
+            this picture needs no network from then on.
         on_start: Called once everything is open, from this thread.
         fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
 
@@ -205,22 +214,22 @@ def animate_file(
     began = perf_counter()
     share_heaps()
     _refuse_clashes(portrait, driver, out, record)
-    require_mediapipe()
     settings = loaded.settings
+    written = (out, record, landmarks_path(portrait) if save_landmarks else None)
     replaced = tuple(
-        f"{path} took the place of an earlier file" for path in (out, record) if path and path.is_file()
+        f"{path} took the place of an earlier file" for path in written if path and path.is_file()
     )
-    model = fetch_face_model(store, fetch_progress)
-    mesh = read_canonical_mesh(model)
-    face = with_even_sides(
-        load_portrait(
-            portrait,
-            model=model,
-            face=settings.animation.face,
-            max_side=settings.animation.max_side,
-            guess=out.with_name(f"{out.stem}.guess.png"),
-        )
+    model = cache(lambda: fetch_face_model(store, fetch_progress))
+    mesh = read_canonical_mesh()
+    found = load_portrait(
+        portrait,
+        model=model,
+        face=settings.animation.face,
+        max_side=settings.animation.max_side,
+        guess=out.with_name(f"{out.stem}.guess.png"),
+        finds_anew=save_landmarks,
     )
+    face = with_even_sides(found)
     with ExitStack() as stack:
         opened = open_animator(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
@@ -270,6 +279,9 @@ def animate_file(
         if recorder is not None and record is not None:
             recorder.finish()
             files.append(WrittenFile(record, "motion", record.stat().st_size))
+        if save_landmarks:
+            kept = write_landmarks(portrait, found.face, chosen=settings.animation.face, curves=opened.curves)
+            files.append(WrittenFile(kept, "landmarks", kept.stat().st_size))
         profiled = profile.save(measured)
     return AnimateReport(
         portrait=portrait,

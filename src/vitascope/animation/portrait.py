@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
+from vitascope.animation.landmarks_file import landmarks_path, read_landmarks
+from vitascope.animation.mesh.response import Curve
 from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
-from vitascope.animation.tracking import FaceTracker
-from vitascope.errors import InputError, UsageError
+from vitascope.animation.tracking import FaceModel, FaceTracker
+from vitascope.errors import InputError, ModelUnavailableError, UsageError
 from vitascope.media.reading.images import picture_size
 
 __all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "require_rgb", "with_even_sides"]
@@ -46,40 +49,55 @@ class Portrait:
     face: TrackedFace
     notes: tuple[str, ...] = ()
     """Notes for the user, one line each."""
+    curves: Mapping[str, Curve] | None = None
+    """How its expressions read, where that was kept with its landmarks."""
 
 
 def load_portrait(
     picture: Path | npt.NDArray[Any],
     *,
-    model: Path,
+    model: FaceModel,
     face: PortraitFace = "largest",
     max_side: int = 3840,
     guess: Path | None = None,
+    finds_anew: bool = False,
 ) -> Portrait:
-    """Read a portrait and find its face.
+    """Read a portrait and find its face, or take what ``PICTURE.landmarks`` keeps of it.
 
     Args:
         picture: A picture file, or uint8 [H, W, 3], upright R'G'B', which is copied.
-        model: The file ``face_landmarker.task``.
+        model: Gives the file ``face_landmarker.task``; not asked for where the landmarks were kept.
         face: Which face, when there are several.
         max_side: A longer side is shrunk to this, pixels.
         guess: Where to write a picture of the detector's best guess (PNG) when no face is found; None writes none.
+        finds_anew: Find the face, whatever was kept of it.
 
     Raises:
         InputError: The file cannot be read, holds no face, not the one that was asked for, or a very small one.
         UsageError: The array is no picture.
+        ModelError: The network that finds faces cannot be had.
         MissingDependencyError: MediaPipe is not installed.
     """
+    saved = None
     if isinstance(picture, Path):
         name = str(picture)
         rgb, notes = read_picture(picture, max_side=max_side)
+        saved = None if finds_anew else read_landmarks(picture, chosen=face)
     else:
         name = "the portrait"
         rgb, notes = _shrunk(require_rgb(picture, what=name).copy(), max_side)
-    faces = _find(rgb, model, confidence=0.5)
-    if not faces:
-        raise InputError(_no_face(name, rgb, model, guess))
-    chosen, more = _choose(name, faces, face)
+    if saved is not None:
+        chosen = _resized(saved.face, (rgb.shape[1], rgb.shape[0]))
+        more = [f"the face is that of {landmarks_path(Path(name))}; no network looked for it"]
+    else:
+        try:
+            file = model()
+        except ModelUnavailableError as error:
+            raise ModelUnavailableError(f"{name}: a network has to find its face: {error}") from error
+        faces = _find(rgb, file, confidence=0.5)
+        if not faces:
+            raise InputError(_no_face(name, rgb, file, guess))
+        chosen, more = _choose(name, faces, face)
     if chosen.size_pixels < MIN_FACE_PIXELS:
         hint = "use a larger picture of it"
         if max(rgb.shape[:2]) == max_side:
@@ -90,7 +108,13 @@ def load_portrait(
     yaw = chosen.angles_degrees[0]
     if abs(yaw) > _PROFILE_DEGREES:
         more.append(f"the face is turned by {abs(yaw):.0f} degrees; what the picture hides cannot be shown")
-    return Portrait(rgb, chosen, (*notes, *more))
+    return Portrait(rgb, chosen, (*notes, *more), None if saved is None else saved.curves)
+
+
+def _resized(face: TrackedFace, size: tuple[int, int]) -> TrackedFace:
+    """A face in its picture of another size."""
+    scale = size[0] / face.picture_size[0]
+    return replace(face, landmarks=_moved(face.landmarks, scale, np.zeros(3, np.float32)), picture_size=size)
 
 
 def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:

@@ -23,10 +23,14 @@ from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, Rg
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
 from vitascope.models.store.store import ModelStore
 
-__all__ = ["MODEL_NAME", "FaceTracker", "Follow", "fetch_face_model", "require_mediapipe"]
+__all__ = ["MODEL_NAME", "FaceModel", "FaceTracker", "Follow", "fetch_face_model", "require_mediapipe"]
 
 MODEL_NAME = "face-landmarker"
 """The tracker's model in the catalogue."""
+
+FaceModel = Callable[[], Path]
+"""Gives the file ``face_landmarker.task``, which is looked for, or fetched, when it is first asked for: who has a
+portrait's landmarks and recorded motion needs none. Raises as ``fetch_face_model`` does."""
 
 Follow = Literal["largest"] | int
 """Whom to follow: the largest face when one has to be chosen, or the n-th from the left of the picture, from 0."""
@@ -43,8 +47,10 @@ def fetch_face_model(store: ModelStore, progress: Callable[[str, int, int], None
         progress: Told (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
+        MissingDependencyError: MediaPipe, which runs it, is not installed.
         ModelError: It cannot be had.
     """
+    require_mediapipe()
     return store.pull(MODEL_NAME, progress=None if progress is None else partial(progress, MODEL_NAME))
 
 

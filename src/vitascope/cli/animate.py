@@ -27,6 +27,7 @@ def animate(
     out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH")] = None,
     sink: Annotated[list[str] | None, Many] = None,
     record: Annotated[Path | None, Parameter(metavar="PATH")] = None,
+    save_landmarks: Switch = False,
     profile: str | None = None,
     config: ConfigFiles = None,
     set_: Assignments = None,
@@ -68,6 +69,7 @@ def animate(
         sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
             may be repeated. A video or recording is then played at its own pace.
         record: Also keep the driver's motion, in a .motion file.
+        save_landmarks: Keep the portrait's face in PORTRAIT.landmarks: this picture needs no face network any more.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example animation.gaze=0.5; see vitascope config show.
@@ -117,6 +119,10 @@ def animate(
     if not sink and out is None:
         raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
     if sink:
+        if save_landmarks:
+            raise UsageError(
+                "--save-landmarks goes with --out: make a short film once, for example with --end 1"
+            )
         _live(
             portrait,
             driver,
@@ -169,6 +175,7 @@ def animate(
             loaded=loaded,
             store=ModelStore(vitascope_home()),
             record=record,
+            save_landmarks=save_landmarks,
             on_start=begin,
             fetch_progress=progress.fetched,
         )

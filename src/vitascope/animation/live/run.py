@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from math import inf
 from pathlib import Path
 from time import strftime
@@ -23,7 +24,7 @@ from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySo
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
-from vitascope.animation.tracking import fetch_face_model, require_mediapipe
+from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
@@ -102,9 +103,8 @@ def animate_live(
         raise UsageError(
             f"{record}: motion of a camera or a video is recorded, to a name that ends in {MOTION_SUFFIX}"
         )
-    require_mediapipe()
-    model = fetch_face_model(store, fetch_progress)
-    mesh = read_canonical_mesh(model)
+    model = cache(lambda: fetch_face_model(store, fetch_progress))
+    mesh = read_canonical_mesh()
     wanted = settings.animation
     face = with_even_sides(load_portrait(portrait, model=model, face=wanted.face, max_side=wanted.max_side))
     height, width = face.rgb.shape[:2]
@@ -135,7 +135,7 @@ def animate_live(
             assert isinstance(source, ReplaySource | EndlessDriver)
             estimator = source
         else:
-            tracker = stack.enter_context(open_tracker(model, settings))
+            tracker = stack.enter_context(open_tracker(model(), settings))
             estimator = make_estimator(mesh, settings)
         recorder = None if record is None else stack.enter_context(MotionWriter(record, frame_rate=30.0))
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -31,7 +31,7 @@ from vitascope.animation.mesh.maps import (
     plan_maps,
 )
 from vitascope.animation.mesh.mouth import Mouth
-from vitascope.animation.mesh.response import Response, measure_response
+from vitascope.animation.mesh.response import Curve, Response, measure_response
 from vitascope.animation.mesh.rig import PortraitRig, build_rig
 from vitascope.errors import UsageError
 
@@ -181,6 +181,24 @@ class MeshAnimator:
             return find(to_host(self.draw(bent)[top:bottom, left:right]))
 
         self._portrait = replace(portrait, response=measure_response(self._basis, read))
+
+    @property
+    def curves(self) -> Mapping[str, Curve] | None:
+        """What ``calibrate`` measured of this portrait; None without it.
+
+        Raises:
+            UsageError: No portrait was set.
+        """
+        response = self._loaded().response
+        return None if response is None else response.curves
+
+    def use_curves(self, curves: Mapping[str, Curve]) -> None:
+        """Take what ``calibrate`` measured of this very portrait earlier.
+
+        Raises:
+            UsageError: No portrait was set.
+        """
+        self._portrait = replace(self._loaded(), response=Response(self._basis, curves))
 
     def animate(self, motion: FaceMotion, *, out: RgbPicture | None = None) -> RgbPicture:
         """The portrait in a motion; see ``PortraitAnimator``."""

@@ -10,7 +10,7 @@ as the driver does, within limits that keep faces human.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.tracking import FaceTracker
 
-__all__ = ["ExpressionReader", "Response", "measure_response", "steady_reader"]
+__all__ = ["CHANNELS", "Curve", "ExpressionReader", "Response", "measure_response", "steady_reader"]
 
 ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
 """Draws the portrait in a motion and reads its face; None when it finds none."""
@@ -31,6 +31,8 @@ _JAW_IN_SMILE = "jawOpen in a smile"
 """The curve of a jaw that opens in a smile; read as ``jawOpen``."""
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
+CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, *_EYES))
+"""Names of all curves."""
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
 _MOST_MORE = {
@@ -50,10 +52,13 @@ _NOTICED = (0.03, 0.15)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Curve:
+class Curve:
+    """How one expression reads."""
+
     strengths: FloatArray
+    """Rising: what was drawn."""
     readings: FloatArray
-    """Never falling."""
+    """Never falling: the weight that was read of it."""
 
     def strength_for(self, reading: float) -> float:
         """The least strength that reads as that, or the most there is."""
@@ -68,8 +73,8 @@ class Response:
         curves: Of each channel.
     """
 
-    def __init__(self, basis: ExpressionBasis, curves: dict[str, _Curve]) -> None:
-        self._curves = curves
+    def __init__(self, basis: ExpressionBasis, curves: Mapping[str, Curve]) -> None:
+        self.curves = curves
         self._fields = np.stack([basis.field(name) for name in _SKIN])
         self._closing = basis.field("mouthClose")
         # The strengths that a displacement already holds: least squares over the mesh, and for the jaw over the chin
@@ -93,7 +98,7 @@ class Response:
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
 
     def _more(self, name: str, now: float, motion: FaceMotion) -> float:
-        curve = self._curves.get(name)
+        curve = self.curves.get(name)
         change = motion.expression(name)
         if curve is None or change <= _NOTICED[0]:
             return 0.0
@@ -102,7 +107,7 @@ class Response:
         wanted = curve.strength_for(reading)
         weight = min((change - _NOTICED[0]) / (_NOTICED[1] - _NOTICED[0]), 1.0)
         share = 1.0
-        if name == "jawOpen" and (smiling := self._curves.get(_JAW_IN_SMILE)) is not None:
+        if name == "jawOpen" and (smiling := self.curves.get(_JAW_IN_SMILE)) is not None:
             smile = max(0.0, min(motion.expression("mouthSmileLeft"), motion.expression("mouthSmileRight")))
             wanted += (smiling.strength_for(reading) - wanted) * smile
             share += (_JAW_ADDED_IN_SMILE - 1) * smile
@@ -124,7 +129,7 @@ def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response
     """
     still = np.zeros_like(basis.field("jawOpen"))
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
-    curves: dict[str, _Curve] = {}
+    curves: dict[str, Curve] = {}
     jaw = basis.field("jawOpen")
     for names, field, beside in (
         (("jawOpen",), jaw, still),
@@ -139,7 +144,7 @@ def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response
 
 def _curves(
     names: tuple[str, ...], strengths: FloatArray, faces: list[TrackedFace | None]
-) -> dict[str, _Curve]:
+) -> dict[str, Curve]:
     """The curves of channels that were drawn together; none where the face was lost."""
     found = [(x, face) for x, face in zip(strengths, faces, strict=True) if face is not None]
     if len(found) < 3 or found[0][0] != 0:
@@ -152,7 +157,7 @@ def _curves(
         # Rising a little everywhere, so that a reading belongs to one strength.
         readings = readings + np.arange(len(readings)) * 1e-4
         if readings[-1] - readings[0] > 0.05:
-            made[name] = _Curve(np.array([x for x, _ in found]), readings)
+            made[name] = Curve(np.array([x for x, _ in found]), readings)
     return made
 
 

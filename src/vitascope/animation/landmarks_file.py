@@ -1,0 +1,181 @@
+"""A portrait's landmarks, kept beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
+
+The format, version 1, is one JSON object (UTF-8, at most 256 KiB) of numbers and three words:
+
+- ``version``: 1
+- ``sha256``: of the picture file, in hexadecimal: the file is used for that very picture alone
+- ``face``: which face of the picture it is, ``largest`` or its number from the left, from 0
+- ``size``: [width, height] of the picture, in pixels, in which the face was found
+- ``landmarks``, ``blendshapes``, ``transform``: what the attributes of ``TrackedFace`` of these names mean
+- ``curves``: how the portrait's expressions read, which ``animation.calibrate`` measures: for each channel
+  ``strengths`` and ``readings``; null where it was not measured
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitascope.animation.face import FloatArray, TrackedFace
+from vitascope.animation.mesh.response import CHANNELS, Curve
+from vitascope.errors import CorruptInputError, InputError
+from vitascope.media.libav import wrap_output_error
+from vitascope.media.writing.output_target import PartialFile
+
+__all__ = ["SavedLandmarks", "landmarks_path", "read_landmarks", "write_landmarks"]
+
+_VERSION = 1
+_MOST_BYTES = 256 * 1024
+_FARTHEST = 4.0
+"""Landmarks may lie beyond the picture's edge, but by no more than so many of its sides."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedLandmarks:
+    """The face of a portrait, as the face network found it."""
+
+    face: TrackedFace
+    curves: Mapping[str, Curve] | None
+    """How its expressions read; None where that was not measured."""
+
+
+def landmarks_path(picture: Path) -> Path:
+    """The file that holds a picture's landmarks."""
+    return picture.with_name(f"{picture.name}.landmarks")
+
+
+def write_landmarks(
+    picture: Path, face: TrackedFace, *, chosen: str | int, curves: Mapping[str, Curve] | None
+) -> Path:
+    """Keep a portrait's landmarks beside its picture.
+
+    Args:
+        picture: The picture file.
+        face: Found in it.
+        chosen: Which of its faces that is, as ``animation.face`` says it.
+        curves: How its expressions read; None where that was not measured.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: The picture cannot be read any more.
+        OutputError: The file cannot be written.
+    """
+    path = landmarks_path(picture)
+    values = {
+        "version": _VERSION,
+        "sha256": _sha256(picture),
+        "face": chosen,
+        "size": face.picture_size,
+        "landmarks": _plain(face.landmarks),
+        "blendshapes": _plain(face.blendshapes),
+        "transform": _plain(face.transform),
+        "curves": None
+        if curves is None
+        else {
+            name: {"strengths": curve.strengths.tolist(), "readings": curve.readings.tolist()}
+            for name, curve in curves.items()
+        },
+    }
+    partial = PartialFile(path)
+    try:
+        with wrap_output_error(path, "write it"):
+            partial.path.write_text(json.dumps(values, separators=(",", ":")) + "\n", encoding="utf-8")
+        partial.commit()
+    finally:
+        partial.discard()  # does nothing to a file that has its name
+    return path
+
+
+def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None:
+    """Read the landmarks beside a picture; None where there are none of this very picture and this face of it.
+
+    Args:
+        picture: The picture file.
+        chosen: Which of its faces is wanted, as ``animation.face`` says it.
+
+    Raises:
+        InputError: The picture or the file cannot be read.
+        CorruptInputError: The file is damaged, or of a version that this program does not know.
+    """
+    path = landmarks_path(picture)
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    try:
+        values = _values(text)
+        saved = SavedLandmarks(_face(values), _curves(values["curves"]))
+        made_of = values["sha256"], values["face"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise CorruptInputError(
+            f"{path}: no landmarks that can be used ({error}); delete it, or let --save-landmarks write it anew"
+        ) from error
+    return saved if made_of == (_sha256(picture), chosen) else None
+
+
+def _sha256(picture: Path) -> str:
+    try:
+        with picture.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{picture}: cannot be read ({error.strerror or error})") from error
+
+
+def _plain(array: FloatArray) -> Any:
+    """Numbers for JSON, in as few digits as give the same float32 again."""
+    return [_plain(row) for row in array] if array.ndim > 1 else [float(str(value)) for value in array]
+
+
+def _values(text: bytes) -> dict[str, Any]:
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"larger than {_MOST_BYTES} bytes")
+    values: dict[str, Any] = json.loads(text)
+    if (version := values["version"]) != _VERSION:
+        raise ValueError(f"of version {str(version)[:20]}; this program reads version {_VERSION}")
+    return values
+
+
+def _face(values: Mapping[str, Any]) -> TrackedFace:
+    width, height = (int(side) for side in values["size"])
+    face = TrackedFace(
+        landmarks=np.array(values["landmarks"], np.float32),
+        blendshapes=np.array(values["blendshapes"], np.float32),
+        transform=np.array(values["transform"], np.float32),
+        picture_size=(width, height),
+    )
+    farthest = _FARTHEST * min(max(width, height), 1 << 16)
+    if min(width, height) < 1:
+        raise ValueError("a picture without a size")
+    for array, most in ((face.landmarks, farthest), (face.blendshapes, 1.0), (face.transform, 1e6)):
+        if not (np.abs(array) <= most).all():  # NaN is no number either
+            raise ValueError("numbers that are no face")
+    return face
+
+
+def _curves(values: Any) -> dict[str, Curve] | None:
+    if values is None:
+        return None
+    curves = {}
+    for name, given in values.items():
+        curve = Curve(np.array(given["strengths"], np.float64), np.array(given["readings"], np.float64))
+        if name not in CHANNELS or curve.strengths.ndim != 1 or curve.strengths.shape != curve.readings.shape:
+            raise ValueError("an unknown curve")
+        if not (
+            len(curve.strengths) > 1
+            and all(np.diff(curve.strengths) > 0)
+            and all(np.diff(curve.readings) >= 0)
+        ):
+            raise ValueError("a curve that falls")
+        curves[name] = curve
+    return curves
