@@ -120,6 +120,12 @@ def test_target_fps(live):
     assert report.target_fps == 17
 
 
+def test_no_more_than_target_fps_are_animated(live):
+    report, *_ = live("0", "performance.target_fps=8", seconds=1.0)  # the camera gives some 100
+    assert 4 <= report.shown <= 10
+    assert report.captured <= 10
+
+
 def test_max_side(live, film):
     assert live(film, "animation.max_side=300")[0].size == (300, 300)
 
@@ -219,12 +225,19 @@ def test_calibrate(opened, monkeypatch):
 
 @pytest.mark.parametrize(
     "assignment",
-    ["inference_precision=fp32", "use_half_precision=false", "enable_tensorrt=true", "batch_size=4"],
+    [
+        "animation.inference_precision=fp32",
+        "animation.use_half_precision=false",
+        "animation.enable_tensorrt=true",
+        "animation.batch_size=4",
+        "performance.gpu_memory_fraction=0.5",
+        "performance.clear_cache_interval=9",
+    ],
 )
 def test_the_mesh_says_what_it_ignores(opened, assignment):
-    made = opened("animation.calibrate=false", f"animation.{assignment}")
+    made = opened("animation.calibrate=false", assignment)
     key = assignment.partition("=")[0]
-    assert made.notes == (f"animation.{key} has no effect on the mesh animator, which runs no network",)
+    assert made.notes == (f"{key} has no effect on the mesh animator, which runs no network",)
     assert made.batch_size == 1
 
 

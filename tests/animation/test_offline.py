@@ -176,6 +176,20 @@ def test_settings_act(run, tmp_path, motion_file):
     assert np.abs(sides[0] - sides[1])[60:220, 180:280].mean() > 5
 
 
+def test_settings_of_live_runs_are_said_to_do_nothing(run, tmp_path, motion_file):
+    keys = ("target_fps=5", "max_latency_ms=9", "frame_skip_enabled=true", "frame_skip_threshold=0.5")
+    keys += ("use_async_capture=false", "use_async_output=false")
+    words = [word for key in keys for word in ("--set", f"performance.{key}")]
+    _, printed, _ = run(EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", tmp_path / "a.mp4", *words)
+    assert "10 frames" in printed
+    said = [line for line in printed.splitlines() if "has no effect on a file" in line]
+    assert [line.split()[1] for line in said] == [f"performance.{key.partition('=')[0]}" for key in keys]
+    _, printed, _ = run(
+        EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", tmp_path / "a.mp4", "--profile", "animator"
+    )
+    assert "has no effect" not in printed  # a profile is for both
+
+
 def test_a_stretch_of_the_driver(run, tmp_path, motion_file):
     out = tmp_path / "part.mp4"
     code, *_ = run(EXAMPLES / "astronaut.jpg", "-d", motion_file, "-o", out, "--start", "0.1", "--end", "0.3")

@@ -371,9 +371,15 @@ def _open_liveportrait(
 
 
 def _ignored_by_mesh(loaded: LoadedSettings) -> tuple[str, ...]:
-    keys = ("inference_precision", "use_half_precision", "enable_tensorrt", "batch_size")
+    keys = (
+        *(
+            f"animation.{key}"
+            for key in ("inference_precision", "use_half_precision", "enable_tensorrt", "batch_size")
+        ),
+        *(f"performance.{key}" for key in ("gpu_memory_fraction", "clear_cache_interval")),
+    )
     return tuple(
-        f"animation.{key} has no effect on the mesh animator, which runs no network"
+        f"{key} has no effect on the mesh animator, which runs no network"
         for key in keys
-        if loaded.origin(f"animation.{key}").explicit
+        if loaded.origin(key).explicit
     )

@@ -124,6 +124,10 @@ def summarise(report: AnimateReport) -> list[str]:
     return lines
 
 
+_OF_LIVE_RUNS = (
+    *("target_fps", "max_latency_ms", "frame_skip_enabled", "frame_skip_threshold"),
+    *("use_async_capture", "use_async_output"),
+)
 _QUEUE = QueueLimits(items=4)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
 
@@ -291,7 +295,7 @@ def animate_file(
         files=tuple(files),
         frame_count=job.frame_count,
         lost_count=job.lost_count,
-        notes=(*face.notes, *opened.notes, *replaced, *profiled),
+        notes=(*face.notes, *opened.notes, *_for_live_runs(loaded), *replaced, *profiled),
         profile=loaded.profile,
         wall_seconds=perf_counter() - began,
         pipeline=measured,
@@ -328,6 +332,16 @@ class _Job:
         return Frame(
             planes_of(rgb), _YUV420P, RGB_VIDEO_COLOR, driven.index, time.pts, time.time_base, time.duration
         )
+
+
+def _for_live_runs(loaded: LoadedSettings) -> list[str]:
+    """Name what the user set for nothing."""
+    keys = (f"performance.{key}" for key in _OF_LIVE_RUNS)
+    return [
+        f"{key} has no effect on a file, which gets every picture of its driver; it is for --sink"
+        for key in keys
+        if loaded.origin(key).explicit
+    ]
 
 
 def _open_writer(

@@ -194,8 +194,8 @@ class PerformanceSettings(Section):
     )
     target_fps: float = setting(
         90.0,
-        "Frames a second to reach: where you set it, tuning stops once it has them; live, what a camera is asked for "
-        "and the report judges by.",
+        "Frames a second to reach: where you set it, tuning stops once it has them; live, what a camera is asked for, "
+        "the most that are animated, and what the report judges by.",
         gt=0,
         le=1000,
     )

@@ -20,7 +20,7 @@ from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import GreenScreen
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, Tracker
-from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySource
+from vitascope.animation.live.sources import Capped, EndlessDriver, FilmSource, ReplaySource
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
@@ -149,7 +149,7 @@ def animate_live(
         ]
         profile = stack.enter_context(_profile(made_sinks, record, loaded))
         session = LiveSession(
-            source,
+            Capped(source, frame_rate=performance.target_fps),
             tracker=tracker,
             estimator=estimator,
             animator=opened.animator,
@@ -162,7 +162,7 @@ def animate_live(
                 skip_similarity=performance.frame_skip_threshold if performance.frame_skip_enabled else None,
                 pose_window=settings.tracking.pose_smoothing_window,
                 seconds=seconds,
-                absence_seconds=_ABSENCE_SECONDS,
+                absence_seconds=max(_ABSENCE_SECONDS, 2 / performance.target_fps),
                 warm_up_pictures=warm_up_pictures,
             ),
             mirror=Mirror(mesh),
