@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vitascope import device as device_module
-from vitascope.animation.animator import open_animator
+from vitascope.animation.animator import Animator, OpenedAnimator, open_animator
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.portrait import Portrait
+from vitascope.animation.several_gpus import open_on_several
 from vitascope.config import load_settings
 from vitascope.device import Device
-from vitascope.errors import DeviceError, DeviceMemoryError, InputError, KernelCompileError
+from vitascope.errors import DeviceError, DeviceMemoryError, InputError, KernelCompileError, UsageError
 
 pytestmark = pytest.mark.choosing_devices
+EXAMPLE = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 GPU = Device("cuda", "Some GPU (GPU 1)", 1)
 MOTION = FaceMotion(rotation=rotation_from_degrees(5, 3, 0))
 
@@ -137,9 +141,11 @@ class Drawing:
             portrait, eyes=seen, mouth=Nothing() if "m" in self.lacks else mouth
         )
         self.drawn = 0
+        self.threads = set()
 
     def draw(self, bent, *, out=None):
         self.drawn += 1
+        self.threads.add(threading.current_thread())
         if self.drawn == self.fails_at:
             raise DeviceMemoryError("GPU 1 has too little memory left for the mesh animator")
         return np.clip(self._animator.draw(bent, out=out), 0, 255 - self.adds) + np.uint8(self.adds)
@@ -156,8 +162,9 @@ def drawing(mesh, monkeypatch):
         def __init__(self, rgb, rig, maps, eyes, mouth, *, device, keeps_on_gpu):
             super().__init__(mesh, rgb, rig, eyes, mouth)
             Ours.made.append(self)
+            Ours.devices.append(device)
 
-    Ours.made = []
+    Ours.made, Ours.devices = [], []
     monkeypatch.setattr(gpu_drawing, "GpuDrawing", Ours)
     return Ours
 
@@ -207,6 +214,110 @@ def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, dr
     assert np.array_equal(made.animator.animate(shout), alone.animator.animate(shout))
     with pytest.raises(DeviceMemoryError, match="too little memory"):
         opened("animation.calibrate=true", "gpu.device=cuda")
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Two GPUs that seem usable."""
+
+    def select(kind, *, index=0):
+        if kind == "cpu":
+            return Device("cpu", "CPU")
+        if index > 1:
+            raise DeviceError(f"there is no GPU {index}: this machine has 2, numbered from 0")
+        return Device("cuda", f"GPU {index}", index)
+
+    monkeypatch.setattr("vitascope.animation.animator.select_device", select)
+    monkeypatch.setattr("vitascope.config.gpus.select_device", select)
+
+
+SEVERAL = [FaceMotion(rotation=rotation_from_degrees(3 * step, 0, 0)) for step in range(5)]
+
+
+def test_several_gpus_share_a_film(opened, two_gpus, drawing):
+    made = opened("gpu.device_ids=1,0,1")
+    assert drawing.devices == [1, 0, 1]
+    assert (made.device_label, made.batch_size, made.notes) == ("GPU 1, GPU 0, GPU 1", 3, ())
+    before = [one.drawn for one in drawing.made]
+    pictures = made.animate_batch(SEVERAL)
+    assert [one.drawn - then for one, then in zip(drawing.made, before, strict=True)] == [2, 2, 1]
+    alone = opened("gpu.device=cpu").animator
+    for picture, motion in zip(pictures, SEVERAL, strict=True):
+        assert np.array_equal(picture, alone.animate(motion))
+    assert {thread.name for one in drawing.made for thread in one.threads} == {
+        "vitascope-gpu-1_0",
+        "vitascope-gpu-0_0",
+    }
+    assert all(len(one.threads) == 1 for one in drawing.made)
+    made.set_strength(0.0)
+    still = made.animate_batch(SEVERAL[-2:])
+    assert np.array_equal(still[0], still[1])
+
+
+def test_several_gpus_measure_the_portrait_once(opened, two_gpus, drawing):
+    opened("gpu.device_ids=0,1", "animation.calibrate=true")
+    assert [one.drawn for one in drawing.made] == [28, 1]  # one picture is compared, 27 are read
+
+
+def test_one_of_the_list_is_that_gpu(opened, two_gpus, drawing):
+    made = opened("gpu.device_ids=1")
+    assert (drawing.devices, made.device_label, made.batch_size) == ([1], "GPU 1", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        (["gpu.device_ids=0,2"], DeviceError, "there is no GPU 2"),
+        (["gpu.device_ids=0,1", "gpu.device=cpu"], UsageError, "gpu.device is cpu"),
+        (
+            ["gpu.device_ids=0,1", "animation.gpu_id=1"],
+            UsageError,
+            "animation.gpu_id 1 and gpu.device_ids 0,1",
+        ),
+    ],
+)
+def test_lists_of_gpus_that_cannot_be(opened, two_gpus, drawing, settings, error, says):
+    with pytest.raises(error, match=says):
+        opened(*settings)
+    assert drawing.made == []
+
+
+def test_a_gpu_of_several_that_draws_wrongly_is_an_error(opened, two_gpus, drawing):
+    drawing.adds = 1
+    with pytest.raises(DeviceError, match="what GPU 0 draws differs"):
+        opened("gpu.device_ids=0,1")
+
+
+def test_a_live_picture_is_drawn_by_one_gpu(two_gpus, drawing, astronaut):
+    settings = {"animation.animator": "mesh", "animation.calibrate": False}
+    with pytest.raises(UsageError, match="a live picture is drawn by one GPU"):
+        Animator(EXAMPLE, settings=settings | {"gpu.device_ids": "0,1"})
+    with Animator(EXAMPLE, settings=settings | {"gpu.device_ids": "1"}) as animator:
+        assert animator.device_label == "GPU 1"
+
+
+def test_a_lost_face_goes_back_from_where_it_was_seen():
+    """Whichever GPU drew it: LivePortrait remembers the last face that it has seen itself."""
+
+    class Reader:
+        needs_driver_picture = True
+
+    given = []
+
+    def open_on(gpu, first):
+        return OpenedAnimator(
+            Reader(), float, lambda part: given.append((gpu, *part)) or part, f"GPU {gpu}", 2
+        )
+
+    picture, face = np.zeros((2, 2, 3), np.uint8), object()
+    seen = [FaceMotion(face=face, driver_rgb=picture, pts_seconds=second) for second in range(3)]
+    lost = [FaceMotion(presence=share) for share in (1.0, 0.4, 0.0)]
+    with ExitStack() as stack:
+        several = open_on_several([0, 1], open_on, stack)
+        drawn = several.animate_batch([*seen, lost[0]]) + several.animate_batch(lost[1:])
+    assert (several.batch_size, sorted(gpu for gpu, *_ in given)) == (4, [0, 0, 1])
+    assert [motion.pts_seconds for motion in drawn] == [0, 1, 2, 2, 2, 2]
+    assert [motion.presence for motion in drawn[3:]] == [1.0, 0.4, 0.0]
 
 
 def test_a_face_that_is_too_small_is_no_matter_of_the_device(opened, gpu, drawn_by, monkeypatch):

@@ -220,6 +220,7 @@ def test_the_shipped_files_are_found_from_anywhere(run, tmp_path, monkeypatch):
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "3"), 3, "face 3 was asked for"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "left"), 2, "--face"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--record", "o.txt"), 2, ".motion"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--gpu-ids", "0,1", "--gpu-id", "1"), 2, "leave one of"),
         (("{portrait}", "-d", "{motion}", "-o", "{motion}"), 2, "the output is the driver"),
         (("{portrait}", "-d", "{motion}", "-o", "o.xyz"), 4, "o.xyz"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--start", "30"), 3, "no picture between 30 s and its end"),

@@ -23,8 +23,10 @@ from vitascope.animation.mesh.deform import Gains
 from vitascope.animation.mesh.response import Curve, steady_reader
 from vitascope.animation.motion import Mirror
 from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
+from vitascope.animation.several_gpus import open_on_several
 from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
+from vitascope.config.gpus import checked_gpus
 from vitascope.device import Device, select_device
 from vitascope.errors import (
     DeviceError,
@@ -206,7 +208,7 @@ def open_animator(
 
     ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh. That is drawn on the
     GPU of ``animation.gpu_id``, where ``gpu.device`` allows it, its picture is the CPU's, and calibration runs there to
-    its end.
+    its end. The GPUs of ``gpu.device_ids`` share a film's pictures.
 
     Args:
         portrait: From ``load_portrait``.
@@ -224,6 +226,33 @@ def open_animator(
         MissingDependencyError: LivePortrait was asked for without PyTorch.
         DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the CPU draws the mesh then.
     """
+    loaded = checked_gpus(loaded, number="animation.gpu_id")
+    gpus = loaded.settings.gpu.device_ids
+    if gpus is None:
+        return _open_on_one(portrait, mesh, model, loaded, home, stack, live=live)
+    if live:
+        raise UsageError(
+            f"gpu.device_ids {','.join(map(str, gpus))}: a live picture is drawn by one GPU; name one of them"
+        )
+
+    def open_on(gpu: int, first: OpenedAnimator | None) -> OpenedAnimator:
+        ours = {"gpu.device": "cuda", "animation.gpu_id": gpu, "gpu.device_ids": None}
+        measured = portrait if first is None else replace(portrait, curves=first.curves)
+        return _open_on_one(measured, mesh, model, loaded.with_values(ours), home, stack, live=False)
+
+    return open_on_several(gpus, open_on, stack)
+
+
+def _open_on_one(
+    portrait: Portrait,
+    mesh: CanonicalMesh,
+    model: FaceModel,
+    loaded: LoadedSettings,
+    home: Path,
+    stack: ExitStack,
+    *,
+    live: bool,
+) -> OpenedAnimator:
     settings = loaded.settings
     wanted = settings.animation.animator
     if wanted == "liveportrait" or (wanted == "auto" and _can_take_liveportrait(settings, home)):

@@ -27,6 +27,7 @@ from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
+from vitascope.config.gpus import checked_gpus
 from vitascope.config.loading import engine_cache
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
@@ -207,7 +208,8 @@ def animate_file(
         fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
-        UsageError: An output is something that is read.
+        UsageError: An output is something that is read, or settings contradict each other.
+        DeviceError: A GPU that was asked for is missing.
         InputError: Portrait or driver cannot be read or hold no face, or no picture lies in the stretch asked for.
         OutputError: An output cannot be written.
         ModelError: The tracker's model cannot be had.
@@ -218,6 +220,7 @@ def animate_file(
     began = perf_counter()
     share_heaps()
     _refuse_clashes(portrait, driver, out, record)
+    loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     written = (out, record, landmarks_path(portrait) if save_landmarks else None)
     replaced = tuple(
@@ -396,7 +399,7 @@ def _profile(out: Path, settings: Settings) -> PipelineProfile:
         f"animate {out.name}",
         out if pictures is None else pictures.folder,
         wanted=settings.debug.profile_performance,
-        device_id=settings.animation.gpu_id,
+        device_id=(settings.gpu.device_ids or (settings.animation.gpu_id,))[0],
     )
 
 

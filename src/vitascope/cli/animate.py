@@ -33,6 +33,7 @@ def animate(
     set_: Assignments = None,
     animator: Literal["auto", "mesh", "liveportrait"] | None = None,
     gpu_id: int | None = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N")] = None,
     fp16: Annotated[bool | None, Parameter(negative="")] = None,
     batch_size: int | None = None,
     expression: float | None = None,
@@ -75,6 +76,7 @@ def animate(
         set_: One setting as key=value, for example animation.gaze=0.5; see vitascope config show.
         animator: What moves the portrait: the mesh, LivePortrait, or auto.
         gpu_id: Number of the GPU that animates.
+        gpu_ids: Several GPUs that share a film's pictures, such as 0,1; live, one.
         fp16: Compute LivePortrait in half precision.
         batch_size: Driving frames for each call of the network; live runs take one at a time.
         expression: Strength of what the face does; 1 is the driver's own.
@@ -97,6 +99,7 @@ def animate(
     given = {
         "animation.animator": ("--animator", animator),
         "animation.gpu_id": ("--gpu-id", gpu_id),
+        "gpu.device_ids": ("--gpu-ids", gpu_ids),
         "animation.use_half_precision": ("--fp16", fp16),
         "animation.batch_size": ("--batch-size", batch_size),
         "animation.expression": ("--expression", expression),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import Device, available_cores, select_device
-from vitascope.errors import UsageError
 from vitascope.frames import VideoInfo
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.media.reading.reader import probe
@@ -18,13 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Parallelism",
-    "checked_devices",
     "decoder_sessions",
     "frames_per_call",
     "notes_on_parallelism",
     "open_streams",
     "parallelism_of",
-    "refuse_missing_gpus",
     "works_in_processes",
 ]
 
@@ -141,39 +138,6 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
         for key in ("processing.chunk_size", "processing.overlap_frames", "dataloader.persistent_workers"):
             idle[key] = "one process did all of it"
     return [f"{key} has no effect here: {why}" for key, why in idle.items() if loaded.origin(key).explicit]
-
-
-def checked_devices(loaded: LoadedSettings) -> LoadedSettings:
-    """Settings in which the devices do not contradict each other; one GPU in a list is that GPU.
-
-    Raises:
-        UsageError: ``gpu.device_ids`` beside a device or a number that says otherwise.
-        DeviceError: A GPU of the list is missing.
-    """
-    ids = loaded.settings.gpu.device_ids
-    if ids is None:
-        return loaded
-    if loaded.settings.gpu.device == "cpu":
-        raise UsageError("gpu.device_ids names GPUs, and gpu.device is cpu; leave one of them out")
-    if loaded.origin("gpu.device_id").explicit:
-        raise UsageError(
-            f"gpu.device_id {loaded.settings.gpu.device_id} and gpu.device_ids {','.join(map(str, ids))}: "
-            "leave one of them out"
-        )
-    refuse_missing_gpus(loaded.settings)
-    if len(ids) > 1:
-        return loaded
-    return loaded.with_values({"gpu.device": "cuda", "gpu.device_id": ids[0], "gpu.device_ids": None})
-
-
-def refuse_missing_gpus(settings: Settings) -> None:
-    """Refuse a list of GPUs of which one is not there.
-
-    Raises:
-        DeviceError: The message names it.
-    """
-    for number in settings.gpu.device_ids or ():
-        select_device("cuda", index=number)
 
 
 def works_in_processes(settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vitascope.config import LoadedSettings, Settings, vitascope_home
+from vitascope.config.gpus import refuse_missing_gpus
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import VideoInfo
@@ -18,7 +19,6 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import size_in_words
-from vitascope.segmentation.capacity import refuse_missing_gpus
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
+from vitascope.config.gpus import checked_gpus
 from vitascope.errors import UsageError
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.capacity import checked_devices, works_in_processes
+from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
@@ -59,7 +60,7 @@ class Segmenter:
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = checked_devices(loaded or load_settings(profile=profile, flags=settings))
+        self.loaded = checked_gpus(loaded or load_settings(profile=profile, flags=settings))
         self.settings = self.loaded.settings
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
         self._runner = _open_runner(self.loaded, store or ModelStore(vitascope_home()), fetch_progress)

@@ -26,6 +26,7 @@ from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, vitascope_home
+from vitascope.config.gpus import checked_gpus
 from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
@@ -92,6 +93,7 @@ def animate_live(
         raise UsageError("live animation needs a sink; window, mjpeg and file:out.mp4 are some")
     if seconds is not None and not 0 < seconds < inf:
         raise UsageError(f"a live run lasts a number of seconds above 0, not {seconds:g}")
+    loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     part, encoding = settings.video, settings.output
     if is_camera(driver) and (part.start_seconds or part.end_seconds is not None):
