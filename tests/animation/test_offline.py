@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,11 +20,13 @@ import pytest
 import vitascope
 from clips import write_clip
 from left_over import left_by
+from vitascope.animation import offline
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader, write_motion
 from vitascope.cli import main
-from vitascope.errors import ConfigError
+from vitascope.config import load_settings
+from vitascope.errors import ConfigError, InputError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.rgb import planes_from_rgb
 from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
@@ -274,6 +277,34 @@ def test_in_python(tmp_path, motion_file, face_model, monkeypatch):
     assert (tmp_path / "part.motion").exists()
     with pytest.raises(ConfigError, match="expression"):
         vitascope.animate("a.jpg", motion_file, tmp_path / "o.mp4", settings={"animation.expression": "much"})
+
+
+def test_the_rate_of_a_film_is_that_of_its_batches(motion_file, model_store, monkeypatch):
+    called = []
+
+    def open_animator(*_, **more):
+        opened = real(*_, **more)
+
+        def slow(motions):
+            called.append(len(motions))
+            time.sleep(0.05)
+            return [None] * len(motions)
+
+        return replace(opened, animate_batch=slow, batch_size=4)
+
+    real = offline.open_animator
+    monkeypatch.setattr(offline, "open_animator", open_animator)
+    loaded = load_settings(assignments=["animation.animator=mesh"])
+    rate = offline.measure_film(
+        EXAMPLES / "astronaut.jpg", motion_file, loaded=loaded, store=model_store, seconds=0.3
+    )
+    assert 20 < rate <= 80
+    assert set(called) == {4} and len(called) >= 4
+    late = load_settings(assignments=["animation.animator=mesh", "video.start_seconds=9"])
+    with pytest.raises(InputError, match="no picture between 9 s and its end"):
+        offline.measure_film(
+            EXAMPLES / "astronaut.jpg", motion_file, loaded=late, store=model_store, seconds=0.1
+        )
 
 
 def test_ctrl_c_keeps_what_was_written_and_names_it(tmp_path, face_model):

@@ -26,6 +26,7 @@ class Machine:
         self.fails_below: int | None = None
         self.is_blank_above = LONGEST
         self.runs: list[dict] = []
+        self.animator = "mesh"
 
     def __call__(self, portrait, driver, *, loaded, store, seconds, warm_up_pictures):
         settings = loaded.settings
@@ -40,6 +41,7 @@ class Machine:
         return live_report(
             latency_ms=work * 1e3,
             size=(side, side * 9 // 16),
+            animator=self.animator,
             captured=round(settings.performance.target_fps * 10),
             shown=0 if side > self.is_blank_above else round(fps * 10),
             target_fps=settings.performance.target_fps,
@@ -173,6 +175,60 @@ def test_recorded_motion_becomes_a_film_for_the_tracker(tune, monkeypatch, tmp_p
     tune(machine, "performance.target_fps=30", driver=Path("talk.motion"))
     assert made == [(Path("talk.motion"), tmp_path / "driver.mp4", 640, "mesh")]
     assert {run["driver"] for run in machine.runs} == {tmp_path / "driver.mp4"}
+
+
+@pytest.fixture
+def films(monkeypatch):
+    """LivePortrait on a GPU that draws so many pictures a second in each batch; gives the batches that were tried."""
+    tried = []
+
+    def measure_film(portrait, driver, *, loaded, store, seconds):
+        batch = loaded.settings.animation.batch_size.low
+        tried.append(batch)
+        assert (portrait, driver, seconds) == (PORTRAIT, DRIVER, 60 / 18)
+        if batch > films.most:
+            raise RuntimeError("CUDA out of memory")
+        return {1: 50.0, 2: 80.0, 3: 85.0, 4: 99.5, 6: 99.0, 8: 100.0}[batch]
+
+    monkeypatch.setattr(live_tuner, "measure_film", measure_film)
+    films = type("Films", (), {"tried": tried, "most": 99})
+    return films
+
+
+@pytest.mark.parametrize(
+    ("setting", "most", "tried", "chosen"),
+    [
+        ("", 99, [1, 2, 4, 8], 4),  # as fast as 8, with less memory
+        ("", 3, [1, 2, 4], 2),
+        ("animation.batch_size=3-6", 99, [3, 4, 6], 4),
+        ("animation.batch_size=2", 99, [], None),
+        ("animation.animator=mesh", 99, [], None),
+    ],
+)
+def test_the_batch_of_liveportrait_is_that_of_films(tune, films, setting, most, tried, chosen, tmp_path):
+    machine = Machine(seconds_a_megapixel=0.001)
+    machine.animator = "mesh" if "mesh" in setting else "liveportrait"
+    films.most = most
+    tuned, source = tune(machine, "performance.target_fps=30", *([setting] if setting else []))
+    assert films.tried == tried
+    assert tuned.values == ({} if chosen is None else {"animation.batch_size": chosen})
+    if chosen is not None:
+        when = datetime(2026, 1, 2, tzinfo=UTC)
+        text = tuned_text(tuned, source, subject="portrait.jpg", when=when)
+        assert f"{chosen}: 99.5 %" in text or f"{chosen}: 100 %" in text
+        write_tuned(tmp_path / "live.yaml", text)
+        assert load_settings(files=[tmp_path / "live.yaml"]).settings.animation.batch_size.low == chosen
+
+
+def test_what_else_goes_wrong_is_not_hidden(tune, films, monkeypatch):
+    def fail(*_, **__):
+        raise EngineError("a network failed")
+
+    monkeypatch.setattr(live_tuner, "measure_film", fail)
+    machine = Machine(seconds_a_megapixel=0.001)
+    machine.animator = "liveportrait"
+    with pytest.raises(EngineError, match="a network failed"):
+        tune(machine, "performance.target_fps=30")
 
 
 def test_the_file_is_one_that_animate_takes(tune, tmp_path):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import cycle, islice
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -51,6 +52,7 @@ __all__ = [
     "WrittenFile",
     "animate",
     "animate_file",
+    "measure_film",
     "summarise",
 ]
 
@@ -305,6 +307,52 @@ def animate_file(
         device=opened.device_label,
         corrupt_count=source.corrupt_count,
     )
+
+
+_MEASURED_PICTURES = 32
+_WARM_UP_CALLS = 2
+
+
+def measure_film(
+    portrait: Path, driver: Path, *, loaded: LoadedSettings, store: ModelStore, seconds: float
+) -> float:
+    """Measure how many pictures of a film the animator draws in a second; nothing is written.
+
+    It draws what the first pictures of the driver ask for, again and again, in calls of ``animation.batch_size``.
+    Opening, reading, tracking and encoding are left out.
+
+    Args:
+        portrait: A picture file.
+        driver: A video, or a ``.motion`` file for the mesh.
+        loaded: Settings.
+        store: Where the tracker's model lies, or is fetched to.
+        seconds: How long to draw.
+
+    Raises:
+        VitascopeError: As ``animate_file``.
+    """
+    settings = loaded.settings
+    model = cache(lambda: fetch_face_model(store))
+    mesh = read_canonical_mesh()
+    wanted = settings.animation
+    face = with_even_sides(load_portrait(portrait, model=model, face=wanted.face, max_side=wanted.max_side))
+    with ExitStack() as stack:
+        opened = open_animator(
+            face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
+        )
+        keep = opened.animator.needs_driver_picture
+        source = open_driver(driver, mesh=mesh, model=model, settings=settings, keep_pictures=keep)
+        with source, closing(Pipeline(source.stages()).stream()) as driven:
+            motions = [item.motion for item in islice(driven, _MEASURED_PICTURES)]
+        if not motions:
+            raise no_picture_between(driver, settings.video.start_seconds, settings.video.end_seconds)
+        endless = cycle(motions)
+        for _ in range(_WARM_UP_CALLS):
+            opened.animate_batch(list(islice(endless, opened.batch_size)))
+        began, count = perf_counter(), 0
+        while (passed := perf_counter() - began) < seconds:
+            count += len(opened.animate_batch(list(islice(endless, opened.batch_size))))
+        return count / passed
 
 
 class _Job:

@@ -48,7 +48,8 @@ def animate(
         driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone;
             with --auto-tune a video is made of it, which the tracker follows).
         duration: Seconds of measuring, all trials of --auto-tune together.
-        auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator.
+        auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator; of
+            LivePortrait also the batch for films.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order. What it sets is not tuned.

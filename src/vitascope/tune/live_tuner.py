@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.run import measure_live
 from vitascope.animation.motion_file import MOTION_SUFFIX
-from vitascope.animation.offline import animate_file
+from vitascope.animation.offline import animate_file, measure_film
 from vitascope.config import LoadedSettings, Settings, SettingsSource
 from vitascope.config.settings import value_of
 from vitascope.device import select_device
 from vitascope.errors import UsageError, VitascopeError, one_line
+from vitascope.gpu.memory.shortage import is_out_of_memory
 from vitascope.models.store.store import ModelStore
 from vitascope.tune.knobs import cell_of
-from vitascope.tune.search import GridSearch, Knob, Measured, Trial, in_turns, middle
+from vitascope.tune.search import Effect, GridSearch, Knob, Measured, Trial, in_turns, middle
 from vitascope.tune.tuned_file import TunedSettings
 
 __all__ = ["LiveTarget", "LiveTuned", "LiveTuner", "kept_quality", "live_knobs"]
@@ -26,11 +27,14 @@ __all__ = ["LiveTarget", "LiveTuned", "LiveTuner", "kept_quality", "live_knobs"]
 
 _SIDE, _REFINE = "animation.max_side", "tracking.refine_landmarks"
 _SKIP, _SIMILARITY = "performance.frame_skip_enabled", "performance.frame_skip_threshold"
-_ANIMATOR = "animation.animator"
+_ANIMATOR, _BATCH = "animation.animator", "animation.batch_size"
 _SHARES = (0.75, 0.5, 0.375)
 """Sizes to try, as shares of the portrait's longest side."""
 _LEAST_SIDE, _SIDE_STEP = 256, 16
 _SIMILARITIES = (0.92, 0.85)
+_BATCHES = (1, 2, 4, 8)
+_AS_FAST = 0.99
+"""A smaller batch with this share of the fastest one's pictures a second is taken: it needs less memory."""
 
 # What a setting must bring to be worth it: as a share, by how much more pictures or how much less delay.
 _HALF_SIDE_COSTS = 0.12
@@ -61,6 +65,15 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
     if animator != "mesh":  # so both are there
         knobs.append(Knob(_ANIMATOR, (now.animation.animator, "mesh"), ordered=False))
     return [knob for knob in knobs if len(knob.values) > 1 and not loaded.origin(knob.key).explicit]
+
+
+def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
+    """The batches of LivePortrait to try in films: those in the range that was set, none where it is one number."""
+    if not loaded.origin(_BATCH).explicit:
+        return _BATCHES
+    wanted = loaded.settings.animation.batch_size
+    between = {size for size in _BATCHES if wanted.low < size < wanted.high}
+    return tuple(sorted({wanted.low, wanted.high} | between)) if wanted.low < wanted.high else ()
 
 
 def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, int]) -> float:
@@ -141,6 +154,8 @@ class LiveTuned(TunedSettings):
 
 class LiveTuner:
     """Finds settings with which a portrait is animated live at ``performance.target_fps``, or near it.
+
+    Where LivePortrait animates, the batch with which it draws films the fastest is found, too.
 
     Each trial is a live run. Its score, in percent, is the share of the target's pictures times the share by which
     ``performance.max_latency_ms`` is kept times what is kept of the picture (``live_knobs.kept_quality``): 100 when
@@ -227,6 +242,9 @@ class LiveTuner:
         before, after = self._in_turns(values)
         if after.score < before.score * _LEAST_GAIN:
             values, after = {}, before
+        if first.animator != "mesh" and values.get(_ANIMATOR) != "mesh" and (batch := self._batch(values)):
+            values[_BATCH] = batch.value
+            found = replace(found, effects=(*found.effects, batch))
         return LiveTuned(
             values=values,
             before=before,
@@ -239,6 +257,25 @@ class LiveTuner:
             command=self._command,
             unreachable=self._unreachable(after),
         )
+
+    def _batch(self, values: Mapping[str, Any]) -> Effect | None:
+        """The batch with which LivePortrait draws films the fastest; live, each picture is drawn at once."""
+        rates: dict[int, float] = {}
+        for size in batch_sizes(self._loaded):
+            loaded = self._with({**values, _BATCH: size})
+            try:
+                rates[size] = measure_film(
+                    self._portrait, self._driver, loaded=loaded, store=self._store, seconds=self._seconds
+                )
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                break  # nor do larger ones fit
+        if not rates:
+            return None
+        most = max(rates.values())
+        size = min(size for size, rate in rates.items() if rate >= _AS_FAST * most)
+        return Effect(_BATCH, size, tuple((size, 100 * rate / most) for size, rate in rates.items()))
 
     def _film(self) -> Path:
         """The driver, for a tracker to follow; where it is made, it holds no more than what was asked for."""
