@@ -7,6 +7,7 @@ from typing import Any
 
 import av
 import pytest
+from written_films import decode, encode, make_info
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS
@@ -193,6 +194,32 @@ def test_odd_sizes_need_full_chroma_in_h264(size: tuple[int, int], pixel_format:
     chosen = choose_encoding(Path("a.mp4"), source_format=EIGHT).for_size(*size)
     assert chosen.pixel_format == pixel_format
     assert bool(chosen.notes) == (pixel_format == "yuv444p")
+
+
+@pytest.mark.parametrize(
+    ("codec", "refused", "taken"),
+    [
+        ("h265", [(1, 1), (2, 2), (4, 4), (15, 64), (64, 8)], [(16, 16), (17, 33)]),
+        ("av1", [(1, 1), (3, 3), (2, 64), (16, 65), (24, 480), (128, 18)], [(4, 4), (16, 64), (25, 65)]),
+        ("h264", [], [(1, 1), (2, 3), (4, 4), (16, 480)]),
+        ("vp9", [], [(1, 1), (2, 3), (4, 4), (16, 480)]),
+        ("ffv1", [], [(1, 1), (1, 9), (2, 3), (3, 3), (4, 7), (15, 33), (16, 3), (17, 16), (200, 2)]),
+    ],
+)
+def test_a_small_size_is_written_or_refused_with_what_would_do(
+    tmp_path: Path, codec: Any, refused: list[tuple[int, int]], taken: list[tuple[int, int]]
+) -> None:
+    path = tmp_path / "a.mkv"
+    for size in refused:
+        info = make_info(*size)
+        with pytest.raises(
+            OutputError, match=rf"in\.mp4: {codec} .* from \d+x\d+ on.*{size[0]}x{size[1]}: use h264"
+        ):
+            encode(path, info, encoding=choose_encoding(path, codec=codec, source_format=EIGHT))
+    for size in taken:
+        encoding = choose_encoding(path, codec=codec, source_format=EIGHT, speed="fast")
+        encode(path, make_info(*size), encoding=encoding)
+        assert {(frame.width, frame.height) for frame in decode(path)} == {size}
 
 
 def test_odd_heights_are_fine_with_half_width_chroma() -> None:

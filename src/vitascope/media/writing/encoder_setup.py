@@ -16,6 +16,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vitascope.device import available_cores
+from vitascope.errors import OutputError
 from vitascope.frames import ColorSpec, VideoInfo
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.metadata import matroska_video
@@ -101,7 +102,10 @@ class PictureSetup:
         self.width, self.height = (info.width, info.height) if upright else (info.height, info.width)
         aspect = info.sample_aspect_ratio
         self.sample_aspect_ratio = aspect if upright else 1 / aspect
-        self.encoding = encoding.for_size(self.width, self.height)
+        try:
+            self.encoding = encoding.for_size(self.width, self.height)
+        except OutputError as error:
+            raise OutputError(f"{info.path}: {error}") from error
         self.frame_rate = info.average_frame_rate or _DEFAULT_FRAME_RATE
         self.full_range = encoding.codec == "png" or (
             info.color.full_range and encoding.codec not in _LIMITED_RANGE_CODECS

@@ -208,6 +208,18 @@ class Encoding:
         Raises:
             OutputError: The encoder cannot take the size in any format.
         """
+        shorter, longer = sorted((width, height))
+        takes = None
+        if self.encoder == "libx265" and shorter < 16:
+            takes = "16x16 on"
+        elif self.encoder == "libsvtav1" and (shorter < 4 or (shorter <= 24 and longer > 64)):
+            takes = "4x4 on, and from 25x25 on where a side is longer than 64"  # SVT-AV1 4.1 hangs below that
+        if takes is not None:
+            raise OutputError(
+                f"{self.codec} takes pictures from {takes}; this one has {width}x{height}: use h264, vp9 or ffv1"
+            )
+        if self.encoder == "ffv1" and shorter < 16:  # there is less to each of its usual slices than it takes
+            return replace(self, options={**self.options, "slices": "1"})
         chosen = VideoFormat(self.pixel_format, 64, 64)
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)
         if not odd or self.encoder not in _EVEN_SIZE_ENCODERS:
