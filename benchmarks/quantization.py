@@ -29,39 +29,18 @@ from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.gpu.toolkit.quantization.quantizer import Comparison, QuantizationLimits
+from vitascope.gpu.toolkit.quantization.quantizer import Comparison
 from vitascope.models.rvm.rvm import RvmNetwork, cut_official_graph
 from vitascope.models.selfie.selfie import _load as load_selfie
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.int8 import Recorder, int8_limits
 
 RESULTS = Path(__file__).parent / "results" / "quantization.json"
 RVM_SIZE, SELFIE_SIZE = (288, 512), (256, 256)
 CALIBRATION, COMPARED = 8, 16
-# One code of an 8-bit matte on average, three in the worst frame, and at most 5 % slower, which is within the noise.
-LIMITS = QuantizationLimits(mean_error=1 / 255, worst_frame_error=3 / 255, relative_error=None, speedup=0.95)
+LIMITS = int8_limits(speedup=0.95)
+"""As ``segment`` allows, and at most 5 % slower, which is within the noise."""
 Networks = Mapping[str, bytes]
-
-
-class Recorder:
-    """An engine that keeps what it is fed: the calibration of a network whose inputs another one computes."""
-
-    def __init__(self, network: bytes) -> None:
-        self._engine = OnnxRuntimeEngine(network)
-        self.spec, self.name = self._engine.spec, self._engine.name
-        self.seen: list[dict[str, np.ndarray]] = []
-
-    def run(self, inputs: Any, outputs: Any = None, *, stream: None = None) -> Any:
-        """Remember and compute."""
-        self.seen.append({name: np.array(array) for name, array in inputs.items()})
-        return self._engine.run(inputs, outputs, stream=stream)
-
-    def close(self) -> None:
-        """Free the engine."""
-        self._engine.close()
-
-    def frames(self) -> dict[str, np.ndarray]:
-        """Everything that was seen, along the first axis."""
-        return {name: np.concatenate([one[name] for one in self.seen]) for name in self.seen[0]}
 
 
 def weights_ratio(network: bytes) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import ClassVar
 
 import av
@@ -16,9 +17,11 @@ from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import CorruptInputError, DeviceError, UsageError
+from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu import streams as streams_module
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.segmentation import film_run, writing
+from vitascope.segmentation.capacity import frames_per_call
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -184,6 +187,29 @@ def test_what_has_no_effect_is_said(clip, tmp_path):
     assert all(key in notes for key in flags)
     with Segmenter(profile="fast") as segmenter:
         assert segmenter.write(clip, [("key", tmp_path / "p.mp4")]).notes == ()
+
+
+def test_throughput_mode_takes_eight_frames_and_more(clip, tmp_path, scripted):
+    most = {}
+    for name, flags in {
+        "auto": {},
+        "throughput": {"performance.mode": "throughput"},
+        "chosen": {"performance.mode": "throughput", "model.batch_size": 3},
+    }.items():
+        scripted.calls.clear()
+        with Segmenter(settings=flags) as segmenter:
+            segmenter.write(clip, [("key", tmp_path / f"{name}.mp4")])
+        most[name] = max(frames for frames, _ in scripted.calls)
+    assert most == {"auto": 4, "throughput": 8, "chosen": 3}  # 4 is the profile's
+
+
+@pytest.mark.parametrize(("gigabytes", "auto", "throughput"), [(100, 16, 16), (2, 2, 8)])
+def test_throughput_mode_on_a_gpu_takes_eight_to_sixteen(gigabytes, auto, throughput):
+    film = SimpleNamespace(width=7680, height=3840, format=PIXEL_FORMATS["yuv420p"])
+    streams = SimpleNamespace(allowed_bytes=lambda: int(gigabytes * 1e9))
+    for mode, frames in (("auto", auto), ("throughput", throughput), ("latency", 1)):
+        loaded = load_settings(flags={"performance.mode": mode})
+        assert frames_per_call(loaded, film, streams=streams) == frames
 
 
 def test_latency_mode_takes_each_frame_at_once(clip, tmp_path, scripted):

@@ -140,7 +140,7 @@ class SuiteOptions(SettingsSource):
         network = self.model or ("selfie" if self.quick else None)
         flags = {} if network is None else {"model.name": FlagValue(network, "--model")}
         # One frame at a time would make all batches the same.
-        wanted = [*self.assignments, *OF_ONE_PROCESS, "performance.mode=throughput", *more]
+        wanted = [*self.assignments, *OF_ONE_PROCESS, "performance.mode=auto", *more]
         return load_settings(profile=self.profile, files=self.files, assignments=wanted, flags=flags)
 
     def frame_count(self, width: int, height: int, *, on_gpu: bool) -> int:

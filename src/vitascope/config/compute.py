@@ -41,7 +41,8 @@ class GpuSettings(Section):
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",
-        "Arithmetic of networks on the GPU; mixed keeps what is sensitive in fp32, int8 is calibrated.",
+        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32. int8 is for rvm on the CPU, calibrated on the "
+        "video, and refused where its matte is off.",
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
         "auto",
@@ -188,9 +189,10 @@ class ProcessingSettings(Section):
 class PerformanceSettings(Section):
     """``performance``: the speed to reach, and what a live run may give up for it."""
 
-    mode: Literal["throughput", "latency"] = setting(
-        "throughput",
-        "What to optimise: throughput works on many frames at a time; latency takes each at once, with short queues.",
+    mode: Literal["auto", "throughput", "latency"] = setting(
+        "auto",
+        "What to optimise: throughput takes 8 to 16 frames at a time, and INT8 on the CPU where it is right; latency "
+        "takes each at once; auto is neither.",
     )
     target_fps: float = setting(
         90.0,

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-_FRAMES_PER_CALL = 16
+_FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _MEMORY_SHARE_OF_BATCH = 0.05
 # One hardware decoder is slower than everything behind it above 4K. Each session keeps a group of pictures waiting.
 _SESSIONS_ABOVE_4K = 4
@@ -50,16 +50,22 @@ def open_streams(device: Device, settings: Settings) -> JobStreams | None:
 
 
 def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:
-    """Consecutive frames for each call: what was asked for; else one, and on a GPU as many as it takes to fill it."""
+    """Consecutive frames for each call: what was asked for; else the profile's, and on a GPU as many as fill it.
+
+    ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
+    """
     settings = loaded.settings
     if settings.performance.mode == "latency":
         return 1
     keys = ("model.batch_size", "pipeline.stages.inference.batch_size")
-    if streams is None or any(loaded.origin(key).explicit for key in keys):
+    if any(loaded.origin(key).explicit for key in keys):
         return settings.frames_per_call
+    least = _LEAST_FOR_THROUGHPUT if settings.performance.mode == "throughput" else 1
+    if streams is None:
+        return max(settings.frames_per_call, least)
     frame_bytes = info.width * info.height * 3 // 2 * info.format.dtype.itemsize
     room = int(streams.allowed_bytes() * _MEMORY_SHARE_OF_BATCH)
-    return max(min(_FRAMES_PER_CALL, room // frame_bytes), 1)
+    return max(min(_FRAMES_PER_CALL, room // frame_bytes), least)
 
 
 def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | None) -> int:

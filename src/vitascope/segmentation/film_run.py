@@ -33,12 +33,14 @@ from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
+from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.jobs import open_job, picture_sizes, queue_limits
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
+from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_network
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for
@@ -297,12 +299,13 @@ class FilmRunner:
                     loaded=self.loaded,
                 ),
                 *job.notes,
+                *(() if film.int8 is None else (film.int8.note,)),
                 *notes,
                 *profiled,
             ),
             model_requested=self.chosen.requested,
             model_note=self.chosen.note,
-            engine=self.chosen.network.engine_name,
+            engine=film.network.engine_name,
             engine_reasons=opening(self.chosen).engine_reasons,
             decoder=reader.decoder,
             device=self.device.label,
@@ -330,10 +333,12 @@ class FilmRun:
         profiler: Times the parts of a job on the GPU; one of its own when omitted.
         keeps_mattes: True where the cache of mattes may be used, if it is switched on.
         background_begin: Time in seconds at which a moving background begins; None takes the first frame that comes.
+        int8: What became of the wish for INT8 where that was decided; else it is decided here.
 
     Raises:
         UsageError: The network cannot do what the settings ask for.
         InputError: The background cannot be opened.
+        EngineError: INT8 was asked for, and is not right for this film.
     """
 
     def __init__(
@@ -345,27 +350,37 @@ class FilmRun:
         profiler: Profiler | None = None,
         keeps_mattes: bool = False,
         background_begin: Fraction | None = None,
+        int8: Int8Choice | None = None,
     ) -> None:
         self._runner, self._reader = runner, reader
         settings = runner.settings
         self.vr = vr_of(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
-        cache = None
-        if keeps_mattes:
-            cache = open_matte_cache(
-                reader.info.path,
-                settings=settings,
-                network=runner.chosen.network,
-                store=runner.store,
-                vr=self.vr,
-                device=runner.device,
-                frames_per_call=per_call,
-            )
         self._stack = ExitStack()
         try:
+            self.network: MattingNetwork = runner.chosen.network
+            self.int8 = int8 or int8_choice(
+                runner.loaded, reader.info.path, self.network, device=runner.device, store=runner.store
+            )
+            if self.int8 is not None and self.int8.decoder is not None:
+                self.network = self._stack.enter_context(
+                    closing(int8_network(runner.loaded, self.network, self.int8, store=runner.store))
+                )
+            cache = None
+            if keeps_mattes:
+                cache = open_matte_cache(
+                    reader.info.path,
+                    settings=settings,
+                    network=self.network,
+                    store=runner.store,
+                    vr=self.vr,
+                    device=runner.device,
+                    frames_per_call=per_call,
+                    int8_decoder=None if self.int8 is None else self.int8.decoder,
+                )
             self.job: FilmJob = open_job(
                 self._stack,
-                runner.chosen.network,
+                self.network,
                 kinds,
                 info=reader.info,
                 vr=self.vr,

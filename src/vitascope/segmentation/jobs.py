@@ -92,7 +92,7 @@ def open_job(
         network,
         size=(info.height, info.width),
         layout=vr.layout,
-        lens=None if vr.projection_reason.sureness == "a guess" else vr.lenses[0],
+        lens=vr.trusted_lens,
         rotation_degrees=info.rotation_degrees,
         options=_matting_options(settings),
         first_network=first_network,

@@ -135,7 +135,9 @@ def notes_on(
     }
     idle: tuple[str, ...] = ()
     if device.kind == "cpu":
-        idle, why = _GPU_ONLY, "this run computed on the processor"
+        acts = loaded.settings.gpu.precision == "int8"  # or the film was refused
+        idle = tuple(key for key in _GPU_ONLY if not (acts and key == "gpu.precision"))
+        why = "this run computed on the processor"
     elif isinstance(network, HostNetwork):
         idle, why = _OF_GPU_ENGINES, f"{network.name} computed on the processor"
     for key in idle:

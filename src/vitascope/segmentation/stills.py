@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from vitascope.config import LoadedSettings, load_settings, vitascope_home
 from vitascope.device import select_device
+from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.guided import refine_alpha
@@ -56,6 +57,7 @@ class StillSegmenter:
 
     Raises:
         ConfigError: A setting is unknown or out of range.
+        UsageError: INT8 on the CPU.
         DeviceError: A GPU was asked for and cannot be had.
         ModelError: The network cannot be had.
         EngineError: The engine cannot load it.
@@ -73,6 +75,8 @@ class StillSegmenter:
         self.loaded = loaded or load_settings(profile=profile, flags=settings)
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
+        if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
+            raise UsageError("gpu.precision=int8 is calibrated on a video; pictures by themselves take fp32")
         self.chosen: ChosenNetwork[MattingNetwork] = open_network(
             self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
         )

@@ -69,6 +69,11 @@ class VrDescription:
     doubts: tuple[str, ...] = ()
     """What a person should know or look at, one line each."""
 
+    @property
+    def trusted_lens(self) -> Lens | None:
+        """The projection of an eye; None where it is a guess."""
+        return None if self.projection_reason.sureness == "a guess" else self.lenses[0]
+
     def in_words(self) -> str:
         """Layout and projection, each with how it was found out."""
         return eyes_in_words(

@@ -133,6 +133,7 @@ class RvmNetwork:
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         threads: CPU threads of ONNX Runtime when no ``open_engines`` is given; 0 uses every core.
         open_engines: Opens the engines; ONNX Runtime on the CPU when omitted.
+        int8_decoder: Takes the decoder's place: the same one, quantised.
 
     Raises:
         ModelError: The file is not an official RVM network.
@@ -151,11 +152,13 @@ class RvmNetwork:
         longest_side: int | None = None,
         threads: int = 0,
         open_engines: RvmEngines | None = None,
+        int8_decoder: bytes | None = None,
     ) -> None:
         encoder, decoder = cut_official_graph(path)
         self.name = name
         self._input = RvmInput(downsample_ratio, longest_side)
-        self._encoder, self._decoder = (open_engines or _on_cpu(threads))(encoder, decoder)
+        self._encoder, self._decoder = (open_engines or _on_cpu(threads))(encoder, int8_decoder or decoder)
+        self._precision = "" if int8_decoder is None else ", decoder in INT8"
         self._channels = state_channels(decoder)
         self._on_gpu = self._encoder.spec.device == "cuda"
         self._feature_names = [tensor.name for tensor in self._encoder.spec.outputs]
@@ -164,7 +167,7 @@ class RvmNetwork:
     @property
     def engine_name(self) -> str:
         """The engine that runs both halves."""
-        return self._encoder.name
+        return f"{self._encoder.name}{self._precision}"
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -240,6 +240,7 @@ def open_matte_cache(
     vr: VrDescription,
     device: Device,
     frames_per_call: int,
+    int8_decoder: bytes | None = None,
 ) -> MatteCache | None:
     """The cache of one film under the run's settings; None where it is switched off.
 
@@ -251,6 +252,7 @@ def open_matte_cache(
         vr: How two eyes share the frame, and what their pictures are.
         device: That computes.
         frames_per_call: Consecutive frames for each call of the network.
+        int8_decoder: Where the network runs one.
 
     Raises:
         InputError: The film cannot be read.
@@ -262,6 +264,9 @@ def open_matte_cache(
     named = settings.model.name if _is_file(settings.model.name) else network.name
     is_plain = inference == type(inference)()
     gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
+    processor = (
+        device.kind if int8_decoder is None else (device.kind, hashlib.sha256(int8_decoder).hexdigest())
+    )
     key = stretch_key(
         video_fingerprint(video),
         version=__version__,
@@ -269,9 +274,9 @@ def open_matte_cache(
         kind=(model.kind, model.person_class),
         size=(model.longest_side, model.downsample_ratio),
         warm_up=(model.warm_up_frames, SETTLING_SIDE),
-        device=gpu if device.kind == "cuda" else device.kind,
+        device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,
-        lens=(repr(vr.lenses[0]), vr.projection_reason.sureness == "a guess"),
+        lens=repr(vr.trusted_lens),
         start=wanted.start_seconds,
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,

@@ -15,7 +15,12 @@ from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.catalogue import load_catalogue
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.matting.opened_network import OpenedNetwork, refuse_gpu_engine, rvm_size
+from vitascope.segmentation.matting.opened_network import (
+    OpenedNetwork,
+    refuse_gpu_engine,
+    refuse_int8,
+    rvm_size,
+)
 
 __all__ = [
     "ChosenNetwork",
@@ -190,6 +195,7 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
             network, settings=settings, why="the selfie networks are small and gated on the processor"
         )
     refuse_gpu_engine(settings)
+    refuse_int8(settings, name=name)
     return OpenedNetwork(network)
 
 
@@ -201,6 +207,7 @@ def _open_custom(settings: Settings, device: Device) -> OpenedNetwork:
             Path(settings.model.name), kind=_custom_kind(settings), settings=settings, device=device
         )
     refuse_gpu_engine(settings)
+    refuse_int8(settings, name=settings.model.name)
     return OpenedNetwork(_open_custom_on_processor(settings))
 
 

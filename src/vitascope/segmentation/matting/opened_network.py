@@ -8,7 +8,7 @@ from vitascope.config import Settings
 from vitascope.errors import UsageError
 from vitascope.models.network import MattingNetwork
 
-__all__ = ["OpenedNetwork", "RvmSize", "refuse_gpu_engine", "rvm_size"]
+__all__ = ["OpenedNetwork", "RvmSize", "refuse_gpu_engine", "refuse_int8", "rvm_size"]
 
 
 class OpenedNetwork(NamedTuple):
@@ -43,3 +43,16 @@ def refuse_gpu_engine(settings: Settings) -> None:
     backend = settings.model.backend
     if backend not in ("auto", "onnxruntime"):
         raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the processor")
+
+
+def refuse_int8(settings: Settings, *, name: str) -> None:
+    """Refuse 8 bits for a network that has none on the processor.
+
+    Raises:
+        UsageError: ``gpu.precision`` asks for them.
+    """
+    if settings.gpu.precision == "int8":
+        raise UsageError(
+            f"gpu.precision=int8: on the processor RVM alone is quantised, and the network is {name}; leave it out, or "
+            "quantise a network of your own with ModelQuantizer (docs/quantization.md)"
+        )

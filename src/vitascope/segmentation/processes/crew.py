@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +20,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.jobs import picture_sizes
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.plan import no_picture_between
@@ -139,7 +140,9 @@ class ProcessCrew:
             reader = stack.enter_context(self._open(video))
             vr = vr_of(reader.info, settings.video)
             plan = self._plan(reader)
+            int8 = self._int8(video)
             job = self._job(reader, outputs, plan, layout=vr.layout, wants_stills=preview is not None)
+            job = replace(job, int8=int8)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
             files = stack.enter_context(
                 JoinedOutputSet(
@@ -189,11 +192,12 @@ class ProcessCrew:
                         *(note for worker in closed for note in worker.notes),
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
+                        *(() if int8 is None else (int8.note,)),
                         *notes,
                     ]
                 )
             ),
-            engine=first.engine_name,
+            engine=closed[0].engine_name,
             engine_reasons=first.engine_reasons,
             decoder=closed[0].decoder,
             device=f"{self.device.label}, {film.worker_count} of {len(self._pool)} processes at work",
@@ -208,6 +212,15 @@ class ProcessCrew:
             pipeline=measured,
             gpu=join_gpu_reports([stretch.gpu for stretch in done]),
         )
+
+    def _int8(self, video: Path) -> Int8Choice | None:
+        """What becomes of the wish for INT8, the same for all stretches."""
+        if self.device.kind != "cpu" or not wants_int8(self._alone):
+            return None
+        with FilmRunner(self._alone, store=self._store) as alone:
+            return int8_choice(
+                self._alone, video, alone.chosen.network, device=alone.device, store=self._store
+            )
 
     def _open(self, video: Path) -> VideoReader:
         wanted = self._settings.video

@@ -33,6 +33,7 @@ from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket
+from vitascope.segmentation.matting.int8 import Int8Choice
 from vitascope.segmentation.processes.segments import FilmSegment
 from vitascope.segmentation.render.contact_sheet import Rgb8
 from vitascope.segmentation.report import GpuReport
@@ -87,6 +88,8 @@ class FilmJob:
     """Fewest pictures that a stretch in the middle of the film must have seen before its first."""
     still_pts: tuple[int, ...]
     """Moments that the contact sheet shows, in order."""
+    int8: Int8Choice | None = None
+    """What became of the wish for INT8, decided once for all workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ class FilmClosed:
     """What the worker has to say of the film as a whole."""
 
     network_size: tuple[int, int]
+    engine_name: str
     decoder: str
     notes: tuple[str, ...]
     peak_memory_bytes: int | None

@@ -228,16 +228,17 @@ class SegmentWorker:
         """Work on a film until the run has no more of it."""
         kinds = [(output.kind, output.encoding) for output in job.outputs]
         runner = self._runner
-        size, decoder = (0, 0), ""
+        size, engine, decoder = (0, 0), runner.chosen.network.engine_name, ""
         with runner.open_video(job.video) as reader:
             link.send(FilmOpened())
             while isinstance(message := link.receive(), Take):
                 begin = job.begin_pts * reader.info.time_base
                 with (
-                    FilmRun(runner, reader, kinds, background_begin=begin) as film,
+                    FilmRun(runner, reader, kinds, background_begin=begin, int8=job.int8) as film,
                     ExitStack() as encoders,
                 ):
                     size, decoder = film.job.network_input.size, reader.decoder
+                    engine = film.network.engine_name
                     stretch = _Stretch(reader, job, message.segment, link)
                     for encoder in stretch.encoders:
                         encoders.callback(encoder.close)
@@ -250,7 +251,7 @@ class SegmentWorker:
                 loaded=runner.loaded,
                 is_shared=True,
             )
-        link.send(FilmClosed(size, decoder, notes, peak_memory_bytes()))
+        link.send(FilmClosed(size, engine, decoder, notes, peak_memory_bytes()))
 
 
 class _Stretch:
