@@ -23,7 +23,9 @@ from written_films import decode, encode, make_frame, make_info
 from vitascope.errors import OutputError, UsageError
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing import encoder_setup, parallel_encoder
+from vitascope.media.writing import encoding as encoding_module
 from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.parallel_encoder import chunk_length, encoders_for
 from vitascope.media.writing.writer import VideoWriter
 
 FRAMES = 70
@@ -311,14 +313,89 @@ def test_wishes_that_cannot_be(tmp_path: Path) -> None:
             choose_encoding(tmp_path / name, codec=codec, source_format=fmt, parallel_encoders=2)
 
 
-def test_auto_takes_one_for_four_threads(tmp_path: Path) -> None:
+UHD, UHD2 = 3840 * 2160 * 3 // 2, 7680 * 4320 * 3 // 2
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("picture_bytes", "threads", "lookahead", "memory_gib", "encoders"),
+    [
+        (1920 * 1080 * 3 // 2, 16, 0, 128, 4),
+        (1920 * 1080 * 3 // 2, 16, 40, 8, 4),
+        (1920 * 1080 * 3 // 2, 2, 0, 8, 1),
+        (1920 * 1080 * 3 // 2, 7, 0, 8, 1),
+        (UHD, 16, 0, 128, 8),
+        (UHD, 16, 40, 32, 4),  # each looks at 40 pictures
+        (UHD, 16, 0, None, 4),
+        (UHD, 2, 0, 128, 1),
+        (UHD, 4, 0, 16, 2),
+        (UHD2, 16, 0, 128, 8),
+        (UHD2, 16, 0, 32, 4),
+        (UHD2, 16, 0, 16, 2),
+        (UHD2, 16, 0, 4, 1),
+        (UHD2, 64, 60, 128, 6),
+    ],
+)
+def test_encoders_follow_from_cores_size_and_memory(
+    picture_bytes: int, threads: int, lookahead: int, memory_gib: int | None, encoders: int
+) -> None:
+    memory = None if memory_gib is None else memory_gib * GIB
+    assert encoders == encoders_for(
+        picture_bytes, threads=threads, lookahead_frames=lookahead, memory_bytes=memory
+    )
+
+
+@given(
+    picture_bytes=st.integers(1, 60_000_000),
+    encoders=st.integers(2, 64),
+    pending_bytes=st.integers(1, 16 * GIB),
+    frame_count=st.none() | st.integers(0, 100_000),
+)
+def test_chunks_leave_work_for_every_encoder(
+    picture_bytes: int, encoders: int, pending_bytes: int, frame_count: int | None
+) -> None:
+    length = chunk_length(
+        picture_bytes, encoders=encoders, pending_bytes=pending_bytes, frame_count=frame_count
+    )
+    assert 15 <= length <= 60
+    assert length == 15 or length * encoders * picture_bytes / 2 <= pending_bytes
+    if (
+        frame_count and length > 15
+    ):  # the last round lacks less than one picture for each of its chunks and encoders
+        chunks = -(-frame_count // length)
+        rounds = -(-chunks // encoders)
+        assert rounds * encoders * length - frame_count < rounds * encoders
+
+
+@pytest.mark.parametrize(
+    ("frame_count", "encoders", "length"),
+    [(120, 4, 30), (240, 4, 60), (480, 8, 30), (60, 8, 15), (None, 8, 43)],
+)
+def test_short_films_are_shared_by_all_encoders(frame_count: int | None, encoders: int, length: int) -> None:
+    assert length == chunk_length(UHD, encoders=encoders, pending_bytes=2 * GIB, frame_count=frame_count)
+
+
+def test_a_film_of_known_length_is_cut_for_its_encoders(tmp_path: Path) -> None:
+    info = make_info(frame_count_estimate=FRAMES)
+    path = tmp_path / "a.mp4"
+    encoding = choose_encoding(path, source_format=info.format, preset="ultrafast", parallel_encoders=2)
+    encode(path, info, encoding=encoding, pts=range(FRAMES))
+    assert [number for number, packet in enumerate(packets_of(path)) if packet[2]] == [0, 35]
+
+
+def test_auto_asks_for_cores_size_and_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt = make_info().format
-    chosen = choose_encoding(tmp_path / "a.mp4", source_format=fmt, parallel_encoders="auto", threads=16)
-    assert chosen.parallel_encoders == 4
-    assert (
-        choose_encoding(tmp_path / "a.webm", source_format=fmt, parallel_encoders="auto").parallel_encoders
-        == 1
-    )
-    assert replace(chosen, parallel_encoders=1) == choose_encoding(
-        tmp_path / "a.mp4", source_format=fmt, threads=16
-    )
+    monkeypatch.setattr(encoding_module, "physical_memory_bytes", lambda: 32 * GIB)
+
+    def count(**wishes: Any) -> int:
+        path = tmp_path / wishes.pop("name", "a.mp4")
+        chosen = choose_encoding(path, source_format=fmt, parallel_encoders="auto", threads=16, **wishes)
+        one = choose_encoding(path, source_format=fmt, threads=16, **wishes)
+        assert replace(chosen, parallel_encoders=1) == one
+        return chosen.parallel_encoders
+
+    assert count() == count(size=(1920, 1080)) == 4
+    assert count(size=(3840, 2160)) == 8
+    assert count(size=(3840, 2160), preset="medium") == 4
+    assert count(size=(7680, 4320)) == 4
+    assert count(name="a.webm", size=(3840, 2160)) == 1

@@ -23,7 +23,7 @@ from vitascope.media.metadata import matroska_video
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.metadata.hdr import hdr_encoder_parameters
 from vitascope.media.planes import FramePacker
-from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.encoding import X264_LOOKAHEAD_FRAMES, Encoding
 from vitascope.media.writing.nvenc import NvencFramePacker, NvencStreamEncoder
 from vitascope.media.writing.parallel_encoder import ParallelEncoder, PictureEncoder, StreamEncoder
 from vitascope.media.writing.stream_copy import film_tags
@@ -46,16 +46,6 @@ _GLOBAL_HEADER = (
 )  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
 _KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
 """Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
-_X264_LOOKAHEAD_FRAMES = {
-    "faster": 20,
-    "fast": 30,
-    "medium": 40,
-    "slow": 50,
-    "slower": 60,
-    "veryslow": 60,
-    "placebo": 60,
-}
-"""Presets whose lookahead is longer than the shortest chunk (``x264 --fullhelp``, presets)."""
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
 _MP4_TAGS = frozenset(
     """
@@ -183,14 +173,14 @@ class PictureSetup:
             self._configure(context, threads=threads)
             context.framerate = self.frame_rate
             context.options = options | _KEYFRAMES_ON_DEMAND
-            if _X264_LOOKAHEAD_FRAMES.get(options.get("preset", "medium"), 0) > chunk_frames:
+            if X264_LOOKAHEAD_FRAMES.get(options.get("preset", "medium"), 0) > chunk_frames:
                 # Nothing refers beyond a chunk, and each picture that is looked at ahead takes several times its size.
                 context.options |= {"rc-lookahead": str(chunk_frames)}
             context.flags |= flags
             context.open()
             return context
 
-        return ParallelEncoder(stream, open_one, encoders=count)
+        return ParallelEncoder(stream, open_one, encoders=count, frame_count=self._info.frame_count_estimate)
 
     def _configure(self, context: VideoCodecContext, *, threads: int) -> None:
         context.width, context.height = self.width, self.height

@@ -31,12 +31,22 @@ import av
 from av.codec.codec import UnknownCodecError
 from av.video.format import VideoFormat
 
-from vitascope.device import available_cores
+from vitascope.device import available_cores, physical_memory_bytes
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import YuvFormat
 from vitascope.media.writing.nvenc import NVENC_ENCODERS, Hardware, on_hardware
+from vitascope.media.writing.parallel_encoder import encoders_for
 
-__all__ = ["PRESETS", "CodecName", "Encoding", "Hardware", "Speed", "choose_encoding", "rate_options"]
+__all__ = [
+    "PRESETS",
+    "X264_LOOKAHEAD_FRAMES",
+    "CodecName",
+    "Encoding",
+    "Hardware",
+    "Speed",
+    "choose_encoding",
+    "rate_options",
+]
 
 
 CodecName = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
@@ -156,8 +166,16 @@ _ALPHA_OF_MUXER: dict[str, tuple[CodecName, ...]] = {
 _ALPHA_ADVICE = "use .mov (ProRes 4444), .webm (VP9), .mkv (FFV1), or a folder of .png"
 _SUFFIX_ADVICE = ".mp4, .mov, .mkv, .webm, or a folder (or a name such as frame_%06d.png) for PNG pictures"
 
-_THREADS_AN_ENCODER = 4
-"""Threads for each of several encoders that share a video: chosen by measurement, see ``parallel_encoder``."""
+X264_LOOKAHEAD_FRAMES = {
+    "faster": 20,
+    "fast": 30,
+    "medium": 40,
+    "slow": 50,
+    "slower": 60,
+    "veryslow": 60,
+    "placebo": 60,
+}
+"""Presets whose lookahead is longer than the shortest chunk (``x264 --fullhelp``, presets)."""
 _EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265", *NVENC_ENCODERS.values()})
 """These refuse 4:2:0 pictures of odd width or height; H.264 and H.265 cannot crop a single luma row there."""
 
@@ -274,7 +292,8 @@ def choose_encoding(
             GPU's where it takes the picture and has passed a trial here. CRF and preset go on meaning what they mean
             on the CPU.
         parallel_encoders: Encoders that work on chunks of the video at once, which keeps many cores busy with small or
-            simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads.
+            simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads, or two where pictures are
+            large, if memory allows.
         size: Width and height of the pictures, where known.
         cache_dir: Where verdicts on the GPU's encoder are kept; None tries it anew in each process.
         device_id: The GPU that frames come from.
@@ -305,7 +324,9 @@ def choose_encoding(
             f"{name} stores {VideoFormat(pixel_format).components[0].bits} of {wanted_depth} bits",
         )
     options, parameters = rate_options(name, crf, preset, speed, pixel_format=pixel_format)
-    count = _parallel_encoders(name, parallel_encoders, threads)
+    count = _parallel_encoders(
+        name, parallel_encoders, threads, size=size or (1920, 1080), preset=options.get("preset", "")
+    )
     if threads and encoder == "libx265":
         parameters["pools"] = str(threads)
     elif threads and encoder == "libsvtav1":
@@ -342,9 +363,18 @@ def available_codecs() -> list[str]:
     return [name for name, encoder in _ENCODERS.items() if _pixel_formats(encoder)]
 
 
-def _parallel_encoders(codec: CodecName, wish: int | Literal["auto"], threads: int) -> int:
+def _parallel_encoders(
+    codec: CodecName, wish: int | Literal["auto"], threads: int, *, size: tuple[int, int], preset: str
+) -> int:
     if wish == "auto":
-        return max((threads or available_cores()) // _THREADS_AN_ENCODER, 1) if codec == "h264" else 1
+        if codec != "h264":
+            return 1
+        return encoders_for(
+            size[0] * size[1] * 3 // 2,
+            threads=threads or available_cores(),
+            lookahead_frames=X264_LOOKAHEAD_FRAMES.get(preset, 0),
+            memory_bytes=physical_memory_bytes(),
+        )
     if wish < 1:
         raise UsageError(f"parallel_encoders={wish}; it must be 1 or more, or auto")
     if wish > 1 and codec != "h264":

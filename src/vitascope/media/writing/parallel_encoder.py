@@ -1,9 +1,19 @@
 """Several encoders on one video: each gets closed chunks of it, and their packets are joined in order.
 
-One encoder of a small or simple picture cannot keep many cores busy. On 16 cores x264 ``ultrafast`` wrote a mask of
-1920x1080 at 837 frames/s, four encoders of four threads each at 1988, eight of two at 1611 and sixteen of one at 1260;
-3840x2160 gained as much (257 and 451). x265 lost (407 and 309 frames/s), so it is left alone. That was when an encoder
-was opened for each chunk (``benchmarks/results/mask_writing.json``).
+One encoder cannot keep many cores busy. On 16 cores x264 ``ultrafast`` wrote a mask of 1920x1080 at 837 frames/s, four
+encoders of four threads each at 1988, eight of two at 1611 and sixteen of one at 1260; 3840x2160 gained as much (257
+and 451). x265 lost (407 and 309 frames/s), so it is left alone. That was when an encoder was opened for each chunk
+(``benchmarks/results/mask_writing.json``), with the interpreter in hand, which cost many encoders most.
+
+One thread of each x264 takes pictures in for all others: 8 to 18 % of its work at 1920x1080, 7 to 42 % at 3840x2160,
+most with the fastest presets (on 2 cores). Where four others wait for it, they leave cores idle. So large pictures get
+an encoder for every two threads. That is computed; ``benchmarks/encode.py`` measures it on many cores.
+
+Encoders that work in turn are at different places of their chunks. For all of them to have work, half a chunk for each
+must wait, not a whole one; with less, some wait for the writer. At the end those that are done wait for the last one:
+where the number of pictures is known, chunks are as long as makes their number a multiple of the encoders'. Simulated
+with pictures of random cost, 120 pictures keep four encoders busy 91 % of the time instead of 68, 480 pictures 95
+instead of 89, and a long video of 7680x4320 eight encoders 93 instead of 84.
 
 A chunk begins with a keyframe and refers to nothing outside itself, so the joined stream is what one encoder with that
 distance of keyframes writes. Constant quality makes the chunks look alike; rates that span chunks (a target bit rate)
@@ -21,6 +31,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
+from math import ceil
 from typing import NamedTuple, Protocol
 
 import av
@@ -31,12 +42,53 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import OutputError
 
-__all__ = ["ParallelEncoder", "PictureEncoder", "StreamEncoder"]
+__all__ = ["ParallelEncoder", "PictureEncoder", "StreamEncoder", "chunk_length", "encoders_for"]
 
 _MAX_CHUNK_FRAMES = 60
 _MIN_CHUNK_FRAMES = 15
 """Keyframes cost bits: nearer together than this they are most of the video."""
 _PENDING_BYTES = 2 << 30
+_LARGE_PICTURE_BYTES = 6_000_000
+"""Of 4:2:0 in 8 bits, between 1920x1080 and 3840x2160: what was measured."""
+_PICTURES_HELD = 65
+"""The memory of one x264 of a few threads, in pictures; to which come two for each that it looks ahead. Measured at
+1920x1080 to 7680x4320: 42 to 51 with ``superfast``, 56 to 65 with ``veryfast``, 122 with ``medium``."""
+_UNKNOWN_MEMORY_BYTES = 8 << 30
+
+
+def encoders_for(picture_bytes: int, *, threads: int, lookahead_frames: int, memory_bytes: int | None) -> int:
+    """The number of encoders that keep so many threads busy, and fit into memory.
+
+    One for every four threads, in half of the machine's memory at most; one for every two where pictures are large and
+    a quarter of it is enough.
+
+    Args:
+        picture_bytes: Bytes of a picture in the encoder's format.
+        threads: Of all encoders together.
+        lookahead_frames: Pictures that an encoder looks ahead.
+        memory_bytes: Of the machine; None is taken for little.
+    """
+    pictures = _PICTURES_HELD + 2 * min(lookahead_frames, _MAX_CHUNK_FRAMES) + _MIN_CHUNK_FRAMES
+    fitting = (memory_bytes or _UNKNOWN_MEMORY_BYTES) // (picture_bytes * pictures)
+    many = min(threads // 2, fitting // 4) if picture_bytes > _LARGE_PICTURE_BYTES else 0
+    return max(many, min(threads // 4, fitting // 2), 1)
+
+
+def chunk_length(picture_bytes: int, *, encoders: int, pending_bytes: int, frame_count: int | None) -> int:
+    """The pictures of a chunk: 15 to 60, as many as half a chunk for each encoder may wait.
+
+    Args:
+        picture_bytes: Bytes of a picture.
+        encoders: The number that work at once.
+        pending_bytes: Pictures that may wait, all together.
+        frame_count: Of the video, where known: then all encoders get as many chunks, if they are not too short.
+    """
+    fair = 2 * pending_bytes // (encoders * max(picture_bytes, 1))
+    longest = min(max(fair, _MIN_CHUNK_FRAMES), _MAX_CHUNK_FRAMES)
+    if not frame_count:
+        return longest
+    rounds = ceil(frame_count / (encoders * longest))
+    return max(ceil(frame_count / (encoders * rounds)), _MIN_CHUNK_FRAMES)
 
 
 class PictureEncoder(Protocol):
@@ -89,8 +141,8 @@ class ParallelEncoder:
             of type I, at most so many pictures apart as it is told; called at most once for each of ``encoders``, on
             that one's thread.
         encoders: The number that work at once.
-        pending_bytes: Pictures that may wait, all together. A chunk has as many pictures as leave each encoder one to
-            work on, between 15 and 60.
+        frame_count: The number of pictures, where known.
+        pending_bytes: Pictures that may wait, all together; None is 2 GiB, or half a shortest chunk for each encoder.
     """
 
     def __init__(
@@ -99,11 +151,13 @@ class ParallelEncoder:
         open_encoder: Callable[[int], VideoCodecContext],
         *,
         encoders: int,
-        pending_bytes: int = _PENDING_BYTES,
+        frame_count: int | None = None,
+        pending_bytes: int | None = None,
     ) -> None:
         self._stream = stream
         self._open_encoder = open_encoder
         self._encoders = encoders
+        self._frame_count = frame_count
         self._pending_limit = pending_bytes
         self._pending_bytes = 0
         self._chunk_frames: int | None = None
@@ -133,19 +187,23 @@ class ParallelEncoder:
     def encode(self, picture: av.VideoFrame) -> Iterator[Packet[VideoStream]]:
         """See ``PictureEncoder``. Presentation times must grow."""
         nbytes = sum(plane.buffer_size for plane in picture.planes)
+        limit = self._pending_limit
+        if limit is None:
+            limit = max(_PENDING_BYTES, self._encoders * _MIN_CHUNK_FRAMES * nbytes // 2)
         with self._lock:
             self._has_progress.wait_for(
                 lambda: (
                     self._pending_bytes == 0
-                    or self._pending_bytes + nbytes <= self._pending_limit
+                    or self._pending_bytes + nbytes <= limit
                     or self._error is not None
                 )
             )
             if self._error is not None:
                 raise self._error
             if self._chunk_frames is None:
-                fair = self._pending_limit // (self._encoders * max(nbytes, 1))
-                self._chunk_frames = min(max(fair, _MIN_CHUNK_FRAMES), _MAX_CHUNK_FRAMES)
+                self._chunk_frames = chunk_length(
+                    nbytes, encoders=self._encoders, pending_bytes=limit, frame_count=self._frame_count
+                )
             if self._current is None:
                 self._current = _Chunk(self._lock)
                 turn = self._chunk_count % self._encoders
