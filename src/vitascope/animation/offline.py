@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle, islice
 from os import PathLike
@@ -35,7 +35,6 @@ from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
@@ -44,7 +43,7 @@ from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store.store import ModelStore
-from vitascope.observe.report_values import plain_value, size_in_words
+from vitascope.observe.report_values import VideoReport, WrittenFile
 
 __all__ = [
     "AnimateReport",
@@ -57,18 +56,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """One file that was written."""
-
-    path: Path
-    codec: str
-    size_bytes: int
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AnimateReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnimateReport(VideoReport):
     """One portrait that was animated."""
 
     portrait: Path
@@ -77,36 +66,17 @@ class AnimateReport:
     """(width, height) of the pictures."""
     animator: str
     files: tuple[WrittenFile, ...]
-    frame_count: int
     lost_count: int
     """Pictures of the driver in which no face was found."""
-    notes: tuple[str, ...]
-    profile: str
-    wall_seconds: float
-    pipeline: PipelineReport
-    device: str | None = None
+    device: str
     """The device that drew the pictures, for example ``CPU (2 cores)``."""
-    corrupt_count: int = 0
-    """Damaged packets or pictures of the driver, which were skipped."""
-
-    @property
-    def frames_per_second(self) -> float:
-        """Frames over the wall time of the whole job, opening and closing of files included."""
-        return self.frame_count / self.wall_seconds if self.wall_seconds else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: paths as text, times in seconds."""
-        plain: dict[str, Any] = plain_value(asdict(self))
-        plain["frames_per_second"] = self.frames_per_second
-        return plain
 
 
 def summarise(report: AnimateReport) -> list[str]:
     """Sum up a job for a person, a line each; the files first."""
-    lines = []
+    lines: list[str] = []
     for file in report.files:
-        lines.append(f"{file.path}  {file.codec}, {size_in_words(file.size_bytes)}")
-        lines += [f"  note: {note}" for note in file.notes]
+        lines += file.lines()
     width, height = report.size
     pace = f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps"
     stages = ", ".join(
@@ -115,8 +85,7 @@ def summarise(report: AnimateReport) -> list[str]:
         if stage.latency.count
     )
     lines.append(f"{pace}; {stages}")
-    device = "" if report.device is None else f" on {report.device}"
-    lines.append(f"{report.animator} at {width}x{height}{device}; profile {report.profile}")
+    lines.append(f"{report.animator} at {width}x{height} on {report.device}; profile {report.profile}")
     if report.lost_count:
         lines.append(
             f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
@@ -287,10 +256,10 @@ def animate_file(
         files = [_written(writer)]
         if recorder is not None and record is not None:
             recorder.finish()
-            files.append(WrittenFile(record, "motion", record.stat().st_size))
+            files.append(WrittenFile(path=record, codec="motion", size_bytes=record.stat().st_size))
         if save_landmarks:
             kept = write_landmarks(portrait, found.face, chosen=settings.animation.face, curves=opened.curves)
-            files.append(WrittenFile(kept, "landmarks", kept.stat().st_size))
+            files.append(WrittenFile(path=kept, codec="landmarks", size_bytes=kept.stat().st_size))
         profiled = profile.save(measured)
     return AnimateReport(
         portrait=portrait,
@@ -458,7 +427,12 @@ def _written(writer: VideoWriter) -> WrittenFile:
         for stream in report.streams
         if stream.action != "copied"
     ]
-    return WrittenFile(report.path, report.codec, report.byte_count, (*report.notes, *changes))
+    return WrittenFile(
+        path=report.path,
+        codec=report.codec,
+        size_bytes=report.byte_count,
+        notes=(*report.notes, *changes),
+    )
 
 
 def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:

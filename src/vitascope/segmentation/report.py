@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from vitascope.gpu.pipeline.report import PipelineReport
-from vitascope.observe.report_values import frames_in_words, plain_value, size_in_words
+from vitascope.observe.report_values import VideoReport, WrittenFile, frames_in_words
 from vitascope.segmentation.matting.levers.options import LeverReport
 from vitascope.vr.detection import eyes_in_words
 
@@ -25,66 +23,42 @@ class GpuReport:
     """Most memory of the GPU in use at a time, by all processes: what must fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputReport(WrittenFile):
     """One file that was written."""
 
-    path: Path
     kind: str
-    codec: str
-    size_bytes: int
-    notes: tuple[str, ...] = ()
-    """What differs from the input or from what might be expected, one line each."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReport(VideoReport):
     """One video that was segmented."""
 
     input: Path
     outputs: tuple[OutputReport, ...]
-    frame_count: int
-    corrupt_count: int
-    """Damaged packets and pictures that were skipped."""
     scene_cut_count: int
     model: str
     model_requested: str
     model_note: str | None
     """Why the model is not the one that might be expected."""
-    notes: tuple[str, ...]
-    """What was not done, or had no effect, one line each."""
     engine: str
     engine_reasons: tuple[str, ...]
     """Why this engine, one line each: what was passed over, and for what."""
     decoder: str
     """What decoded, and why not the GPU where it could not."""
     device: str
-    profile: str
     stereo: str
     stereo_reason: str
     projection: str
     projection_reason: str
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
-    wall_seconds: float
     peak_memory_bytes: int | None
     """Largest resident size of the process so far; None where the system does not tell."""
-    pipeline: PipelineReport
     levers: LeverReport | None = None
     """What became of the frames on their way to the network; None where several processes shared the film."""
     gpu: GpuReport | None = None
     """Time and memory of the GPU; None where the frames stayed on the processor."""
-
-    @property
-    def frames_per_second(self) -> float:
-        """Frames over the wall time of the whole job, opening and closing of files included."""
-        return self.frame_count / self.wall_seconds if self.wall_seconds else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: paths as text, times in seconds."""
-        plain: dict[str, Any] = plain_value(asdict(self))
-        plain["frames_per_second"] = self.frames_per_second
-        return plain
 
 
 def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages: bool = False) -> list[str]:
@@ -97,8 +71,7 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
     """
     lines = []
     for output in report.outputs:
-        lines.append(f"{output.path}  {output.kind}, {output.codec}, {size_in_words(output.size_bytes)}")
-        lines += [f"  note: {note}" for note in output.notes]
+        lines += output.lines(kind=output.kind)
     if preview is not None:
         lines.append(f"{preview}  contact sheet")
     frames = frames_in_words(report.frame_count)
