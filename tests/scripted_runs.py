@@ -21,6 +21,7 @@ HELD = (
     "pipeline.stages.decode.threads=1",
     "pipeline.stages.postprocess.threads=1",
     "processing.max_queue_size=32",
+    "performance.mode=auto",
 )
 
 # Batches of 4 are by far the fastest, and 8 do not fit.

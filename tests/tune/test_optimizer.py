@@ -296,6 +296,44 @@ def test_knobs_of_a_gpu(monkeypatch):
     assert not {"gpu.precision", "model.batch_size"} & set(keys(loaded=fixed))
 
 
+def test_modes_are_tried_where_they_can_be_of_use():
+    def modes(network="rvm", *assignments, kind="cpu", **options):
+        knobs = knobs_for(
+            load_settings(assignments=assignments),
+            device=Device(kind, kind),
+            network=network,
+            network_size=(288, 512),
+            **{"keep_quality": False, **options},
+        )
+        return {knob.key: knob.values for knob in knobs}.get("performance.mode")
+
+    assert modes() == ("auto", "throughput")
+    assert modes(bounds_latency=True) == ("auto", "throughput", "latency")
+    assert modes(keep_quality=True, bounds_latency=True) == ("auto", "latency")
+    assert modes("rvm", "gpu.precision=fp32") is modes("selfie") is modes(kind="cuda") is None
+    assert modes("rvm", "performance.mode=auto", bounds_latency=True) is None
+
+
+def test_a_latency_to_keep_is_reached_by_latency_mode(scripted, clip, monkeypatch):
+    by_batch = {1: 20.0, 2: 120.0, 4: 200.0}
+    monkeypatch.setattr(clip_trials, "_latency_ms", lambda run: by_batch[run.frames_per_call])
+    held = [one for one in HELD if "mode" not in one]
+    source = SettingsSource(profile="fast", assignments=(*held, "model.batch_size=2-4"))
+    tuned = Tuner(
+        source,
+        clip,
+        subject="a clip",
+        seconds=0.1,
+        keep_quality=True,
+        most_trials=1,
+        target=Target(max_latency_ms=50),
+    ).tune()
+    assert tuned.unreachable is None
+    assert tuned.values == {"performance.mode": "latency"}  # and no batch, which has no effect in it
+    assert tuned.after.figures["latency_ms"] == 20
+    assert "200 -> 20 ms latency" in tuned.trade_off() or "120 -> 20 ms latency" in tuned.trade_off()
+
+
 def test_the_cell_that_is_nearest_to_some_values():
     knobs = knobs_for(
         load_settings(),

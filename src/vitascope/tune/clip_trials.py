@@ -65,6 +65,8 @@ class Shown:
     network: str
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
+    frames_per_call: int
+    """Frames in a call of the network."""
     pace: str | None = None
     """What set the pace, in words; None where no stage did."""
     run_seconds: float = 0.0
@@ -168,6 +170,7 @@ class ClipTrials:
                 segmenter.device,
                 segmenter.chosen.network.name,
                 run.network_size,
+                run.frames_per_call,
                 _pace(run.pipeline.bottleneck),
             )
         return run, shown

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-QUALITY_KEYS = ("gpu.precision", "model.backend", "model.input_size")
+QUALITY_KEYS = ("gpu.precision", "performance.mode", "model.backend", "model.input_size")
 """Settings that change the matte; all others change only how fast it comes."""
 
 _CPU_BATCHES, _GPU_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16)
@@ -52,7 +52,13 @@ def batch_key(loaded: LoadedSettings) -> str:
 
 
 def knobs_for(
-    loaded: LoadedSettings, *, device: Device, network: str, network_size: tuple[int, int], keep_quality: bool
+    loaded: LoadedSettings,
+    *,
+    device: Device,
+    network: str,
+    network_size: tuple[int, int],
+    keep_quality: bool,
+    bounds_latency: bool = False,
 ) -> list[Knob]:
     """The grid for a run.
 
@@ -64,11 +70,18 @@ def knobs_for(
         network: Name of the network.
         network_size: (height, width) of its picture when nobody bounds it.
         keep_quality: Leave out what changes the matte.
+        bounds_latency: Try latency mode, too, which is slower.
     """
     on_gpu = device.kind == "cuda"
     knobs = [_batch(loaded, on_gpu=on_gpu)]
+    modes = ["auto"]
     if not keep_quality:
         knobs.append(_side(loaded, network, network_size))
+        if not on_gpu and network.startswith("rvm") and not loaded.origin("gpu.precision").explicit:
+            modes.append("throughput")  # INT8, where it is right; the batch is tried by itself
+    if bounds_latency:
+        modes.append("latency")
+    knobs.append(Knob("performance.mode", tuple(modes), ordered=False))
     knobs += _gpu_knobs(network, keep_quality=keep_quality) if on_gpu else _cpu_knobs()
     knobs.append(Knob("processing.max_queue_size", _QUEUES))
     free = [

@@ -91,8 +91,6 @@ _LEAST_TRIALS = 14
 _LEAST_GAIN = 1.03
 """Below this, a change is not worth having: two runs of the same settings differ as much."""
 _DEFAULT_ERROR = 0.5
-_GPU_FILLS = 16
-"""Frames that a job on a GPU takes at a time where nobody says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +265,7 @@ class Tuner:
             network=shown.network,
             network_size=shown.network_size,
             keep_quality=self._keep_quality,
+            bounds_latency=self._target.max_latency_ms is not None,
         )
         if not knobs:
             raise UsageError("every setting that could be tuned was set by hand; leave some out")
@@ -274,16 +273,20 @@ class Tuner:
         now = {knob.key: value_of(loaded.settings, knob.key) for knob in knobs}
         key = batch_key(loaded)
         if key in now:
-            is_chosen = shown.device.kind == "cpu" or loaded.origin(key).explicit
-            now[key] = loaded.settings.frames_per_call if is_chosen else _GPU_FILLS
+            now[key] = shown.frames_per_call
         if self._preset == "auto":
             info = self._trials.info
             name = preset_for(shown.device, width=info.width, height=info.height)
             self._start = {} if name is None else preset_values(name)
+        begin = {**now, **self._start}
+        if any(
+            one.figure == "latency_ms" and shown.measured.figures[one.figure] > one.most for one in limits
+        ):
+            begin["performance.mode"] = "latency"  # what comes nearest to such a limit
         search = GridSearch(
             knobs,
             limits,
-            start=cell_of(knobs, {**now, **self._start}),
+            start=cell_of(knobs, begin),
             most_trials=max(min(self._most_trials, _grid_share(knobs)), 1),
             state=self._state,
             subject=f"{self._subject} on {shown.device.label}, {shown.network}, profile {loaded.profile}",
@@ -415,6 +418,8 @@ class Tuner:
 def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> dict[str, Any]:
     """What a cell sets otherwise than it is now."""
     values = {} if cell is None else search.values(cell)
+    if values.get("performance.mode") == "latency":  # one frame at a time, whatever the batch
+        values = {key: value for key, value in values.items() if not key.endswith("batch_size")}
     return {key: value for key, value in values.items() if value != now[key]}
 
 
