@@ -13,7 +13,7 @@ import pytest
 from measured_cells import LAPTOP, VERDICT, cell_of, key_of, results_of, with_operators
 from vitascope.bench.recommendations import recommend
 from vitascope.bench.report import analyse, html_report, markdown_report, text_report, write_reports
-from vitascope.bench.results import Cell, Operations
+from vitascope.bench.results import Cell, Operations, Row
 from vitascope.bench.targets import check_targets
 from vitascope.errors import InputError, OutputError
 from vitascope.gpu.profiling.nvml import GpuLimits
@@ -54,6 +54,13 @@ def test_targets_of_the_documents():
     assert found["VR stereo 4K, batch 4 for each eye", 60].status() == "not measured"
     assert found["1080p, time for a frame, P99", 25].status() == "pass"
     assert found["GPU utilisation at 1080p", 85].status() == "fail"
+    assert found["GPU utilisation at 1080p", 90].value == 72
+    assert found["CPU utilisation at 1080p", 70].value == pytest.approx(100 * 3 / 16)
+    latency = found["VR mode: 1080p, batch up to 2, P95 from decoder to encoder, queues included", 50]
+    assert (latency.cell.key.batch, latency.status()) == (1, "pass")
+    assert [found["VR mode: 1080p, batch up to 2", fps].value for fps in (60, 90)] == [150, 150]
+    assert found["throughput mode: 1080p, batch up to 16", 150].value == 200
+    assert found["throughput mode: 1080p, batch up to 16", 200].status() == "pass"
     assert found["GPU memory, share", 80].status() == "not measured"
 
 
@@ -102,6 +109,17 @@ def test_the_load_of_a_gpu_is_a_table():
     cell = cell_of(key_of(), around(100))
     plain = replace(cell, load=replace(cell.load, gpu_percent=None))
     assert "Load of the GPU" not in text_report(analyse([results_of(plain)]))
+
+
+def test_the_stage_breakdown_has_the_copies_to_the_gpu_and_back():
+    cell = cell_of(key_of(), around(100))
+    parts = {"network": 1.25, "host to device": 0.5, "device to host": 0.125}
+    rows = (*cell.rows, *(Row.of(f"gpu/{name}", "ms", [ms]) for name, ms in parts.items()))
+    told = text_report(analyse([results_of(replace(cell, rows=rows))]))
+    table = told[told.index("on the GPU's clock, by part") :].splitlines()
+    assert re.split(r"\s{2,}", table[2]) == ["cell", "host to device", "network", "device to host"]
+    assert re.split(r"\s{2,}", table[4]) == ["1080p, batch 4, fp16", "0.500", "1.250", "0.125"]
+    assert "by part" not in text_report(analyse([results_of(cell)]))
 
 
 def test_recommendations_are_in_the_figures():

@@ -260,7 +260,9 @@ def plan(on_gpu=True, **options):
 
 
 def test_the_full_plan():
-    keys = plan()
+    *keys, eyes = plan()
+    assert (eyes.resolution, eyes.batch, eyes.precision, eyes.stereo) == ("4K", 4, "fp16", "side-by-side")
+    assert keys == plan(on_gpu=False)  # two eyes at 4K are for a GPU
     assert len(keys) == 4 * 5 * 2
     assert list(dict.fromkeys(key.resolution for key in keys)) == ["1080p", "4K", "6K", "8K"]
     assert {key.batch for key in keys} == {1, 4, 8, 16, 32}

@@ -30,6 +30,7 @@ from vitascope.gpu.streams import JobStreams
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation import gpu_job
 from vitascope.segmentation.gpu_job import GpuJob
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
@@ -230,8 +231,30 @@ def test_the_report_has_the_time_of_every_part(running):
         "preprocess": pytest.approx(2e-3),
         "network": pytest.approx(2e-3),
         "composite": pytest.approx(3e-3),
+        "device to host": pytest.approx(3e-3),
     }
     assert running.job.gpu_report().peak_memory_bytes == running.streams.used_bytes()
+
+
+def test_copies_are_timed_on_the_streams_that_copy(running, monkeypatch):
+    """Events of a span lie around the copies alone, on their own stream, behind the wait for the drawing."""
+    running.run(FRAMES_A_CALL)
+    diary, copying = running.diary, running.streams.copying.ptr
+    of_copying = [entry[0] for entry in diary if len(entry) > 1 and entry[1] == copying]
+    groups = " ".join(of_copying).split("wait")[1:]
+    assert len(groups) == 2  # four frames and two
+    for group in groups:
+        begin, *copies, end, arrived = group.split()
+        assert begin == end == arrived == "record"
+        assert set(copies) == {"copy"}
+
+    running.diary.clear()
+    planes = random_frame(PIXEL_FORMATS["nv12"], (HEIGHT, WIDTH), seed=1)
+    uploaded = []
+    monkeypatch.setattr(gpu_job, "upload", lambda frame, **_: uploaded.append(frame) or running.frame(0))
+    running.stages[0].grouper.accumulate(planes)
+    assert uploaded == [planes]
+    assert running.job.gpu_report().span_seconds["host to device"] == pytest.approx(1e-3)
 
 
 def test_what_is_there_already_is_not_waited_for(running):

@@ -76,6 +76,7 @@ def test_parts_on_the_gpu_lie_inside_their_stages(monkeypatch, tmp_path):
         (("preprocess", "preprocess"), "preprocess"),
         (("matte", "network"), "network"),
         (("matte", "composite"), "composite"),
+        (("matte", "device to host"), "device to host"),
     ):
         assert rows[path]["gpu"]["total_seconds"] > 0
         # The report's figures are the profiler's own.
@@ -88,6 +89,7 @@ def test_parts_on_the_gpu_lie_inside_their_stages(monkeypatch, tmp_path):
         "preprocess",
         "network",
         "composite",
+        "device to host",
     }
 
 

@@ -281,9 +281,9 @@ def test_knobs_of_a_gpu(monkeypatch):
     every = keys()
     assert every["model.batch_size"] == (1, 2, 4, 8, 16)
     assert every["model.input_size"] == (None, 384, 256)
-    assert every["model.backend"] == ("auto", "inductor")
+    assert every["model.backend"] == ("auto", "torch")
     providers["cuda"] = None
-    assert keys()["model.backend"] == ("auto", "inductor", "onnxruntime")
+    assert keys()["model.backend"] == ("auto", "torch", "onnxruntime")
     assert {
         "gpu.precision",
         "gpu.decoder_sessions",

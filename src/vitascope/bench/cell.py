@@ -18,6 +18,7 @@ from vitascope.gpu.profiling.bottleneck import BottleneckDetector, Finding
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.report import GpuReport
+from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
 __all__ = ["FEWEST_FRAMES", "Rounds", "cell_of_runs", "measure_rounds", "merged", "slice_rates", "too_short"]
 
@@ -25,10 +26,6 @@ __all__ = ["FEWEST_FRAMES", "Rounds", "cell_of_runs", "measure_rounds", "merged"
 FEWEST_FRAMES = 8
 """Fewer frames would measure little but opening the video and filling the queues."""
 _SAMPLE_SECONDS = 0.1
-_PARTS_OF_STAGES = {"network": "matte", "composite": "matte"}
-"""Spans on the GPU by the stage whose thread launches them."""
-
-
 _PEAKS = ("peak_ram", "peak_vram")
 """Rows with one sample, the most that was in use."""
 
@@ -225,6 +222,6 @@ def _verdict(run: MeasuredRun, load: Utilisation) -> Finding:
 def _by_stage(gpu: GpuReport | None) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for name, spent in ({} if gpu is None else gpu.span_seconds).items():
-        stage = _PARTS_OF_STAGES.get(name, name)
+        stage = PARTS_OF_STAGES.get(name, name)
         seconds[stage] = seconds.get(stage, 0.0) + spent
     return seconds

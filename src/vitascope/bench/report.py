@@ -24,6 +24,7 @@ from vitascope.errors import InputError
 from vitascope.gpu.profiling.charts import Chart, require_matplotlib
 from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.tables import html_page, text_table
+from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
 __all__ = [
     "Analysis",
@@ -151,6 +152,8 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
     ]
     if any(cell.load is not None and cell.load.gpu_percent is not None for cell in run.measured):
         sections.append(_gpu_load(run.measured, prefix=prefix))
+    if any(row.name.startswith("gpu/") for cell in run.measured for row in cell.rows):
+        sections.append(_gpu_parts(run.measured, prefix=prefix))
     if run.measured:
         sections += _charts(run.measured, prefix=prefix)
     sections += _operators(run.measured, prefix=prefix)
@@ -333,6 +336,24 @@ _LOAD_COLUMNS = {
     "°C": "temperature_celsius_max",
     "MHz": "sm_clock_mhz",
 }
+
+
+def _gpu_parts(cells: Sequence[Cell], *, prefix: str) -> Section:
+    """The stage breakdown on the GPU's own clock, copies included."""
+    parts = [
+        {row.name.removeprefix("gpu/"): row.p50 for row in cell.rows if row.name.startswith("gpu/")}
+        for cell in cells
+    ]
+    names = [name for name in PARTS_OF_STAGES if any(name in times for times in parts)]
+    return Section(
+        title=f"{prefix}Milliseconds of a frame on the GPU's clock, by part",
+        heads=("cell", *names),
+        rows=tuple(
+            (cell.key.label(), *(f"{times[name]:.3f}" if name in times else "-" for name in names))
+            for cell, times in zip(cells, parts, strict=True)
+            if times
+        ),
+    )
 
 
 def _gpu_load(cells: Sequence[Cell], *, prefix: str) -> Section:

@@ -55,36 +55,38 @@ class SuiteFilms:
     def __init__(self, options: SuiteOptions, folder: Path, *, on_gpu: bool, keep: bool) -> None:
         self._on_gpu, self._keep = on_gpu, keep
         self._options, self._folder = options, folder
-        self._paths: dict[str, Path] = {}
-        self._expected: dict[str, list[npt.NDArray[np.float32]]] = {}
+        self._paths: dict[tuple[str, str], Path] = {}
+        """By size and stereo layout."""
+        self._expected: dict[tuple[str, str], list[npt.NDArray[np.float32]]] = {}
 
     def film(self, key: CellKey) -> Path:
         """The video of a cell."""
         if self._options.video is not None:
             return self._options.video
-        if key.resolution not in self._paths:
+        shape = (key.resolution, key.stereo)
+        if shape not in self._paths:
             if not self._keep:
                 for path in self._paths.values():
                     path.unlink(missing_ok=True)
                 self._paths.clear()
                 self._expected.clear()
-            self._paths[key.resolution] = make_clip(
-                self._folder / f"{key.resolution}.mp4",
+            self._paths[shape] = make_clip(
+                self._folder / f"{key.resolution}-{key.stereo}.mp4",
                 width=key.width,
                 height=key.height,
                 frame_count=self._options.frame_count(key.width, key.height, on_gpu=self._on_gpu),
-                stereo=self._options.stereo,
+                stereo=key.stereo != "mono",
             )
-        return self._paths[key.resolution]
+        return self._paths[shape]
 
     def expected(self, key: CellKey) -> list[npt.NDArray[np.float32]]:
         """The first mattes in fp32 with one frame a call."""
-        film = self.film(key)
-        if key.resolution not in self._expected:
+        film, shape = self.film(key), (key.resolution, key.stereo)
+        if shape not in self._expected:
             plain = self._options.loaded(*cell_assignments(key, batch=1, precision="fp32"))
             with MeasuredSegmenter(loaded=plain) as segmenter:
-                self._expected[key.resolution] = segmenter.alphas(film, count=_CHECKED_FRAMES)
-        return self._expected[key.resolution]
+                self._expected[shape] = segmenter.alphas(film, count=_CHECKED_FRAMES)
+        return self._expected[shape]
 
 
 def cell_assignments(key: CellKey, *, batch: int, precision: str) -> list[str]:
@@ -105,6 +107,7 @@ _BATCHES, _QUICK_BATCHES = (1, 4, 8, 16, 32), (1, 4)
 _PRECISIONS = ("fp32", "fp16")
 _USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
 """What stays as it is while another axis is looked at alone."""
+_VR_RESOLUTION = "4K"
 _FRAMES, _QUICK_FRAMES = 96, 32
 """Frames of 1080p; smaller pictures get more, up to 96."""
 _MOST_GPU_FRAMES = 480
@@ -161,7 +164,7 @@ class SuiteOptions(SettingsSource):
 
 
 def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool) -> list[CellKey]:
-    """Every combination, sizes outside, so that each video is made once.
+    """Every combination, sizes outside, so that each video is made once; on a GPU two eyes at 4K, too.
 
     Args:
         options: Of the run.
@@ -193,7 +196,7 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
         batches = (_USUAL_BATCH,)
     kind = settings.settings.output.kinds[0]
     stereo = "side-by-side" if options.stereo else "mono" if options.video is None else "auto"
-    return [
+    keys = [
         CellKey(
             clip="synthetic" if options.video is None else options.video.name,
             resolution=name,
@@ -208,6 +211,14 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
         for precision in precisions
         for batch in batches
     ]
+    if on_gpu and stereo == "mono" and options.only is None and not options.quick:
+        # Two eyes in real time are what VR asks of a GPU; on a CPU the cell would take minutes to say no.
+        keys += [
+            replace(key, stereo="side-by-side")
+            for key in keys
+            if (key.resolution, key.batch, key.precision) == (_VR_RESOLUTION, _USUAL_BATCH, usual_precision)
+        ]
+    return keys
 
 
 def run_suite(

@@ -98,6 +98,7 @@ def _at_most(
     value: Callable[[Cell], float | None],
     resolution: str | None = None,
     *,
+    batch: int | None = None,
     stereo: bool = False,
 ) -> Target:
     return Target(
@@ -108,7 +109,20 @@ def _at_most(
         at_least=False,
         value=value,
         resolution=resolution,
+        batch=batch,
         stereo=stereo,
+    )
+
+
+def _busy(name: str, source: str, percent: float, value: Callable[[Cell], float | None]) -> Target:
+    return Target(
+        name=f"{name} at 1080p",
+        source=source,
+        limit=percent,
+        unit="%",
+        at_least=True,
+        value=value,
+        resolution="1080p",
     )
 
 
@@ -121,9 +135,23 @@ def _memory_percent(cell: Cell) -> float | None:
     return None if share is None else share * 100
 
 
-_PROFILING, _TUNING = "profiling guide", "tuning guide"
+def _gpu_percent(cell: Cell) -> float | None:
+    return None if cell.load is None else cell.load.gpu_percent
+
+
+def _cpu_percent(cell: Cell) -> float | None:
+    return None if cell.load is None else cell.load.cpu_share * 100
+
+
+_PROFILING, _TUNING, _MODULE = "profiling guide", "tuning guide", "GPU module's guide"
 _PROFILING_SPEEDS = (("1080p", 1, 60), ("1080p", 4, 60), ("1080p", 4, 120), ("4K", 1, 30), ("4K", 2, 30))
 _TUNING_SPEEDS = (("1080p", 150), ("4K", 100), ("6K", 60), ("8K", 30))
+_MODE_SPEEDS = (
+    ("VR mode", 2, 60),
+    ("VR mode", 2, 90),
+    ("throughput mode", 16, 150),
+    ("throughput mode", 16, 200),
+)
 _FRAME_TIMES_MS = (("p50", 16.67), ("p95", 20.0), ("p99", 25.0))
 _GUIDES = (
     *(
@@ -144,19 +172,26 @@ _GUIDES = (
     ),
     _at_most("GPU memory, share", _PROFILING, 80, "%", _memory_percent),
     _at_most("GPU memory", _PROFILING, 19_200, "MB", lambda cell: cell.median("peak_vram")),
-    Target(
-        name="GPU utilisation at 1080p",
-        source=_PROFILING,
-        limit=85,
-        unit="%",
-        at_least=True,
-        value=lambda cell: None if cell.load is None else cell.load.gpu_percent,
-        resolution="1080p",
-    ),
+    _busy("GPU utilisation", _PROFILING, 85, _gpu_percent),
     *(
         _speed(f"{resolution}, the best batch", _TUNING, fps, resolution)
         for resolution, fps in _TUNING_SPEEDS
     ),
+    _at_most(
+        "VR mode: 1080p, batch up to 2, P95 from decoder to encoder, queues included",
+        _MODULE,
+        50,
+        "ms",
+        _percentile("latency", "p95"),
+        "1080p",
+        batch=2,
+    ),
+    *(
+        _speed(f"{mode}: 1080p, batch up to {batch}", _MODULE, fps, "1080p", batch)
+        for mode, batch, fps in _MODE_SPEEDS
+    ),
+    _busy("GPU utilisation", _MODULE, 90, _gpu_percent),
+    _busy("CPU utilisation", _MODULE, 70, _cpu_percent),
 )
 
 

@@ -291,14 +291,17 @@ def _pipeline_lines(results: BenchResults) -> list[str]:
     (cell,) = results.cells
     if cell.status != "measured":
         return [_told(cell)]
-    stages = [row for row in cell.rows if row.name.startswith("stage/")]
     limit = limit_of(cell)
     lines = [
         f"{cell.key.clip}, {cell.key.width}x{cell.key.height}, {cell.frames} frames, {cell.key.output}: "
         f"{cell.model} on {cell.device} ({cell.engine}); {cell.decoder}",
         _told(cell),
-        "work for each frame: "
-        + ", ".join(f"{row.name.partition('/')[2]} {row.p50:.2f} ms" for row in stages),
+        *(
+            f"{what} for each frame: "
+            + ", ".join(f"{row.name.removeprefix(kind)} {row.p50:.2f} ms" for row in rows)
+            for what, kind in (("work", "stage/"), ("on the GPU's clock", "gpu/"))
+            if (rows := [row for row in cell.rows if row.name.startswith(kind)])
+        ),
     ]
     return [
         *lines,

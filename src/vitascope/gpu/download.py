@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,7 @@ class Download:
         stream: The ``cupy.cuda.Stream`` that copies.
         pool: Lends the memory that the arrays come down to.
         keep: Anything else that must live until the copies are done.
+        timed: Opens what times the copies on the copying stream.
         sleeps: Whether a thread that waits leaves its core to others, and wakes some ten microseconds late for that.
 
     Raises:
@@ -75,6 +77,7 @@ class Download:
         stream: Any,
         pool: PinnedMemoryPool,
         keep: object = None,
+        timed: Callable[[], AbstractContextManager[object]] | None = None,
         sleeps: bool = True,
     ) -> None:
         import cupy
@@ -95,16 +98,20 @@ class Download:
             produced.record()
             stream.wait_event(produced)
         address, start = memory.ctypes.data, 0
-        for run, size in zip(runs, sizes, strict=True):
-            end = start
-            for array in run:
-                self._views.append(np.ndarray(array.shape, array.dtype, memory, end))
-                end += array.nbytes
-            if size:
-                runtime.memcpyAsync(
-                    address + start, run[0].data.ptr, size, runtime.memcpyDeviceToHost, stream.ptr
-                )
-            start += _aligned(size)
+        with ExitStack() as timing:
+            if timed is not None:
+                timing.enter_context(stream)
+                timing.enter_context(timed())
+            for run, size in zip(runs, sizes, strict=True):
+                end = start
+                for array in run:
+                    self._views.append(np.ndarray(array.shape, array.dtype, memory, end))
+                    end += array.nbytes
+                if size:
+                    runtime.memcpyAsync(
+                        address + start, run[0].data.ptr, size, runtime.memcpyDeviceToHost, stream.ptr
+                    )
+                start += _aligned(size)
         arrived.record(stream)
         pool.hold(memory, self._copy)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -170,7 +171,7 @@ class _Preparing:
         """The frame, at the latest from now on its way up."""
         if is_on_gpu(frame.planes[0]):
             return frame
-        with memory_errors(), self._job.times.profile("preprocess"):
+        with memory_errors(), self._job.times.profile("host to device"):
             return upload(frame, pool=self._job.streams.host_memory)
 
     def _prepared(self, frames: list[Frame]) -> Batch:
@@ -233,7 +234,13 @@ class _Matting:
             if self._on_device:
                 drawn_event = job.streams.event()
                 return [PicturesOnGpu(one, drawn_event, (batch, matted)) for one in drawn]
-            return _sent_down(drawn, stays=job.renderer.stays, streams=job.streams, keep=(batch, matted))
+            return _sent_down(
+                drawn,
+                stays=job.renderer.stays,
+                streams=job.streams,
+                keep=(batch, matted),
+                timed=lambda: job.times.profile("device to host"),
+            )
 
 
 @dataclass(slots=True, eq=False)
@@ -316,7 +323,12 @@ class PendingPictures:
 
 
 def _sent_down(
-    drawn: Sequence[Rendered], *, stays: tuple[bool, ...], streams: JobStreams, keep: object
+    drawn: Sequence[Rendered],
+    *,
+    stays: tuple[bool, ...],
+    streams: JobStreams,
+    keep: object,
+    timed: Callable[[], AbstractContextManager[object]],
 ) -> list[PendingPictures]:
     """Begin to bring frames down, with one pair of events for all of them.
 
@@ -325,6 +337,7 @@ def _sent_down(
         stays: For each picture of a frame, True where it stays on the GPU.
         streams: CUDA streams of the job.
         keep: What must live until they are there.
+        timed: Opens what times the copies.
     """
     arrays: list[Any] = []
     parts: list[tuple[slice, int]] = []
@@ -333,7 +346,7 @@ def _sent_down(
         parts.append((slice(len(arrays), len(arrays) + len(own)), sum(array.nbytes for array in own)))
         arrays += own
     with nvtx_range("download"):
-        download = Download(arrays, stream=streams.copying, pool=streams.host_memory, keep=keep)
+        download = Download(arrays, stream=streams.copying, pool=streams.host_memory, keep=keep, timed=timed)
     return [
         PendingPictures(frame, stays, download, coming, nbytes)
         for frame, (coming, nbytes) in zip(drawn, parts, strict=True)

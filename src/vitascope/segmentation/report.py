@@ -17,8 +17,9 @@ class GpuReport:
     """Time and memory of a GPU."""
 
     span_seconds: dict[str, float]
-    """Time on the GPU's clock from the first launch of a part to the end of its last: ``preprocess``, ``network``,
-    ``composite``. Where the GPU waits for the host to launch the next kernel, that wait is in it."""
+    """Time on the GPU's clock, first launch of a part to the end of its last: ``host to device`` (frames that the
+    CPU decoded), ``preprocess``, ``network``, ``composite``, ``device to host`` (pictures that the CPU encodes). Where
+    the GPU waits for the host to launch the next kernel, that wait is in it."""
     peak_memory_bytes: int
     """Most memory of the GPU in use at a time, by all processes: what must fit."""
 

@@ -8,9 +8,16 @@ from pathlib import Path
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile, paths_beside
 from vitascope.media.writing.output_target import picture_folder
 
-__all__ = ["RunProfile", "not_profiled", "profile_paths"]
+__all__ = ["PARTS_OF_STAGES", "RunProfile", "not_profiled", "profile_paths"]
 
-_PARTS_OF_STAGES = {"network": "matte", "composite": "matte"}
+PARTS_OF_STAGES = {
+    "host to device": "preprocess",
+    "preprocess": "preprocess",
+    "network": "matte",
+    "composite": "matte",
+    "device to host": "download",
+}
+"""Spans on the GPU by the stage that waits for them."""
 
 
 def profile_paths(output: Path) -> tuple[Path, Path]:
@@ -46,7 +53,7 @@ class RunProfile(PipelineProfile):
             _target(outputs[0]),
             wanted=wanted,
             device_id=device_id,
-            parts_of_stages=_PARTS_OF_STAGES,
+            parts_of_stages=PARTS_OF_STAGES,
         )
 
 

@@ -14,7 +14,7 @@ from fake_tensorrt import fake_tensorrt
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.device import Device
-from vitascope.errors import EngineError
+from vitascope.errors import EngineError, UsageError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models.custom import custom
@@ -140,8 +140,26 @@ def test_the_arithmetic_reaches_the_network(candidates, monkeypatch, precision):
     monkeypatch.setattr(rvm_torch, "RvmTorchNetwork", lambda path, **given: asked.update(given))
     first = candidates(**{"gpu.precision": precision, "gpu.allow_tf32": False})[0]
     first.open()
-    assert first.name == "inductor"
+    assert first.name == "torch"
+    assert asked["mode"] == "eager"
     assert asked["precision"] == first.precision == precision
+
+
+def test_inductor_compiles_and_keeps_what_it_compiled(candidates, monkeypatch, home):
+    rvm_torch = pytest.importorskip("vitascope.models.rvm.torch_network")
+    asked = {}
+    monkeypatch.setattr(rvm_torch, "RvmTorchNetwork", lambda path, **given: asked.update(given))
+    first = candidates(**{"model.backend": "inductor"})[0]
+    first.open()
+    assert first.name == "inductor"
+    assert (asked["mode"], asked["cache_dir"]) == ("aot", home / "engines")
+
+
+def test_a_file_of_ones_own_is_no_pytorch_network(trt, tmp_path):
+    for backend in ("torch", "inductor"):
+        settings = load_settings(flags={"model.backend": backend}).settings
+        with pytest.raises(UsageError, match=f"model.backend={backend} runs PyTorch networks"):
+            gpu_networks.open_custom_on_gpu(tmp_path / "n.onnx", kind="matte", settings=settings, device=GPU)
 
 
 def test_what_became_of_kept_engines_is_told_with_the_reasons(trt, monkeypatch, tmp_path):

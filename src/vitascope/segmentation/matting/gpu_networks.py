@@ -28,7 +28,8 @@ MOST_FRAMES = 16
 def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device) -> OpenedNetwork:
     """RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and right.
 
-    In order: PyTorch with our fused kernels, TensorRT, ONNX Runtime with its GPU providers, the processor.
+    In order: PyTorch with our fused kernels, TensorRT, ONNX Runtime with its GPU providers, the processor. ``inductor``
+    is PyTorch compiled, which ``auto`` does not take: its fusion is slower than ours, and takes minutes to build.
 
     Args:
         path: The official ONNX file, verified.
@@ -95,9 +96,9 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
     from vitascope.models.custom.custom import choose_custom_network
 
     model = settings.model
-    if model.backend == "inductor":
+    if model.backend in ("torch", "inductor"):
         raise UsageError(
-            "model.backend=inductor runs PyTorch networks; an ONNX file runs on onnxruntime or tensorrt"
+            f"model.backend={model.backend} runs PyTorch networks; an ONNX file runs on onnxruntime or tensorrt"
         )
     with cupy.cuda.Device(device.index):
         chosen = choose_custom_network(
@@ -164,7 +165,9 @@ def _options(settings: Settings, device: Device) -> GpuOptions:
 
 
 def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
+    """PyTorch: our fused kernels as they are, or its own operators compiled where ``inductor`` is asked for."""
     precision = _precision(settings)
+    compiles = settings.model.backend == "inductor"
 
     def open_network() -> MattingNetwork:
         if precision == "int8":
@@ -183,6 +186,7 @@ def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) 
             name=name,
             device=f"cuda:{device.index}",
             precision=precision,
+            mode="aot" if compiles else "eager",
             most_frames=MOST_FRAMES,
             cudnn_benchmark=settings.gpu.cudnn_benchmark,
             cudnn_deterministic=settings.gpu.cudnn_deterministic,
@@ -191,7 +195,7 @@ def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) 
         )
 
     return Candidate(
-        name="inductor",
+        name="inductor" if compiles else "torch",
         precision=precision,
         open=open_network,
         describe=lambda network: network.engine_name,
