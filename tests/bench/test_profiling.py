@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -92,7 +93,10 @@ def test_pytorch(scripted, clip, tmp_path):
     result = profile_video(run_of(clip, seconds=0.5), tool="pytorch", folder=tmp_path / "new")
     assert len(result.findings) == 3
     assert "infer" in result.findings[0]
-    assert any("scripted computed the network" in finding for finding in result.findings)
+    assert any(
+        re.search("scripted computed the network; -t stages .* vitascope bench run", finding)
+        for finding in result.findings
+    )
     names = ["pytorch.trace.json", "kernels.json", "stages.json", "stages.trace.json"]
     assert [path.name for path in result.files] == names
     for path in result.files:
@@ -119,6 +123,10 @@ def test_memory(scripted, clip, tmp_path):
     result = profile_video(run_of(clip, seconds=0.5), tool="memory", folder=tmp_path)
     assert len(result.findings) == 3
     assert "MB of main memory" in result.findings[0]
+    assert re.fullmatch(
+        r"\d\.\d s are too short to tell whether memory keeps growing: .*", result.findings[2]
+    )
+    assert result.findings[2] in result.table
     assert [path.suffix for path in result.files] == [".html", ".json", ".png"]
     assert "peak MB" in result.table
 

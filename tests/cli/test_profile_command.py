@@ -24,6 +24,13 @@ def test_memory_of_a_real_run(tmp_path, capsys):
     assert (tmp_path / "out" / "memory.png").is_file()
 
 
+def test_on_the_processor_stages_are_the_default(tmp_path, capsys):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=12)
+    assert run("profile", "-d", 20, clip, "--profile", "fast", "-o", tmp_path / "out") == 0
+    assert "written: " in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"stages.json", "stages.trace.json"}
+
+
 @pytest.mark.parametrize("name", ["nsight", "nsight-systems"])
 def test_nsight_has_two_names(name, tmp_path, capsys, monkeypatch):
     clip = write_clip(tmp_path / "in.mp4", frame_count=2)

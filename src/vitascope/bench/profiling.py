@@ -276,6 +276,8 @@ def _median(launches: Sequence[dict[str, float]], figure: str) -> float:
     return median([launch[figure] for launch in launches if figure in launch] or [0.0])
 
 
+_LEAST_SECONDS_OF_MEMORY = 10.0
+"""Queues of a run are full after some seconds; what grows in less is they, and buffers of decoder and encoder."""
 _SILENT = "6"
 """Above the level of what PyTorch's recorder (Kineto) writes to stderr when it starts and stops."""
 
@@ -367,7 +369,10 @@ def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
             f"{top_operator.count} calls"
         )
     if not kernels and not operators:
-        findings.append(f"PyTorch did nothing here: {report.engine} computed the network")
+        findings.append(
+            f"PyTorch did nothing here: {report.engine} computed the network; -t stages has the time of each stage, "
+            "and vitascope bench run --only batch the network's operators"
+        )
     findings.append(_speed(report.frame_count, report.pipeline.items_per_second))
     return Profiled(
         tool="pytorch",
@@ -397,7 +402,7 @@ def _stage_table(profile: dict[str, Any]) -> str:
 def _memory(run: LimitedRun, folder: Path) -> Profiled:
     from vitascope.gpu.profiling.memory import MemoryProfiler
 
-    memory = MemoryProfiler(interval_seconds=0.02)
+    memory = MemoryProfiler(interval_seconds=0.02, least_seconds=_LEAST_SECONDS_OF_MEMORY)
     report = run_for(run, around=lambda: memory)
     for name, export in (
         ("memory.json", memory.export_json),
@@ -417,7 +422,8 @@ def _memory(run: LimitedRun, folder: Path) -> Profiled:
         )
     else:
         findings.append("no GPU was looked at")
-    findings.append("; ".join(leak.sentence() for leak in leaks) or "nothing keeps growing")
+    told = "; ".join(leak.sentence() for leak in leaks) or "nothing keeps growing"
+    findings.append(memory.too_short() or told)
     if len(findings) < 3:
         findings.append(_speed(report.frame_count, report.pipeline.items_per_second))
     return Profiled(

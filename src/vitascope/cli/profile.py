@@ -35,7 +35,7 @@ def profile(
     Args:
         video: The input.
         tool: stages (the time of each), pytorch (kernels and operators, too), nsight-systems (or nsight: the system's
-            timeline), nsight-compute (counters of single kernels), or memory [default: pytorch if it is
+            timeline), nsight-compute (counters of single kernels), or memory [default: pytorch on a GPU if it is
             installed, else stages].
         duration: Most seconds of work, once everything is open.
         output_dir: Folder for traces and tables.
@@ -48,8 +48,6 @@ def profile(
         from vitascope.bench.limited_run import LimitedRun
         from vitascope.bench.profiling import profile_video
 
-    if tool is None:
-        tool = "pytorch" if find_spec("torch") else "stages"
     run = LimitedRun(
         video=video,
         seconds=duration,
@@ -57,6 +55,8 @@ def profile(
         files=tuple(config or ()),
         assignments=tuple(set_ or ()),
     )
+    if tool is None:  # on the CPU PyTorch has nothing to do
+        tool = "pytorch" if find_spec("torch") and run.device().kind == "cuda" else "stages"
     with ending_promptly():
         result = profile_video(run, tool="nsight-systems" if tool == "nsight" else tool, folder=output_dir)
     page = Page()

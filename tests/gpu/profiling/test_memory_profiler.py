@@ -72,6 +72,18 @@ def test_growth_over_time(monkeypatch):
     assert "MB/s" in leak.sentence()
 
 
+def test_a_block_that_was_too_short_says_nothing_of_growth(monkeypatch):
+    resident(monkeypatch, (10**8 + n * 10**6 for n in range(1000)))
+    with MemoryProfiler(device="cpu", interval_seconds=0.005, least_seconds=10) as memory:
+        time.sleep(0.3)
+        assert memory.leaks() == []
+        assert "0.3 s are too short to tell whether memory keeps growing" in memory.too_short()
+        for _ in range(40):  # growth by step is no matter of time
+            memory.step()
+    assert memory.too_short() is None
+    assert "MB a step" in memory.summary() or "kB a step" in memory.summary()
+
+
 def test_what_stays_is_no_leak(monkeypatch):
     resident(monkeypatch, [10**8] * 5 + [2 * 10**8] * 1000)
     with MemoryProfiler(device="cpu", interval_seconds=3600) as memory:

@@ -100,6 +100,8 @@ class MemoryProfiler:
         interval_seconds: Time between two looks, 0.005 or more.
         trace_python: Also record which lines of Python allocate (``tracemalloc``); several times slower.
         keep_samples: The newest samples that are kept.
+        least_seconds: A shorter block says nothing of growth over time: in what was just started, queues and caches
+            still fill.
 
     Raises:
         DeviceError: ``device="cuda"``, and there is none.
@@ -114,6 +116,7 @@ class MemoryProfiler:
         interval_seconds: float = 0.05,
         trace_python: bool = False,
         keep_samples: int = 100_000,
+        least_seconds: float = 0.0,
     ) -> None:
         if not 0.005 <= interval_seconds <= 3600:
             raise ValueError(f"interval_seconds lies between 0.005 and 3600, not {interval_seconds}")
@@ -121,6 +124,7 @@ class MemoryProfiler:
             raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
         if device not in ("auto", "cuda", "cpu"):
             raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+        self._least_seconds = least_seconds
         self._monitor = _open_monitor(device, device_id)
         self._samples: deque[MemorySample] = deque(maxlen=keep_samples)
         self._steps: deque[MemorySample] = deque(maxlen=keep_samples)
@@ -195,8 +199,10 @@ class MemoryProfiler:
         )
 
     def leaks(self) -> list[Leak]:
-        """What keeps growing; empty where nothing does, or where less than about twelve looks were taken."""
+        """What keeps growing; empty where nothing does, or where that cannot be told: see ``too_short``."""
         by_step = len(self._steps) >= _LEAST_STEPS
+        if self.too_short():
+            return []
         samples = list(self._steps) if by_step else self.timeline()
         positions = (
             [float(n) for n in range(len(samples))] if by_step else [sample.seconds for sample in samples]
@@ -229,6 +235,17 @@ class MemoryProfiler:
                 )
         return found
 
+    def too_short(self) -> str | None:
+        """Why growth over time cannot be told, in words; None where it can, or was counted by step."""
+        samples = self.timeline()
+        seconds = samples[-1].seconds if samples else 0.0
+        if len(self._steps) >= _LEAST_STEPS or seconds >= self._least_seconds:
+            return None
+        return (
+            f"{seconds:.1f} s are too short to tell whether memory keeps growing: queues and caches fill meanwhile; "
+            f"take {self._least_seconds:g} s or more"
+        )
+
     def allocations(self, *, top: int = 20) -> list[AllocationRow]:
         """Lines of Python that hold more than at the start, the largest first; empty without ``trace_python``."""
         return self._allocations[:top]
@@ -259,7 +276,7 @@ class MemoryProfiler:
         lines = [
             f"memory over {last.seconds:.2f} s, {len(samples)} looks",
             text_table(["", "first MB", "last MB", "peak MB"], rows),
-            *(leak.sentence() for leak in self.leaks()),
+            *([short] if (short := self.too_short()) else (leak.sentence() for leak in self.leaks())),
             *(f"{seconds:.2f} s: {name}" for seconds, name in self._marks),
         ]
         if self._allocations:

@@ -215,6 +215,21 @@ def test_the_result_of_a_segmentation_network_is_a_mask():
     assert result.data.dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    ("named", "kind", "is_mask"),
+    [(True, "depth", False), (False, "semantic", True), (False, None, False), (True, None, True)],
+)
+def test_what_a_network_says_it_is_counts_more_than_its_name(named, kind, is_mask):
+    class Estimator(torch.nn.Module):
+        forward = BodySegmentation.forward
+        gives_scores = True
+
+    model = BodySegmentation() if named else Estimator()
+    model.kind = kind
+    (result,) = run_through(AsyncPipeline(model, device="cpu"), [RGB])
+    assert isinstance(result.data, np.ndarray) is is_mask
+
+
 def test_answers_of_several_arrays_and_numbers():
     def model(batch):
         return {"out": batch, "mean": batch.mean((1, 2, 3))}

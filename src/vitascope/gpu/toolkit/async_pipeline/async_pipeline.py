@@ -179,8 +179,9 @@ class AsyncPipeline:
             network's input without the batch's axis.
         postprocess: None gives the network's answer for the frame; ``mask`` the class map of several classes, uint8
             [h, w], or 0 and 255 where the only class reaches 0.5; a function takes the answer, in the frame's
-            kind, and the frame. ``auto`` is ``mask`` for the scores of a network that is called one of segmentation
-            (its class, or the package that this is from, has the word in its name, as torchvision's have), else None.
+            kind, and the frame. ``auto`` is ``mask`` for the scores of a network of segmentation, else None: its
+            attribute ``kind`` says so (``semantic`` or ``binary``; any other text is another kind); where it has none,
+            the word in the name of its class or of the package that this is from does, as of torchvision's.
         encode: Runs in the encode threads: takes the result and ``frame_id``; ``data`` is what it returns.
         stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
 

@@ -282,7 +282,13 @@ def open_model(
 
 
 def is_segmentation_network(model: Any) -> bool:
-    """True where a network's class, one of its bases, or the package of these is named after segmentation."""
+    """True where a network's ``kind`` is one of scores for classes; without one, where it is named after segmentation.
+
+    The name is that of its class, of one of its bases, or of the package of these.
+    """
+    kind = getattr(model, "kind", None)
+    if isinstance(kind, str):
+        return kind in ("semantic", "binary")
     return any(
         "segmentation" in f"{kind.__module__}.{kind.__qualname__}".lower() for kind in type(model).__mro__
     )
