@@ -417,3 +417,30 @@ def test_a_pause_is_no_damage(tmp_path: Path, suffix: str) -> None:
 def test_a_matroska_film_that_begins_late_is_whole(tmp_path: Path) -> None:
     path = write_clip(tmp_path / "late.mkv", frame_count=48, pts=list(range(14_400, 14_448)))
     assert read(path) == (48, 0)
+
+
+def set_in_box(path: Path, kind: bytes, offset: int, value: int) -> None:
+    """Overwrite four bytes of the first box of a kind, so far behind its version and flags."""
+    data = bytearray(path.read_bytes())
+    begin = data.index(kind) + 8 + offset
+    data[begin : begin + 4] = value.to_bytes(4, "big")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_frames_whose_times_lie_behind_the_film_are_missing(tmp_path: Path, sessions: int) -> None:
+    """The edit list shows all there is, and FFmpeg leaves out what a damaged table of offsets puts behind its end."""
+    path = intact_clip(tmp_path / "in.mp4")
+    set_in_box(path, b"ctts", 8 * 12, 10_000_000)
+    with open_video(path, decoder_sessions=sessions) as reader:
+        shown = len(list(reader))
+    assert shown < 60
+    assert shown + reader.corrupt_count == 60
+
+
+def test_an_edit_list_may_leave_frames_out(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "in.mp4")
+    set_in_box(path, b"elst", 4, 1250)  # milliseconds of 2500
+    with open_video(path) as reader:
+        assert len(list(reader)) == 30
+    assert reader.corrupt_count == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import av
@@ -74,6 +75,41 @@ def test_a_hole_is_found_where_it_is_and_said(whole, share):
         except CorruptInputError:  # said more clearly still
             return
     assert shown == 48 or reader.corrupt_count > 0
+
+
+@pytest.mark.parametrize(("begin", "end"), [(300, 900), (200, 6000)])
+def test_a_part_cut_out_of_a_transport_stream_early_is_said(tmp_path, begin, end):
+    """Most packets then lie in step with one another, and not with the first."""
+    content = make(tmp_path / "in.ts", codec_options={"g": "6"}).read_bytes()
+    hurt = tmp_path / "hurt.ts"
+    hurt.write_bytes(content[:begin] + content[end:])
+    assert broken_at(hurt, "mpegts", stream_id=256) is not None
+    with open_video(hurt) as reader:
+        assert len(list(reader)) == 48 or reader.corrupt_count > 0
+
+
+def test_a_recording_may_begin_inside_a_packet(tmp_path):
+    content = make(tmp_path / "in.ts").read_bytes()
+    late = tmp_path / "late.ts"
+    late.write_bytes(content[100:])
+    assert broken(late) is None
+
+
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_several_sessions_say_of_a_break_what_one_says(tmp_path, sessions):
+    """A picture that no other refers to is unreadable, with all that names it: each other one decodes."""
+    whole = make(tmp_path / "in.mkv", codec_options={"g": "6", "bf": "0"})
+    whole = copied(whole, tmp_path / "small.mkv", cluster_time_limit="20")
+    content = bytearray(whole.read_bytes())
+    clusters = [match.start() for match in re.finditer(b"\x1f\x43\xb6\x75", content)]
+    assert len(clusters) == 48
+    content[clusters[23] : clusters[24]] = bytes(clusters[24] - clusters[23])
+    hurt = tmp_path / "hurt.mkv"
+    hurt.write_bytes(content)
+    with open_video(hurt, decoder_sessions=sessions) as reader:
+        assert len(list(reader)) == 47
+    assert f"; {sessions} sessions" in reader.decoder or sessions == 1
+    assert reader.corrupt_count == 1
 
 
 def copied(source, target, **options):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -32,7 +32,6 @@ from vitascope.media.reading.damage import (
     promised_end_seconds,
 )
 from vitascope.media.reading.source import SourceFacts
-from vitascope.media.reading.structure import broken_at
 
 __all__ = ["ContainerSource", "Decoding", "OpenedVideo", "on_cuda_device", "open_container"]
 
@@ -351,19 +350,7 @@ class ContainerSource:
             yield from self._pictures_of(packet, progress, missing)
         if failure is not None:
             yield from self._pictures_of(None, progress, missing)
-        check_end(self._video, progress, decoded=self.damage.decoded, failure=failure)
-        if lost := missing.at_end():
-            self.damage.add(missing.cause, count=lost)
-        self._count_broken_structure(progress)
-
-    def _count_broken_structure(self, progress: ReadingProgress) -> None:
-        """Where nothing seemed to be missing and the file's structure breaks, something is: nobody knows how much."""
-        video = self._video
-        if not progress.from_start or self.damage.count:
-            return
-        with suppress(FileNotFoundError):  # removed meanwhile, and read to its end all the same
-            if broken_at(video.path, video.container.format.name, stream_id=video.stream.id) is not None:
-                self.damage.add()
+        check_end(self._video, progress, self.damage, failure=failure, missing=missing)
 
     def _pictures_of(
         self, packet: Packet[VideoStream] | None, progress: ReadingProgress, missing: MissingPictures

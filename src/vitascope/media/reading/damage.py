@@ -6,6 +6,7 @@ FFmpeg only says "invalid data", or nothing.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 from heapq import heappop, heappush
 from pathlib import Path
@@ -19,6 +20,7 @@ from vitascope.errors import CorruptInputError
 from vitascope.media.libav import describe_av_error, fraction_or_none
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
 from vitascope.media.metadata.mp4_boxes import declared_boxes, scan_file
+from vitascope.media.reading.structure import broken_at
 
 if TYPE_CHECKING:
     from vitascope.media.reading.container import OpenedVideo
@@ -331,31 +333,48 @@ class DataGaps:
 
 
 def check_end(
-    video: OpenedVideo, progress: ReadingProgress, *, decoded: int, failure: Exception | None
+    video: OpenedVideo,
+    progress: ReadingProgress,
+    damage: DamageCounter,
+    *,
+    failure: Exception | None,
+    missing: MissingPictures | None = None,
 ) -> None:
-    """Compare what came with what the header promised.
+    """Compare what came with what the header promised, and count what is missing without a word.
 
     MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI count
     their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy
     files), mean the same. Fragmented MP4 counts nothing in advance; its last box must be whole, as must be the last
     piece of Matroska, FLV, GIF and MPEG-TS. Matroska, and AVI after a seek, compare the end of the last picture with
-    the duration in the same way, with at least 0.5 s of tolerance.
+    the duration in the same way, with at least 0.5 s of tolerance. Where nothing seems to be missing and the file's
+    structure breaks, something is, and nobody knows how much: that counts as one.
 
     Args:
         video: The video, still open.
         progress: How far the reading came.
-        decoded: Pictures that came out whole.
+        damage: Goes on counting.
         failure: What stopped the reading before the end; None when nothing did.
+        missing: What the decoder still owes; None where that has been counted.
 
     Raises:
-        CorruptInputError: The file is shorter than it promises, or could not be read to its end.
+        CorruptInputError: The file is shorter than it promises, or could not be read to its end, or the damage limit
+            is passed.
     """
-    problem = _shortfall(video, progress, decoded)
-    if problem is None and failure is None:
+    problem = _shortfall(video, progress, damage.decoded)
+    if problem is not None or failure is not None:
+        problem = problem or f"reading failed after {damage.decoded} decoded frames"
+        why = f" ({describe_av_error(failure)})" if failure is not None else ""
+        raise CorruptInputError(f"{video.path}: {problem}{why}") from failure
+    if missing is not None and (lost := missing.at_end()):
+        damage.add(missing.cause, count=lost)
+    if not progress.from_start:
         return
-    problem = problem or f"reading failed after {decoded} decoded frames"
-    why = f" ({describe_av_error(failure)})" if failure is not None else ""
-    raise CorruptInputError(f"{video.path}: {problem}{why}") from failure
+    with suppress(FileNotFoundError):  # removed meanwhile, and read to its end all the same
+        if lost := _left_out_by_times(video):
+            damage.add(count=lost)
+        container, pid = video.container.format.name, video.stream.id
+        if not damage.count and broken_at(video.path, container, stream_id=pid) is not None:
+            damage.add()
 
 
 def promised_end_seconds(stream: VideoStream) -> float | None:
@@ -430,6 +449,18 @@ def _promised_packets(video: OpenedVideo) -> int | None:
         # on, is what will be demuxed.
         return min(stream.frames, len(stream.index_entries)) or None
     return stream.frames
+
+
+def _left_out_by_times(video: OpenedVideo) -> int:
+    """Samples of an MP4 that are not shown although its edit list is as long as all of them: their times are wrong."""
+    stream, rate = video.stream, fraction_or_none(video.stream.average_rate)
+    time_base = fraction_or_none(stream.time_base)
+    if "mp4" not in video.container.format.name or not (stream.duration and rate and time_base):
+        return 0
+    shown_seconds = (stream.duration - max(stream.start_time or 0, 0)) * time_base
+    if shown_seconds < (stream.frames - Fraction(1, 2)) / rate:
+        return 0
+    return max(stream.frames - sum(not entry.is_discard for entry in stream.index_entries), 0)
 
 
 def _parse_duration(tag: str) -> float | None:

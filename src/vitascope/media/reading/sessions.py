@@ -428,7 +428,7 @@ class ParallelSource:
             if item.failure is not None:
                 failure = item.failure
                 break
-        check_end(self._headers.video, progress, decoded=self.damage.decoded, failure=failure)
+        check_end(self._headers.video, progress, self.damage, failure=failure)
 
     def _work(self, lane: _Lane, numbers: range) -> None:
         try:

@@ -182,8 +182,7 @@ def _palette_bytes(packed: int) -> int:
 _TS_PACKET_BYTES = (188, 192, 204)
 _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
-_LEAST_IN_STEP = 0.3
-"""The share of packets that begin with the sync byte, above which they are packets of that length."""
+_PACKETS_TO_TELL = 1 << 12
 
 
 def _transport_break(data: mmap.mmap, pid: int) -> int | None:
@@ -196,13 +195,9 @@ def _transport_break(data: mmap.mmap, pid: int) -> int | None:
 
 
 def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
-    in_step = {
-        length: _packets(content, length)[:_PACKETS_AT_A_TIME, 0] == _SYNC for length in _TS_PACKET_BYTES
-    }
-    length = max(in_step, key=lambda length: float(np.mean(in_step[length])))
-    if not in_step[length].size or np.mean(in_step[length]) < _LEAST_IN_STEP:
-        return None
-    packets = _packets(content, length)
+    length, begin = _packet_grid(content)
+    count = (len(content) - begin) // length
+    packets = content[begin : begin + count * length].reshape(count, length)
     last_counter: int | None = None
     for first in range(0, len(packets), _PACKETS_AT_A_TIME):
         part = packets[first : first + _PACKETS_AT_A_TIME]
@@ -211,14 +206,18 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
             part = part[: out_of_step[0]]
         at, last_counter = _counter_jump(part, pid, last_counter)
         if at is not None or out_of_step.size:
-            return (first + (len(part) if at is None else at)) * length
+            return begin + (first + (len(part) if at is None else at)) * length
     return None
 
 
-def _packets(content: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.uint8]:
+def _packet_grid(content: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """The length of packets and where the first one begins: sync bytes lie at that distance, wherever they begin."""
+    syncs = np.flatnonzero(content[: _PACKETS_TO_TELL * _TS_PACKET_BYTES[0]] == _SYNC)
+    places = {length: np.bincount(syncs % length, minlength=length) for length in _TS_PACKET_BYTES}
+    length = max(places, key=lambda length: length * int(places[length].max()))
     begin = length - 188 if length == 192 else 0  # M2TS: four bytes of time stand before
-    count = max(len(content) - begin, 0) // length
-    return content[begin : begin + count * length].reshape(count, length)
+    # A recording may begin inside a packet. One that begins with a packet and goes on elsewhere lacks something.
+    return length, begin if content[begin] == _SYNC else int(places[length].argmax())
 
 
 def _counter_jump(
