@@ -317,19 +317,55 @@ def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):
     assert b"\\xfc.mp4" in answer.stdout
 
 
+def in_a_shell(line, *words, **options):
+    """Run a line of the shell in which ``"$@"`` is vitascope with these words; its exit code and what stderr says."""
+    command = [sys.executable, "-m", "vitascope", *map(str, words)]
+    answer = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}", "bash", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        **options,
+    )
+    return answer.returncode, answer.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line():
-    with Path("/dev/full").open("w") as full:
-        answer = subprocess.run(
-            [sys.executable, "-m", "vitascope", "config", "show"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert answer.returncode != 0
-    assert answer.stderr.startswith("vitascope: No space left on device\n")
-    assert "Traceback" not in answer.stderr
+    full = "vitascope: standard output cannot be written: No space left on device\n"
+    assert in_a_shell('"$@" >/dev/full', "config", "show") == (4, full)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-", "2>&1 | true"])
+def test_an_exit_code_does_not_depend_on_stderr(stderr, tmp_path):
+    code, _ = in_a_shell(f'"$@" {stderr}', "segment", tmp_path / "none.mp4", tmp_path / "o.mp4")
+    assert code == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-", "| true"])
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_video_is_made_for_nobody_who_reads_along(closed, words, clip, tmp_path):
+    out = tmp_path / "o.mp4"
+    assert in_a_shell(f'"$@" {closed}', "segment", clip, out, "--profile", "fast", *words) == (0, "")
+    assert out.stat().st_size > 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_a_failure_is_one_though_nobody_reads_the_report(tmp_path):
+    code, said = in_a_shell('"$@" | true', "segment", tmp_path / "none.mp4", tmp_path / "o.mp4", "--json")
+    assert (code, said) == (3, f"vitascope: {tmp_path / 'none.mp4'}: no such file or folder\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="an open folder cannot be removed elsewhere")
+@pytest.mark.parametrize("where", ["o.mp4", "cut/"])
+def test_a_working_folder_that_is_gone(clip, tmp_path, where):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code, said = in_a_shell('rmdir "$PWD"; "$@"', "segment", clip, where, "--profile", "fast", cwd=gone)
+    assert (code, said) == (2, "vitascope: the working folder does not exist any more: cd to one that does\n")
 
 
 def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):

@@ -29,6 +29,13 @@ from fuzz.victims import FRAMES, make_victims
 __all__ = ["Try", "tries"]
 
 _SHARES = {"video": 12, "picture": 3, "settings": 3, "motion": 3, "network": 2}
+_DAMAGE = {
+    "video": "binary",
+    "picture": "picture",
+    "settings": "text",
+    "motion": "motion",
+    "network": "network",
+}
 TIMEOUT_SECONDS = 60.0
 
 
@@ -56,7 +63,7 @@ def tries(
             rng = random.Random(f"{seed}/{number}")
             kind = rng.choice(kinds)
             whole = rng.choice(victims[kind])
-            data, damage = mutated(rng, whole.read_bytes(), "text" if kind == "settings" else "binary")
+            data, damage = mutated(rng, whole.read_bytes(), _DAMAGE[kind])
             room = folder / f"{number}"
             (room / "out").mkdir(parents=True)
             hurt = room / whole.name
@@ -77,7 +84,7 @@ def tries(
                 what, out = {"motion": str(hurt)}, None  # type: ignore[assignment]
             ended = server.run(what, folder=room, timeout_seconds=timeout_seconds)
             frames = FRAMES if kind == "video" else None
-            bad = what_is_bad(ended, victim=hurt.name, out=out, whole_frames=frames)
+            bad = what_is_bad(ended, hurt=hurt, whole=whole, out=out, whole_frames=frames)
             yield Try(number, whole.name, tuple(damage), bad, ended.stderr.strip()[-600:], ended.seconds)
             if bad is None:
                 shutil.rmtree(room)

@@ -13,15 +13,19 @@ __all__ = ["what_is_bad"]
 _WELL_KNOWN = {0, 2, 3, 4, 5}
 """Exit codes of errors that are raised on purpose; 1 is for what nobody foresaw."""
 _MOST_MB = 1500.0
+_LOST = "frames lost without a word"
 _WORDS_ON_LOSS = ("damaged", "missing", "truncated", "promises", "breaks off", "ends at", "could not be read")
 
 
-def what_is_bad(outcome: Outcome, *, victim: str, out: Path | None, whole_frames: int | None) -> str | None:
+def what_is_bad(
+    outcome: Outcome, *, hurt: Path, whole: Path, out: Path | None, whole_frames: int | None
+) -> str | None:
     """What is wrong with how a try ended, in a few words; None where nothing is.
 
     Args:
         outcome: How it ended.
-        victim: Name of the damaged file, which an error must name.
+        hurt: The damaged file, which an error must name.
+        whole: The file before it was damaged.
         out: The output that was asked for; None where none was.
         whole_frames: Frames of the undamaged video; None for what is no video.
     """
@@ -39,8 +43,11 @@ def what_is_bad(outcome: Outcome, *, victim: str, out: Path | None, whole_frames
     if "\x1b" in said.replace("\x1b[", ""):
         return "a command to the terminal"
     if outcome.exit_code:
-        return _bad_refusal(said, victim, out)
-    return None if out is None else _bad_output(outcome, out, whole_frames)
+        return _bad_refusal(said, hurt.name, out)
+    bad = None if out is None else _bad_output(outcome, out, whole_frames)
+    if bad is not None and bad.startswith(_LOST) and _lacks_a_run_of_blocks(hurt, whole):
+        return None
+    return bad
 
 
 def _bad_refusal(said: str, victim: str, out: Path | None) -> str | None:
@@ -72,4 +79,36 @@ def _bad_output(outcome: Outcome, out: Path, whole_frames: int | None) -> str | 
     words = outcome.stderr + json.dumps(report["notes"])
     if any(word in words for word in _WORDS_ON_LOSS):
         return None
-    return f"frames lost without a word [{made} of {whole_frames}]"
+    return f"{_LOST} [{made} of {whole_frames}]"
+
+
+def _lacks_a_run_of_blocks(hurt: Path, whole: Path) -> bool:
+    """True for a GIF that lacks one run of bytes, and whose blocks fit all the same.
+
+    A GIF counts neither its images nor their bytes: where such a run is missing, nothing in the file tells.
+    """
+    if whole.suffix != ".gif":
+        return False
+    before, after = whole.read_bytes(), hurt.read_bytes()
+    head = _alike(before, after)
+    tail = _alike(before[::-1], after[::-1])
+    return len(after) < len(before) and head + tail >= len(after) and _blocks_fit(after)
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(other))
+
+
+def _blocks_fit(gif: bytes) -> bool:
+    """GIF89a: extensions and images up to the trailer, and sub-blocks of 255 bytes in an image but for its last."""
+    at = 13 + (3 << (gif[10] & 7) + 1)  # the palette that the whole file has
+    while gif[at] != 0x3B:
+        inside = at + {0x21: 2, 0x2C: 11}[gif[at]]
+        lengths = []
+        while gif[inside]:
+            lengths.append(gif[inside])
+            inside += 1 + gif[inside]
+        if gif[at] == 0x2C and set(lengths[:-1]) - {255}:
+            return False
+        at = inside + 1
+    return at + 1 == len(gif)

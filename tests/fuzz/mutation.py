@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import re
+import zlib
 from collections.abc import Callable
+
+import onnx
 
 __all__ = ["MUTATORS", "mutated"]
 
@@ -106,8 +109,57 @@ def control(rng: random.Random, data: bytes) -> bytes:
     return data[:place] + what + data[place:]
 
 
+def sealed(rng: random.Random, data: bytes) -> bytes:
+    """What a chunk of a PNG holds made another, with the checksum of what it holds now."""
+    kind, at = rng.choice((b"IHDR", b"IDAT")), data.find(b"IHDR")
+    if at < 4 or not data.startswith(b"\x89PNG"):
+        return flip(rng, data)
+    at = data.find(kind)
+    length = int.from_bytes(data[at - 4 : at], "big")
+    content = kind + rng.choice((extreme, flip))(rng, data[at + 4 : at + 4 + length])
+    return data[:at] + content + zlib.crc32(content).to_bytes(4, "big") + data[at + 8 + length :]
+
+
+def header(rng: random.Random, data: bytes) -> bytes:
+    """The line of text that numbers are announced with, behind the line that says what the file is."""
+    parts = data.split(b"\n", 2)
+    if len(parts) < 3:
+        return flip(rng, data)
+    mutator = rng.choice((digits, control, drop, repeat, swap))
+    return b"\n".join((parts[0], mutator(rng, parts[1]), parts[2]))
+
+
+def declared(rng: random.Random, data: bytes) -> bytes:
+    """A size, a type, an operator or a link of a network made another."""
+    try:
+        model = onnx.load_from_string(data)
+    except Exception:  # damaged before
+        return flip(rng, data)
+    graph = model.graph
+    tensors = [value.type.tensor_type for value in (*graph.input, *graph.output)]
+    dims = [dim for tensor in tensors for dim in tensor.shape.dim]
+    what = rng.randrange(5)
+    if what == 0 and dims:
+        rng.choice(dims).dim_value = rng.choice((0, -1, 3, 65536, 2**31, 2**62))
+    elif what == 1 and dims:
+        rng.choice(dims).dim_param = rng.choice(("n", "height", "batch"))
+    elif what == 2 and graph.initializer:
+        shape = rng.choice(graph.initializer).dims
+        shape[:] = [rng.choice((0, 1, -1, 2**40, side)) for side in shape]
+    elif what == 3 and graph.node:
+        node = rng.choice(graph.node)
+        node.op_type = rng.choice(("Loop", "Reshape", "Gather", "ConvTranspose", "NoSuchOperator"))
+        node.domain = rng.choice(("", "com.example"))
+    elif tensors:
+        rng.choice(tensors).elem_type = rng.randrange(20)
+    return bytes(model.SerializeToString())
+
+
 MUTATORS: dict[str, tuple[Mutator, ...]] = {
     "binary": (truncate, zero, flip, noise, extreme, drop, repeat, swap),
+    "picture": (truncate, zero, flip, noise, extreme, drop, repeat, swap, sealed, sealed),
+    "motion": (truncate, zero, flip, noise, extreme, drop, repeat, swap, header, header),
+    "network": (truncate, zero, flip, noise, extreme, drop, repeat, swap, declared, declared, declared),
     "text": (truncate, flip, drop, repeat, swap, digits, lines, control),
 }
 
@@ -118,7 +170,7 @@ def mutated(rng: random.Random, data: bytes, kind: str) -> tuple[bytes, list[str
     Args:
         rng: Decides everything.
         data: The whole file.
-        kind: ``binary`` or ``text``.
+        kind: Of ``MUTATORS``.
     """
     names = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):

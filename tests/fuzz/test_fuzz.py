@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import sys
 
 import pytest
 
+from clips import write_clip
 from fuzz.campaign import tries
+from fuzz.forking import Outcome
+from fuzz.judging import what_is_bad
 from fuzz.mutation import MUTATORS, mutated
+from fuzz.victims import make_victims
 
 CASES, SHARES = 300, 6
 
@@ -29,3 +35,29 @@ def test_a_number_and_a_seed_say_all(kind):
         for number in range(50):
             once, again = (mutated(random.Random(f"7/{number}"), content, kind) for _ in range(2))
             assert once == again
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_known"), [("images", False), ("bytes", True), ("two runs", True), ("a bit", True)]
+)
+def test_the_judge_forgives_a_gif_that_cannot_tell_and_nothing_else(tmp_path, damage, is_known):
+    whole = next(path for path in make_victims(tmp_path)["video"] if path.suffix == ".gif")
+    data = whole.read_bytes()
+    at = [match.start() for match in re.finditer(rb"\x21\xf9\x04", data)]
+    hurt = tmp_path / "hurt.gif"
+    hurt.write_bytes(
+        {
+            "images": data[: at[3]] + data[at[6] :],
+            "bytes": data[: at[3] + 50] + data[at[6] :],
+            "two runs": data[: at[3]] + data[at[6] : at[9]] + data[at[12] :],
+            "a bit": data[: at[3]] + bytes([data[at[3]] ^ 1]) + data[at[3] + 1 :],
+        }[damage]
+    )
+    out = write_clip(tmp_path / "made.mkv", frame_count=21)
+    report = json.dumps([{"frame_count": 21, "corrupt_count": 0, "notes": []}])
+    ended = Outcome(exit_code=0, timed_out=False, stdout=report, stderr="", seconds=0.1, peak_mb=100.0)
+    (tmp_path / "out").mkdir()
+    bad = what_is_bad(
+        ended, hurt=hurt, whole=whole, out=out.rename(tmp_path / "out" / out.name), whole_frames=24
+    )
+    assert (bad is not None) == is_known

@@ -69,6 +69,12 @@ def make_victims(folder: Path) -> dict[str, list[Path]]:
     for suffix in ("png", "jpg", "webp", "tiff", "bmp"):
         pictures.append(folder / f"portrait.{suffix}")
         cv2.imwrite(str(pictures[-1]), picture[..., ::-1])
+    for name, channels in (
+        ("clear.png", picture[..., [2, 1, 0, 0]]),
+        ("deep.png", picture.astype("u2") * 257),
+    ):
+        pictures.append(folder / name)
+        cv2.imwrite(str(pictures[-1]), channels)
     settings = folder / "settings.yaml"
     settings.write_text(_SETTINGS, encoding="utf-8")
     return {

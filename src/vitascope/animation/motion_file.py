@@ -225,6 +225,8 @@ class MotionReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: motion is read from a file, and this is a folder, a pipe or a device")
         try:
             self._file = path.open("rb")
         except OSError as error:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
+from vitascope.errors import OutputError
 from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.standard_streams import outlive_readers
 
 __all__ = ["main"]
 
@@ -42,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Ctrl-C while the commands are still being loaded is answered as it is later: with one line, and 130.
     """
     if arguments is None:  # this process is ours
+        outlive_readers()
         _end_as_ctrl_c_does()
         gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
         share_heaps()
@@ -52,7 +58,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write("vitascope: interrupted\n")
         raise SystemExit(130) from None
     try:
-        run(arguments)
-    finally:
+        try:
+            run(arguments)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None  # pressed again when the first one was about to be told
+    except SystemExit as ended:
         if arguments is None:
-            gc.freeze()  # no search on the way out, which would take a sixth of a second
+            _leave(ended.code)
+        raise
+
+
+def _leave(code: str | int | None) -> None:
+    """Get ready to end, when nothing is left that has to be ended in order."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OutputError):
+            stream.flush()
+    # A thread that is inside native code, and comes back while Python ends, takes the process with it.
+    if isinstance(code, int) and code and any(thread.daemon for thread in threading.enumerate()):
+        os._exit(code)
+    gc.freeze()  # no search on the way out, which would take a sixth of a second

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import re
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
@@ -106,16 +106,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(in_words(error), debug=debug)
         raise SystemExit(USAGE) from None
     except KeyboardInterrupt as error:
-        _complain(f"interrupted; {error}" if str(error) else "interrupted", debug=debug)
+        with suppress(KeyboardInterrupt), holding_interrupts():  # once more, while the first is being told
+            _complain(f"interrupted; {error}" if str(error) else "interrupted", debug=debug)
         raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
-        # Whoever read our output has left (`vitascope models list | head`): nothing to say, and nobody to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
     except VitascopeError as error:
         _complain(one_line(error), debug=debug)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # os.getcwd names nothing
+            _complain("the working folder does not exist any more: cd to one that does", debug=debug)
+            raise SystemExit(USAGE) from None
         # What no part of the program answers for: a name longer than names can be, a full disk behind stdout.
         what = "" if error.filename is None else f"{error.filename}: "
         _complain(f"{what}{error.strerror or error}", debug=debug)

@@ -7,9 +7,7 @@ as Python writes them in a string, ``\x1b``.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,12 +54,7 @@ class _PlainConsole(Console):
 
 
 class Page(_PlainConsole):
-    """Standard output: results. Whoever reads it may leave: the work goes on, and nothing more is printed."""
-
-    def on_broken_pipe(self) -> None:
-        """Print to nobody from now on, where rich would end the program with the videos that were still to come."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Standard output: results."""
 
 
 class Screen(_PlainConsole):

@@ -95,6 +95,44 @@ def test_a_recording_may_begin_inside_a_packet(tmp_path):
     assert broken(late) is None
 
 
+@pytest.mark.parametrize(("offset", "value"), [(2, 5), (7, 90)])
+def test_an_extension_of_a_gif_that_swallows_images_is_a_break(tmp_path, offset, value):
+    content = bytearray(make(tmp_path / "in.gif").read_bytes())
+    control = [match.start() for match in re.finditer(b"\x21\xf9\x04", content)][5]
+    content[control + offset] = value
+    hurt = tmp_path / "hurt.gif"
+    hurt.write_bytes(content)
+    assert broken(hurt) in range(control, control + 8)
+
+
+def test_a_comment_of_a_gif_that_swallows_images_is_a_break(tmp_path):
+    content = make(tmp_path / "in.gif").read_bytes()
+    controls = [match.start() for match in re.finditer(b"\x21\xf9\x04", content)]
+    swallowed = content[controls[5] : controls[7]]
+    chain = b"".join(
+        bytes([len(part)]) + part for part in (swallowed[n : n + 200] for n in range(0, len(swallowed), 200))
+    )
+    hurt = tmp_path / "hurt.gif"
+    hurt.write_bytes(content[: controls[5]] + b"\x21\xfe" + chain + b"\0" + content[controls[7] :])
+    assert broken_at(hurt, "gif") == controls[5]
+
+
+def test_a_transport_stream_whose_first_keyframe_is_damaged_lacks_it(tmp_path):
+    """A recording may begin anywhere; one that begins with a keyframe lacks what does not come of it."""
+    whole = make(tmp_path / "in.ts", codec_options={"g": "12"})
+    content = bytearray(whole.read_bytes())
+    with av.open(str(whole)) as container:
+        begin = next(packet.pos for packet in container.demux(video=0))
+    for packet in range(begin, begin + 188 * 10, 188):  # headers and times stay
+        content[packet + 60 : packet + 180] = bytes(120)
+    hurt = tmp_path / "hurt.ts"
+    hurt.write_bytes(content)
+    with open_video(hurt) as reader:
+        shown = len(list(reader))
+    assert shown < 48
+    assert shown + reader.corrupt_count == 48
+
+
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_several_sessions_say_of_a_break_what_one_says(tmp_path, sessions):
     """A picture that no other refers to is unreadable, with all that names it: each other one decodes."""

@@ -60,6 +60,8 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
         InputError: It does not exist, is empty, is not finished, or is not media; the message says which.
     """
     silence_libav()
+    if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe waits, deaf to Ctrl-C
+        raise InputError(f"{path}: {explain_unreadable(path)}")
     try:
         return open_input(path, hwaccel=hwaccel)
     except (av.FFmpegError, OSError) as error:

@@ -56,6 +56,8 @@ def explain_unreadable(path: Path) -> str | None:
         return "it is a folder; name a video, or a folder of images"
     if not path.exists():
         return "no such file or folder"
+    if not path.is_file():
+        return "it is a pipe or a device; write the video to a file first"
     try:
         with path.open("rb") as file:
             head = file.read(512)
@@ -221,7 +223,7 @@ class MissingPictures:
         is_exact: Every packet shows one picture. False counts nothing.
         from_start: The first packet is the video's, and can be decoded: else pictures count from a keyframe on.
         may_begin_late: A recording of a broadcast, which begins anywhere: what it lacks before its first picture is no
-            damage.
+            damage, unless it begins with a keyframe.
     """
 
     def __init__(self, *, is_exact: bool, from_start: bool, may_begin_late: bool) -> None:
@@ -239,6 +241,8 @@ class MissingPictures:
     def sent(self, packet: Packet[VideoStream]) -> None:
         """A packet goes to the decoder."""
         pts, dts, earlier = packet.pts, packet.dts, self._last_dts
+        if earlier is None and packet.is_keyframe:
+            self._may_begin_late = False  # with a whole one: FFmpeg passes over the rest of a cut packet
         self._last_dts = dts
         if pts is None or (dts is not None and earlier is not None and dts < earlier):
             self._give_up()

@@ -13,6 +13,7 @@ import av
 
 from vitascope.errors import InputError
 from vitascope.media.libav import open_input
+from vitascope.media.reading.damage import explain_unreadable
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, natural_key
 
 __all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos"]
@@ -80,7 +81,7 @@ def _expand(source: Path, *, recursive: bool, exclude: Path | None) -> Iterator[
     elif find_images(source) is not None:
         yield FoundVideo(source, Path(source.name))
     else:
-        raise InputError(f"{source}: no such file or folder")
+        raise InputError(f"{source}: {explain_unreadable(source)}")
 
 
 def _videos_of(folder: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:

@@ -148,6 +148,11 @@ def _flv_break(data: mmap.mmap) -> int | None:
 
 
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
+_GIF_CONTROL = 0xF9
+_GIF_SUB_BLOCKS = {_GIF_CONTROL: 4, 0x01: 12, 0xFF: 11}
+"""Length of an extension's first sub-block: graphic control, which has no other, plain text, application."""
+_GIF_PICTURE = re.compile(rb"\x21\xf9\x04.{4}\0\x2c", re.DOTALL)
+"""A graphic control and its image: where they lie in a block, that block has swallowed them."""
 
 
 def _gif_break(data: mmap.mmap) -> int | None:
@@ -159,6 +164,9 @@ def _gif_break(data: mmap.mmap) -> int | None:
             return at + 1 if data[at + 1 :].strip(b"\0") else None
         if kind == _GIF_EXTENSION:
             inside = at + 2
+            _, label, length, *_, end = data[at : at + 8].ljust(8, b"\0")
+            if length != _GIF_SUB_BLOCKS.get(label, length) or (label == _GIF_CONTROL and end):
+                return inside
         elif kind == _GIF_IMAGE and at + 10 < size:
             inside = at + 11 + _palette_bytes(data[at + 9])
         else:
@@ -169,7 +177,7 @@ def _gif_break(data: mmap.mmap) -> int | None:
             # Writers fill each sub-block of an image but the last: a short one inside ends another image.
             if kind == _GIF_IMAGE and length < full and inside < size and data[inside]:
                 return inside
-        if inside >= size:
+        if inside >= size or _GIF_PICTURE.search(data, at + 2, inside):
             return at
         at = inside + 1
     return size

@@ -192,8 +192,9 @@ def require_file(path: Path, kind: NetworkKind) -> None:
     if kind not in get_args(NetworkKind):
         raise ModelError(f"{path}: unknown kind {kind!r}, expected one of {', '.join(get_args(NetworkKind))}")
     if not path.is_file():
+        what = "it is no file" if path.exists() else "no such file"
         raise ModelError(
-            f"{path}: no such file; --model takes an .onnx file or a name from `vitascope models list`"
+            f"{path}: {what}; --model takes an .onnx file or a name from `vitascope models list`"
         )
 
 

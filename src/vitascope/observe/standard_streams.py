@@ -1,0 +1,57 @@
+"""Standard input, output and error, whatever they lead to: nowhere, to a full disk, or to a reader that has left."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+from vitascope.errors import OutputError
+
+__all__ = ["outlive_readers"]
+
+
+def outlive_readers() -> None:
+    """Make a program of this process independent of who takes what it prints.
+
+    What was closed leads nowhere, instead of to the next file that is opened. Standard error that cannot be written (a
+    full disk, a reader that has left) loses what it would say; the work and its exit code stay. So does standard output
+    whose reader has left; a full disk behind it is an ``OutputError``, once.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            if os.open(os.devnull, os.O_RDWR) == number:  # the lowest that is free
+                os.set_inheritable(number, True)
+                setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        buffer = getattr(stream, "buffer", None)
+        if type(getattr(buffer, "raw", buffer)) is io.FileIO:  # a console of Windows is another
+            patient = io.TextIOWrapper(
+                io.BufferedWriter(_Outliving(stream.fileno(), "w", closefd=False)),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, patient)
+
+
+class _Outliving(io.FileIO):
+    """Standard output or standard error."""
+
+    _is_lost = False
+
+    def write(self, data: Any, /) -> int:
+        """Write, or drop what nobody takes."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            is_news = self.fileno() == 1 and not self._is_lost and not isinstance(error, BrokenPipeError)
+            self._is_lost = True
+            if is_news:
+                raise OutputError(f"standard output cannot be written: {error.strerror}") from error
+            return len(data)
