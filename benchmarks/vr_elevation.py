@@ -1,0 +1,291 @@
+"""How well people are matted near the poles of a VR180 eye, as the network sees it and straightened for the network.
+
+People are cut out of flat clips by RVM, and stand as figures with exact alpha in an equirectangular eye, at several
+elevations and azimuths. Then RVM mattes the eye in several ways, with pictures of one size, and each matte is held
+against the truth: IoU at 0.5, and the mean absolute difference of alpha times 1000, over the samples of the eye.
+
+Ways: ``raw`` shows the eye as it is. ``fisheye`` shows it as an equidistant fisheye picture, read with bilinear
+weights from the eye shrunk to the network's size; ``averaged`` first takes the mean of 1/cos(elevation) samples of each
+row, which is what a sample of the fisheye picture covers there; ``1.5x`` reads from an eye shrunk to 1.5 times the
+network's size. The network's coefficients go back to the eye at the network's size, or (``full``) straight at the eye's
+own, or (``alpha``) its alpha goes back, and is refined against the eye.
+
+Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways raw,fisheye] [--frames 6] [--keep ROWS.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from row_stamp import commit
+from vitascope.config import vitascope_home
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, StereoLayout
+from vitascope.gpu.kernels.guided import refine_alpha
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.remap import remap
+from vitascope.gpu.kernels.rgb import planes_from_rgb
+from vitascope.media.reading.reader import open_video
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
+from vitascope.segmentation.matting.shots import ShotInference
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.vr.projection import Equirectangular, Fisheye, Lens, reprojection_map
+from vitascope.vr.synthetic import Camera, Figure, Place, Scene, Surround, View, noise_surround, render
+
+EYE, ROUND = Equirectangular(), Fisheye(180)
+ELEVATIONS = (-75, -60, -45, -35, 0, 35, 45, 60, 75)
+DISTANCES_M = (1.8, 0.9)
+HEIGHT_M = 1.75
+"""Of a figure's picture, which is the person with a narrow border."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an eye is shown to the network, and how its answer comes back."""
+
+    straightened: bool = True
+    picture_scale: float = 1.0
+    """Of the picture that the fisheye is read from, to the network's."""
+    averaged: bool = False
+    back: str = "small"
+
+
+WAYS = {
+    "raw": Way(straightened=False),
+    "fisheye": Way(),
+    "averaged": Way(averaged=True),
+    "1.5x": Way(picture_scale=1.5),
+    "1.5x averaged": Way(picture_scale=1.5, averaged=True),
+    "full": Way(averaged=True, back="full"),
+    "alpha": Way(averaged=True, back="alpha"),
+}
+
+
+def cut_out(film: Path, network: RvmNetwork, first: int, count: int) -> list[np.ndarray]:
+    """The people of some frames, uint8 RGBA, all cut to the same rectangle."""
+    with open_video(film) as reader:
+        frames = list(islice(reader, first + count))
+    matting = StreamMatting(
+        network,
+        size=(frames[0].height, frames[0].width),
+        layout=StereoLayout.MONO,
+        options=MattingOptions(decontaminate=True),
+    )
+    pictures = []
+    for frame in frames[max(first - 12, 0) :]:
+        matte = matting.refine(matting.infer([matting.prepare([frame])])[0])
+        alpha = np.clip((matte.alpha.astype(np.float32) / 255 - 0.05) / 0.9, 0, 1)
+        alpha *= largest_part(alpha)
+        pictures.append(np.dstack([matte.foreground.to_rgb(), np.rint(alpha * 255).astype(np.uint8)]))
+    pictures = pictures[-count:]
+    shown = np.max([picture[..., 3] for picture in pictures], axis=0) > 127
+    rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
+    top, left = max(rows[0] - 4, 0), max(columns[0] - 4, 0)
+    return [picture[top : rows[-1] + 5, left : columns[-1] + 5] for picture in pictures]
+
+
+def largest_part(alpha: np.ndarray) -> np.ndarray:
+    """Where the largest connected part of a matte is: what the flat matte found elsewhere is not the person."""
+    _, labels, stats, _ = cv2.connectedComponentsWithStats((alpha > 0.1).astype(np.uint8))
+    return labels == 1 + np.argmax(stats[1:, cv2.CC_STAT_AREA])
+
+
+def eye_of(figure: np.ndarray, place: Place, side: int, behind: np.ndarray) -> View:
+    """An eye that shows a figure before a picture of what is behind it."""
+    camera = Camera(EYE, (side, side), StereoLayout.MONO, samples=1)
+    seen = render(Scene((Figure(figure, place, height_m=HEIGHT_M),), None, camera))
+    rgb = seen.rgb + behind * (1 - seen.alpha[..., None])
+    return View(np.rint(rgb).astype(np.uint8), seen.alpha, seen.depth_m)
+
+
+def as_frame(rgb: np.ndarray, index: int) -> Frame:
+    """A decoded frame with this picture."""
+    fmt, color = PIXEL_FORMATS["yuv420p"], ColorSpec()
+    planes = planes_from_rgb((rgb.transpose(2, 0, 1) / 255).astype(np.float32), fmt=fmt, color=color)
+    return Frame(planes, fmt, color, index=index, pts=index, time_base=Fraction(1, 25))
+
+
+def row_means(picture: np.ndarray) -> np.ndarray:
+    """The mean of 1/cos(elevation) samples around each sample of a row; picture float32 [h, w, c]."""
+    height, width = picture.shape[:2]
+    sums = np.concatenate([np.zeros_like(picture[:, :1]), picture.cumsum(axis=1, dtype=np.float64)], axis=1)
+    elevation = ((np.arange(height) + 0.5) / height - 0.5) * np.pi
+    reach = np.minimum(0.5 / np.cos(elevation), width / 2)[:, None]
+    middle = np.arange(width) + 0.5
+    first, last = np.clip(middle - reach, 0, width), np.clip(middle + reach, 0, width)
+    rows = np.arange(height)[:, None]
+
+    def sum_to(place: np.ndarray) -> np.ndarray:
+        whole = np.minimum(place.astype(int), width - 1)
+        part = (place - whole)[..., None]
+        return sums[rows, whole] * (1 - part) + sums[rows, whole + 1] * part
+
+    return ((sum_to(last) - sum_to(first)) / (last - first)[..., None]).astype(np.float32)
+
+
+@lru_cache(maxsize=8)
+def maps(
+    source: Lens, target: Lens, source_size: tuple[int, int], target_size: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``reprojection_map``, made once."""
+    return reprojection_map(source, target, source_size=source_size, target_size=target_size)
+
+
+def shown(frame: Frame, wanted: NetworkInput, way: Way) -> np.ndarray:
+    """What the network is shown of an eye: float32 [1, 3, h, w]."""
+    height, width = wanted.size
+    size = (round(height * way.picture_scale), round(width * way.picture_scale))
+    plain = preprocess(frame, regions=[Region(0, 0, frame.width, frame.height)], size=size)
+    if not way.straightened:
+        return plain
+    picture = np.ascontiguousarray(plain[0].transpose(1, 2, 0))
+    if way.averaged:
+        picture = row_means(picture)
+    map_x, map_y = maps(EYE, ROUND, size, wanted.size)
+    straight = remap(picture, map_x, map_y) * (map_x >= -1)[..., None]
+    return np.ascontiguousarray(straight.transpose(2, 0, 1))[None]
+
+
+def put_back(
+    estimate: MatteEstimate, straight: np.ndarray, frame: Frame, wanted: NetworkInput, way: Way
+) -> MatteEstimate:
+    """What the network said of a fisheye picture, as coefficients of the eye."""
+    size = (frame.height, frame.width) if way.back == "full" else wanted.size
+    map_x, map_y = maps(ROUND, EYE, wanted.size, size)
+    if way.back == "alpha":
+        alpha = remap(small_alpha(estimate, straight, wanted)[0], map_x, map_y)
+        plain = shown(frame, wanted, WAYS["raw"])
+        return as_coefficients(MatteEstimate(alpha=alpha[None]), plain, wanted, with_foreground=False)
+    assert estimate.gain is not None
+    assert estimate.offset is not None
+    gain, offset = (
+        remap(planes[0, -1], map_x, map_y)[None, None] for planes in (estimate.gain, estimate.offset)
+    )
+    return MatteEstimate(gain=gain, offset=offset)
+
+
+def full_alpha(frame: Frame, estimate: MatteEstimate) -> np.ndarray:
+    """The refined matte of an eye, float32 0..1."""
+    assert estimate.gain is not None
+    assert estimate.offset is not None
+    whole = [Region(0, 0, frame.width, frame.height)]
+    alpha = refine_alpha(frame, regions=whole, gain=estimate.gain[:, -1], offset=estimate.offset[:, -1])
+    return alpha.astype(np.float32) / 255
+
+
+def mattes(network: RvmNetwork, frames: Sequence[Frame], ways: Sequence[str]) -> dict[str, list[np.ndarray]]:
+    """Alpha of consecutive frames in each way; ways that show the network the same share its answer."""
+    wanted = network.input_for((frames[0].height, frames[0].width))
+    answers: dict[Way, list[tuple[np.ndarray, MatteEstimate]]] = {}
+    alphas = {}
+    for name in ways:
+        way = WAYS[name]
+        as_shown = replace(way, back="small")
+        if as_shown not in answers:
+            inference = ShotInference(network, warm_up_frames=MattingOptions().warm_up_frames)
+            pictures = [shown(frame, wanted, way) for frame in frames]
+            answers[as_shown] = [(picture, inference.run(picture[None], [False])[0]) for picture in pictures]
+        alphas[name] = [
+            full_alpha(
+                frame, put_back(estimate, picture, frame, wanted, way) if way.straightened else estimate
+            )
+            for frame, (picture, estimate) in zip(frames, answers[as_shown], strict=True)
+        ]
+    return alphas
+
+
+def measure(
+    network: RvmNetwork, views: Sequence[View], ways: Sequence[str], sheet: Path | None
+) -> dict[str, tuple[float, float]]:
+    """IoU at 0.5 and the mean absolute difference times 1000, of each way."""
+    frames = [as_frame(view.rgb, index) for index, view in enumerate(views)]
+    result, painted = {}, [views[-1].rgb, np.repeat(views[-1].alpha[..., None] * 255, 3, axis=2)]
+    for name, alphas in mattes(network, frames, ways).items():
+        overlaps, differences = [], []
+        for alpha, view in zip(alphas, views, strict=True):
+            ours, true = alpha >= 0.5, view.alpha >= 0.5
+            overlaps.append((ours & true).sum() / max((ours | true).sum(), 1))
+            differences.append(np.abs(alpha - view.alpha).mean() * 1000)
+        painted.append(np.repeat(alphas[-1][..., None] * 255, 3, axis=2))
+        result[name] = float(np.mean(overlaps)), float(np.mean(differences))
+    if sheet is not None:
+        cells = [
+            cv2.resize(cell.astype(np.uint8), (384, 384), interpolation=cv2.INTER_AREA) for cell in painted
+        ]
+        cv2.imwrite(str(sheet), cv2.cvtColor(np.hstack(cells), cv2.COLOR_RGB2BGR))
+    return result
+
+
+def main() -> None:
+    """Print the table; keep its rows when asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("films", type=Path, nargs="+")
+    parser.add_argument("--ways", default=",".join(WAYS), help="with commas between")
+    parser.add_argument("--elevations", default=",".join(str(one) for one in ELEVATIONS))
+    parser.add_argument("--azimuths", default="0,55")
+    parser.add_argument("--distances", default=",".join(str(one) for one in DISTANCES_M), help="in metres")
+    parser.add_argument("--first", type=int, default=24, help="first frame of each clip")
+    parser.add_argument("--frames", type=int, default=6)
+    parser.add_argument("--side", type=int, default=1536, help="of the eye, in samples")
+    parser.add_argument("--sheets", type=Path, help="folder for pictures of the mattes")
+    parser.add_argument("--keep", type=Path, help="JSON file that the rows are added to")
+    options = parser.parse_args()
+    ways = options.ways.split(",")
+    network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
+    camera = Camera(EYE, (options.side, options.side), StereoLayout.MONO, samples=1)
+    behind = render(Scene((), Surround(noise_surround(options.side)), camera)).rgb.astype(np.float32)
+    rows: list[dict[str, Any]] = []
+    print(f"{'clip':8} {'m':>4} {'az':>4} {'el':>4} " + " ".join(f"{way:>14}" for way in ways), flush=True)
+    for film in options.films:
+        people = cut_out(film, network, options.first, options.frames)
+        for distance in map(float, options.distances.split(",")):
+            for azimuth in map(float, options.azimuths.split(",")):
+                for elevation in map(float, options.elevations.split(",")):
+                    place = Place(azimuth, elevation, distance)
+                    views = [eye_of(person, place, options.side, behind) for person in people]
+                    name = f"{film.stem}_{distance:g}_{azimuth:g}_{elevation:g}"
+                    sheet = None if options.sheets is None else options.sheets / f"{name}.png"
+                    found = measure(network, views, ways, sheet)
+                    cells = " ".join(f"{iou:7.4f} {mad:6.2f}" for iou, mad in found.values())
+                    print(f"{film.stem:8} {distance:4g} {azimuth:4g} {elevation:4g} {cells}", flush=True)
+                    rows += [
+                        {
+                            "claim": "vr elevation",
+                            "way": way,
+                            "clip": film.stem,
+                            "distance_m": distance,
+                            "azimuth_degrees": azimuth,
+                            "elevation_degrees": elevation,
+                            "frames": options.frames,
+                            "eye_samples": options.side,
+                            "iou": round(iou, 4),
+                            "mad_1000": round(mad, 2),
+                            "commit": commit(),
+                            "date": time.strftime("%Y-%m-%d"),
+                        }
+                        for way, (iou, mad) in found.items()
+                    ]
+    network.close()
+    if options.keep is not None:
+        options.keep.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
