@@ -12,6 +12,7 @@ from skimage import data
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
+from vitascope.media.sinks.sink import LivePicture, NullSink
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
@@ -170,3 +171,23 @@ def test_leaving_the_stream_early_stops_everything(monkeypatch, clip):
             if number == 3:
                 break
         assert sum(1 for _ in running.stream(clip)) == 40
+
+
+@pytest.mark.parametrize("kind", ["key", "mask", "alpha"])
+def test_live_pictures_agree(monkeypatch, clip, kind):
+    """The last picture of a film is never dropped: no newer one takes its place."""
+
+    class Keeping(NullSink):
+        def send(self, picture):
+            kept.append(picture)
+
+    last = {}
+    for device in ("cpu", "cuda"):
+        kept: list[LivePicture] = []
+        with segmenter(monkeypatch, device, output__kinds=[kind]) as made:
+            report = made.live(clip, [Keeping()])
+        assert report.captured == 40
+        assert [picture.index for picture in kept] == sorted({picture.index for picture in kept})
+        last[device] = kept[-1].as_format("rgba").astype(int)
+        assert kept[-1].index == 39
+    assert np.abs(last["cpu"] - last["cuda"]).mean() <= 0.5
