@@ -168,6 +168,7 @@ def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monke
         (["--camera", "99", "--dry-run"], 2, "--dry-run"),
         (["--camera", "99", "--gpu-ids", "0,1"], 2, "--gpu-ids is for files"),
         (["--camera", "99", "--mode", "throughput"], 2, "--mode is for files"),
+        (["--camera", "99", "-v"], 2, "--verbose is for files"),
         (["--camera", "99", "--start", "7"], 2, "a camera has no start and end"),
         (["--camera", "99", "--end", "7"], 2, "a camera has no start and end"),
         (["--camera", "99", "--camera-size", "big"], 2, "expected WIDTHxHEIGHT"),
@@ -183,7 +184,7 @@ def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monke
         (
             ["--camera", "FILM", "--set", "processing.use_multiprocessing=true", "--sink", "null"],
             2,
-            "one process",
+            "one process works",
         ),
         (["--sink", "window", "a.mp4", "b.mp4"], 2, "--sink is for live runs"),
         (["--duration", "5", "a.mp4", "b.mp4"], 2, "--duration is for live runs"),

@@ -25,6 +25,7 @@ from left_over import left_by
 from vitascope import Segmenter
 from vitascope.config import SettingsSource
 from vitascope.errors import InputError, OutputError, PipelineError, UsageError
+from vitascope.media.metadata.spherical import set_rotation
 from vitascope.media.reading import camera as cameras
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 from vitascope.segmentation import live
@@ -507,6 +508,29 @@ def test_a_film_of_odd_sides_and_ten_bits(scripted, tmp_path) -> None:
     assert sink.kept[0].rgb.shape == (62, 94, 3)
     assert np.abs(sink.kept[0].rgb[30, 20].astype(int) - level_of(4)).max() <= 2
     assert np.abs(sink.kept[0].rgb[30, 80].astype(int) - KEY).max() <= 3
+
+
+def test_a_turned_film_is_shown_upright(scripted, tmp_path) -> None:
+    film = film_of(tmp_path / "film.mp4")
+    set_rotation(film, 90)
+    sink = KeepingSink()
+    with Segmenter(profile="fast") as segmenter:
+        segmenter.live(film, [sink])
+    assert sink.made is not None and (sink.made.width, sink.made.height) == SIZE
+    rgb = sink.kept[0].rgb
+    assert rgb.shape == (96, 64, 3)
+    assert number_in(np.ascontiguousarray(np.rot90(rgb))) == 4  # the person was at the left, and is above
+    assert np.abs(rgb[20, 30].astype(int) - level_of(4)).max() <= 3
+
+
+def test_wishes_for_files_are_told_where_none_is_written(scripted, tmp_path) -> None:
+    film = film_of(tmp_path / "film.mp4", count=3)
+    with Segmenter(profile="fast", settings={"output.crf": 20, "model.batch_size": 4}) as segmenter:
+        notes = segmenter.live(film, ["null"]).notes
+        assert "output.crf has no effect here: no file is written" in notes
+        assert "model.batch_size has no effect live, which takes one frame at a time" in notes
+        notes = segmenter.live(film, [f"file:{tmp_path / 'o.mp4'}"]).notes
+    assert not [note for note in notes if "output.crf" in note]
 
 
 def test_nothing_heavy_is_left(scripted, tmp_path) -> None:

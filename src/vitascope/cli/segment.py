@@ -226,6 +226,7 @@ def segment(
             "--dry-run": dry_run,
             "--gpu-ids": gpu_ids,
             "--mode": mode,
+            "--verbose": verbose,
         }
         _refuse_with_camera(inputs, [flag for flag, value in files_alone.items() if value])
         return _live(

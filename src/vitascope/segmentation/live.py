@@ -42,6 +42,7 @@ from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_fa
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
 from vitascope.media.writing.encoding import Encoding
+from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.jobs import open_job
@@ -54,6 +55,7 @@ from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import eyes_in_words
 
 __all__ = [
+    "IN_ONE_PROCESS",
     "LiveMatting",
     "LiveMattingReport",
     "check_live",
@@ -68,6 +70,7 @@ _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image
 """How pictures leave: as they are, a mask with all its levels."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
+IN_ONE_PROCESS = "live, one process works: leave out gpu.device_ids and processing.use_multiprocessing"
 _CLOSE = 0.9
 """A run that shows so much of what the camera gives keeps up."""
 
@@ -140,9 +143,10 @@ def summarise_live(report: LiveMattingReport) -> list[str]:
     ]
     given = min(report.captured_per_second, report.target_fps)
     if report.frames_per_second < given * _CLOSE:
+        faster = "" if report.profile == "fast" else "--profile fast, or "
         lines.append(
-            "late pictures fall out so that the delay does not grow; --profile fast, or a smaller picture of the "
-            "camera, lets more through"
+            f"late pictures fall out so that the delay does not grow; {faster}a smaller picture of the camera lets "
+            "more through"
         )
     late = report.over_limit()
     return [*lines, *([] if late is None else [late]), *(f"note: {note}" for note in report.notes)]
@@ -360,7 +364,8 @@ def segment_live(
                 device=runner.device,
                 loaded=runner.loaded,
                 is_live=True,
-            ),
+            )
+            + _notes_on_files(made_sinks, runner.loaded),
         }
         run = LiveMatting(
             camera,
@@ -416,6 +421,8 @@ def check_live(
         raise UsageError(
             f"live, one kind of picture is made, not {' and '.join(kinds)}; --type {kinds[0]} is one"
         )
+    if works_in_processes(loaded.settings):
+        raise UsageError(IN_ONE_PROCESS)
     if not sinks:
         raise UsageError("live segmentation needs a sink; window, mjpeg and file:out.mp4 are some")
     has_alpha = kinds == ("alpha",)
@@ -484,6 +491,16 @@ def _open_source(
         duration_seconds=None,
     )
     return camera, info, frame.planes[0]
+
+
+def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str, ...]:
+    """Wishes for files that have no effect, because none is written."""
+    if any(isinstance(sink, FileSink) for sink in sinks):
+        return ()
+    wishes = (f"output.{name}" for name in ("codec", "crf", "preset"))
+    return tuple(
+        f"{key} has no effect here: no file is written" for key in wishes if loaded.origin(key).explicit
+    )
 
 
 def _profile(source: str, sinks: Sequence[Sink], loaded: LoadedSettings) -> PipelineProfile:

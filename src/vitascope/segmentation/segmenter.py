@@ -176,12 +176,10 @@ class Segmenter:
             OutputError: A sink cannot be opened, or every one failed.
             PipelineError: A stage failed.
         """
-        from vitascope.segmentation.live import segment_live  # a film needs none of that
+        from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a film needs none of that
 
         if not isinstance(self._runner, FilmRunner):
-            raise UsageError(
-                "live, one process works: leave out gpu.device_ids and processing.use_multiprocessing"
-            )
+            raise UsageError(IN_ONE_PROCESS)
         return segment_live(
             self._runner,
             str(source),
