@@ -83,6 +83,11 @@ def test_words_that_make_no_sense_are_told():
         ("clip (180_LR)", "clip"),
         ("wedding_LR_180_cut", "wedding_LR_180_cut"),  # not an ending
         ("project_alpha", "project_alpha"),
+        ("project_alpha_LR_180", "project_alpha"),
+        ("wedding_TB_360", "wedding"),
+        ("wedding_MONO_180", "wedding"),
+        ("wedding_OU_VR180", "wedding"),
+        ("moi_ou_LR_180", "moi_ou"),
         ("moi_ou", "moi_ou"),
         ("Ford_F150", "Ford_F150"),
         ("full_house", "full_house"),

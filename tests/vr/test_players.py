@@ -214,6 +214,11 @@ def test_what_players_make_of_files():
     assert "vitascope vr library" in as_played(heresphere, described(), "a")
     assert as_played(vision, described(how="boxes"), "a") == "plays it as what it is, by its boxes"
     assert "name it a_LR_180_SBS" in as_played(moon, described(how="boxes"), "a")
+    assert as_played(vision, described(), "a_LR_180") == (
+        "does not know what it is: it goes by boxes, and they are missing"
+    )
+    assert "name it a_LR_180_SBS" in as_played(PLAYERS["4xvr"], described(), "a_LR_180")
+    assert as_played(PLAYERS["4xvr"], described(), "a_LR_180_SBS") == "plays it as what it is, by its name"
     packed = described(SBS, FISHEYE, 190.0, is_packed_alpha=True, how="boxes")
     assert as_played(heresphere, packed, "a_FISHEYE190_alpha") == "plays it as what it is, by its name"
     assert "name it a_FISHEYE190_alpha" in as_played(PLAYERS["quest"], packed, "a")

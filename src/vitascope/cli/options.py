@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import Parameter
 from rich.console import Console
 
-from vitascope.errors import DeviceError, MissingDependencyError, UsageError, one_line
+from vitascope.errors import DeviceError, MissingDependencyError, OutputError, UsageError, one_line
 
 if TYPE_CHECKING:
     from vitascope.observe.job_counts import JobCounts
@@ -21,6 +22,7 @@ __all__ = [
     "Many",
     "MetricsAddress",
     "Switch",
+    "may_replace",
     "metrics_address",
     "serving_metrics",
     "watch_gpus",
@@ -34,6 +36,32 @@ ConfigFiles = Annotated[list[Path] | None, Many, Parameter(alias="-c")]
 """``-c FILE``: settings files."""
 Assignments = Annotated[list[str] | None, Many, Parameter(name="--set")]
 """``--set key=value``."""
+
+
+def may_replace(
+    existing: Sequence[Path], *, overwrite: bool | None, screen: Console, otherwise: str = ""
+) -> None:
+    """Ask before files are replaced; where nobody can be asked, refuse.
+
+    Args:
+        existing: Outputs that are there.
+        overwrite: Replace them, or refuse to; None asks on a terminal.
+        screen: Where to ask.
+        otherwise: What else can be done, to end the message.
+
+    Raises:
+        OutputError: There is one, and it may not be replaced.
+    """
+    if overwrite or not existing:
+        return
+    what = f"{existing[0]} exists already"
+    if len(existing) > 1:
+        what += f", and {len(existing) - 1} more outputs"
+    if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
+        screen.print(f"{what}. Replace? [y/N] ", end="")
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+    raise OutputError(f"{what}: -y replaces{otherwise}")
 
 
 class MetricsAddress(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
@@ -15,6 +14,7 @@ from vitascope.cli.options import (
     ConfigFiles,
     Many,
     MetricsAddress,
+    may_replace,
     metrics_address,
     serving_metrics,
     watch_gpus,
@@ -270,7 +270,7 @@ def segment(
         else:
             if not resume:
                 there = [path for plan in planned for path in plan.existing()]
-                _may_replace(
+                may_replace(
                     there, overwrite=overwrite, screen=screen, otherwise=", --resume leaves out what is done"
                 )
             _segment(
@@ -354,30 +354,6 @@ def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> No
         screen.print(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
 
 
-def _may_replace(
-    there: Sequence[Path], *, overwrite: bool | None, screen: Console, otherwise: str = ""
-) -> None:
-    """Ask before files are replaced; where nobody can be asked, refuse.
-
-    Args:
-        there: Outputs that exist.
-        overwrite: What the user said beforehand.
-        screen: Where to ask.
-        otherwise: What else can be done, to end the message.
-
-    Raises:
-        OutputError: They may not be replaced.
-    """
-    if overwrite or not there:
-        return
-    what = f"{there[0]} exists already" + (f", and {len(there) - 1} more outputs" if len(there) > 1 else "")
-    if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
-        screen.print(f"{what}. Replace? [y/N] ", end="")
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            return
-    raise OutputError(f"{what}: -y replaces{otherwise}")
-
-
 def _refuse_with_camera(words: Sequence[str] | None, flags: Sequence[str]) -> None:
     if words:
         raise UsageError(
@@ -422,7 +398,7 @@ def _live(
     loaded, note = live_settings(source)
     check_live(camera, sinks, loaded=loaded, camera_size=camera_size, seconds=duration)
     files = [Path(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
-    _may_replace([path for path in files if path.exists()], overwrite=overwrite, screen=screen)
+    may_replace([path for path in files if path.exists()], overwrite=overwrite, screen=screen)
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=not (quiet or json)) as progress,

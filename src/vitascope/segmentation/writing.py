@@ -26,6 +26,7 @@ __all__ = [
     "FramesUntilDamage",
     "OutputSet",
     "beside_files",
+    "changes_of_streams",
     "finish_files",
     "keeping_what_was_written",
     "planar_info",
@@ -166,20 +167,24 @@ def written_info(
             return info
 
 
-def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:
-    changes = [
+def changes_of_streams(written: WriteReport) -> list[str]:
+    """What became of sound and subtitles that were not copied, one line each."""
+    return [
         f"{stream.kind} ({stream.codec}) {stream.action}"
         + (f" to {stream.target_codec}" if stream.action == "re-encoded" else "")
         + (f": {stream.reason}" if stream.reason else "")
         for stream in written.streams
         if stream.action != "copied"
     ]
+
+
+def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:
     return OutputReport(
         path=written.path,
         kind=kind,
         codec=written.codec,
         size_bytes=written.byte_count,
-        notes=(*written.notes, *changes),
+        notes=(*written.notes, *changes_of_streams(written)),
     )
 
 

@@ -98,7 +98,7 @@ def without_vr_words(stem: str) -> str:
     begin = len(places)
     while begin and (_is_vr_word(places[begin - 1][0]) or _is_behind_others(places[begin - 1][0])):
         begin -= 1
-    while begin < len(places) and not _is_vr_word(places[begin][0]):
+    while begin < len(places) and not (_is_vr_word(places[begin][0]) or _begins_ending(places[begin:])):
         begin += 1
     if begin == len(places):
         return stem
@@ -116,6 +116,13 @@ def _is_vr_word(word: str) -> bool:
 
 def _is_behind_others(word: str) -> bool:
     return word.lower() in _WORDS_BEHIND_OTHERS or _FISHEYE_DEGREES.fullmatch(word.lower()) is not None
+
+
+def _begins_ending(places: list[re.Match[str]]) -> bool:
+    """True for the number of eyes in front of another word of VR: ``TB_360``, ``MONO_180``, not the French ``ou``."""
+    word = places[0][0]
+    counts_eyes = word.lower() in _MONO | {"tb"} or (word.lower() in _AMBIGUOUS_TOP_BOTTOM and word.isupper())
+    return counts_eyes and len(places) > 1 and _is_vr_word(places[1][0])
 
 
 def _is_lens(word: str) -> bool:

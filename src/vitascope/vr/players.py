@@ -62,6 +62,10 @@ class Player:
     """Whose description it reads from a server."""
     expects: str
     """One line for people: how to set it, where it does not find out by itself."""
+    goes_by_name: bool = True
+    """False where the boxes alone count."""
+    wants_all_words: bool = False
+    """True where a name must hold all of ``vr_words``, in their order."""
     key_color: str = "#2BE640"
     """A green that no skin has, and whose hue a viewer's slider meets."""
 
@@ -96,7 +100,8 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
             ),
             Player("deovr", "DeoVR", _ALPHA_FIRST, frozenset(), "deovr", "passthrough turns on by the name"),
             Player("skybox", "Skybox", _ALPHA_FIRST, frozenset(), None, "packed alpha from version 2.0.2 on"),
-            Player("4xvr", "4XVR", _ALPHA_FIRST, frozenset(), None, "key colour needs _LR_180_SBS in the name"),
+            Player("4xvr", "4XVR", _ALPHA_FIRST, frozenset(), None, "key colour needs _LR_180_SBS in the name",
+                   wants_all_words=True),
             Player("moon", "Moon Player", ("key-color",), frozenset(), None, "pick the key colour in the player"),
             Player(
                 "quest", "players on a Quest", _ALPHA_FIRST, frozenset({"st3d", "sv3d"}), None,
@@ -105,6 +110,7 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
             Player(
                 "visionpro", "Vision Pro", ("key-color",), frozenset({"st3d", "sv3d", "vexu"}), None,
                 "Apple's player goes by its own boxes, its converter by Google's; neither keys",
+                goes_by_name=False,
             ),
         )
     }
@@ -230,7 +236,10 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
         return "plays it as what it is, by its boxes"
     named, wanted = read_name(stem), read_name(f"x{words}")
     facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
-    if all(getattr(named, fact) == getattr(wanted, fact) for fact in facts):
+    is_said = all(getattr(named, fact) == getattr(wanted, fact) for fact in facts)
+    if not player.goes_by_name:
+        return "does not know what it is: it goes by boxes, and they are missing"
+    if is_said and (words.lower() in stem.lower() or not player.wants_all_words):
         return "plays it as what it is, by its name"
     advice = f"name it {without_vr_words(stem)}{words}"
     if player.json is not None:

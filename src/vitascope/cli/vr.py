@@ -1,0 +1,279 @@
+"""``vitascope vr``: what a video is to VR players, another projection, and libraries of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from vitascope.cli.options import Switch, may_replace
+from vitascope.cli.printing import facts, print_json, print_table
+from vitascope.config import Codec, FlagValue, RgbColor, SettingsSource, VideoSettings
+from vitascope.errors import UsageError, one_line
+from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page, Screen
+
+if TYPE_CHECKING:
+    from vitascope.vr.detection import Reason
+
+__all__ = ["app"]
+
+app = App(
+    name="vr",
+    help="See what a video is to VR players, give it another projection, describe a folder to players.",
+    help_format="plaintext",
+)
+
+_Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])]
+
+
+@app.command
+def info(
+    video: Path,
+    /,
+    *,
+    stereo: str | None = None,
+    projection: str | None = None,
+    fov: float | None = None,
+    json: Switch = False,
+) -> None:
+    """Say what a video is to VR players, how that was found out, and what each player will make of it.
+
+    vitascope vr info wedding.mp4
+
+    Args:
+        video: A video file.
+        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        projection: What the picture of an eye is: auto, flat, equirect180, equirect360 or fisheye.
+        fov: Horizontal field of view of an eye, in degrees.
+        json: Print as JSON.
+    """
+    with holding_interrupts():
+        from vitascope.media.reading.reader import probe
+        from vitascope.segmentation.layout import vr_of
+        from vitascope.vr.players import PLAYERS, as_played
+
+    seen = probe(video)
+    found = vr_of(seen, _video_settings(stereo, projection, fov), always_looks=True)
+    players = {player.name: as_played(player, found, video.stem) for player in PLAYERS.values()}
+    if json:
+        print_json(
+            {
+                "input": str(video),
+                "width": seen.width,
+                "height": seen.height,
+                "layout": {"value": found.layout.value, **_reason(found.layout_reason)},
+                "projection": {"value": found.projection.value, **_reason(found.projection_reason)},
+                "fov_degrees": {"value": found.fov_degrees, **_reason(found.fov_reason)},
+                "right_eye_first": found.right_eye_first,
+                "half": found.is_half,
+                "packed_alpha": found.is_packed_alpha,
+                "notes": list(found.doubts),
+                "players": players,
+            }
+        )
+        return
+    layout = found.layout.value + (", right eye first" if found.right_eye_first else "")
+    surface = found.projection.value + (", packed alpha" if found.is_packed_alpha else "")
+    rows = [
+        ("layout", _with_reason(layout, found.layout_reason)),
+        ("projection", _with_reason(surface, found.projection_reason)),
+        *(
+            [("field of view", _with_reason(f"{found.fov_degrees:g} degrees", found.fov_reason))]
+            if found.fov_degrees is not None
+            else []
+        ),
+        *(("note", doubt) for doubt in found.doubts),
+        *((PLAYERS[name].title, seen_as) for name, seen_as in players.items()),
+    ]
+    Page().print(f"{video}: {seen.width}x{seen.height}")
+    print_table(facts(rows))
+
+
+@app.command
+def convert(
+    video: Path,
+    /,
+    *,
+    to: Literal["fisheye190", "equirect180", "equirect360", "flat"],
+    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    stereo: str | None = None,
+    projection: str | None = None,
+    fov: float | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    codec: Literal["auto"] | Codec = "auto",
+    crf: int | None = None,
+    preset: str | None = None,
+    keep_partial: Switch = False,
+    overwrite: _Overwrite = None,
+    json: Switch = False,
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+) -> None:
+    """Paint each eye of a video in another projection; sound, subtitles, chapters and HDR stay.
+
+    vitascope vr convert wedding_LR_180.mp4 --to fisheye190
+
+    Args:
+        video: A video file.
+        to: What to make; flat is a view straight ahead, 90 degrees wide.
+        out: Output file, or a folder for it [default: beside the input, named for players].
+        stereo: How two eyes share a frame of the input: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        projection: What the picture of an eye is in the input: auto, flat, equirect180, equirect360 or fisheye.
+        fov: Horizontal field of view of an eye of the input, in degrees.
+        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
+        end: Where to stop.
+        codec: Video codec [default: auto, by the file name].
+        crf: Quality on the codec's own scale; lower is better and larger.
+        preset: The encoder's own preset, for example veryfast.
+        keep_partial: Keep what could be read of a damaged video, as a .part file.
+        overwrite: Replace an output that exists, or refuse to; without either, you are asked on a terminal.
+        json: Print the report as JSON.
+        quiet: Print nothing but errors.
+    """
+    with holding_interrupts():
+        from vitascope.observe.progress import JobProgress
+        from vitascope.observe.report_values import frames_in_words, size_in_words
+        from vitascope.segmentation.vr.conversion import Converting
+        from vitascope.segmentation.vr.conversion import convert as convert_video
+
+    screen = Screen()
+    with JobProgress(screen, visible=not (quiet or json)) as progress:
+
+        def started(event: Converting) -> None:
+            if not quiet:
+                for doubt in event.doubts:
+                    screen.print(f"note: {video.name}: {doubt}")
+            progress.show(video.name, event.pipeline, frame_count=event.expected_frame_count)
+
+        report = convert_video(
+            video,
+            out,
+            to,
+            wanted=_video_settings(stereo, projection, fov, start=start, end=end),
+            codec=codec,
+            crf=crf,
+            preset=preset,
+            keep_partial=keep_partial,
+            may_write=lambda path: may_replace(
+                [path] if path.exists() else [], overwrite=overwrite, screen=screen
+            ),
+            on_start=started,
+        )
+    if json:
+        print_json(report.to_dict())
+        return
+    if quiet:
+        return
+    page = Page()
+    source = report.source
+    page.print(
+        f"{report.output}  {report.width}x{report.height}, {source.layout.value}, {report.target}, {report.codec}, "
+        f"{size_in_words(report.size_bytes)}"
+    )
+    for note in report.notes:
+        page.print(f"  note: {note}")
+    page.print(
+        f"{frames_in_words(report.frame_count)} in {report.wall_seconds:.1f} s; "
+        f"from {source.projection.value} ({source.projection_reason.how})"
+    )
+    if report.corrupt_count:
+        page.print(f"frames of the input that were damaged or missing: {report.corrupt_count}")
+
+
+@app.command
+def library(
+    folder: Path,
+    /,
+    *,
+    recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
+    base_url: str = "",
+    key_color: str | None = None,
+    overwrite: _Overwrite = None,
+    json: Switch = False,
+) -> int:
+    """Describe a folder's videos to HereSphere and DeoVR, in JSON beside them, for a web server to show.
+
+    vitascope vr library videos/ --base-url http://nas:8080/videos/
+
+    Args:
+        folder: The library.
+        recursive: Look into folders of folders.
+        base_url: Address at which a server shows the folder; without it, addresses are relative.
+        key_color: Colour behind people, for videos with passthrough in their names: #2BE640, 43,230,64 or a name.
+        overwrite: Replace descriptions that exist, or refuse to; without either, you are asked on a terminal.
+        json: Print as JSON.
+    """
+    with holding_interrupts():
+        from vitascope.segmentation.vr.library import read_library, write_library
+
+    screen = Screen()
+    try:
+        color = None if key_color is None else RgbColor.parse(key_color).as_tuple()
+    except ValueError as error:
+        raise UsageError(f"--key-color {key_color}: {error}") from error
+    made = read_library(folder, recursive=recursive, base_url=base_url, key_color=color)
+    for _, failure in made.failures:
+        screen.print(f"vitascope: {one_line(failure)}")
+    if not made.videos:
+        return made.failures[0][1].exit_code
+    may_replace([path for path in made.files if path.exists()], overwrite=overwrite, screen=screen)
+    write_library(made)
+    if json:
+        print_json(
+            {
+                "folder": str(folder),
+                "files": [str(path) for path in made.files],
+                "videos": [
+                    {
+                        "video": str(path),
+                        "layout": found.layout.value,
+                        "projection": found.projection.value,
+                        "fov_degrees": found.fov_degrees,
+                        "packed_alpha": found.is_packed_alpha,
+                        "notes": list(found.doubts),
+                    }
+                    for path, found in made.videos
+                ],
+                "failures": {str(path): one_line(error) for path, error in made.failures},
+            }
+        )
+    else:
+        page = Page()
+        for path, found in made.videos:
+            fov = "" if found.fov_degrees is None else f" {found.fov_degrees:g}"
+            alpha = ", packed alpha" if found.is_packed_alpha else ""
+            page.print(f"{path}: {found.layout.value}, {found.projection.value}{fov}{alpha}")
+            for doubt in found.doubts:
+                page.print(f"  note: {doubt}")
+        page.print(
+            f"{len(made.files)} files; indexes {folder / 'heresphere.json'} and {folder / 'deovr.json'}"
+        )
+    return made.failures[0][1].exit_code if made.failures else 0
+
+
+def _video_settings(
+    stereo: str | None, projection: str | None, fov: float | None, **stretch: str | None
+) -> VideoSettings:
+    """What is said of the input."""
+    given = {
+        "stereo": stereo,
+        "projection": projection,
+        "fov_degrees": fov,
+        **{f"{name}_seconds": value for name, value in stretch.items()},
+    }
+    flags = {
+        f"video.{key}": FlagValue(value, f"--{key.split('_')[0]}")
+        for key, value in given.items()
+        if value is not None
+    }
+    return SettingsSource(flags=flags).load().settings.video
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {"how": reason.how, "sureness": reason.sureness}
+
+
+def _with_reason(value: str, reason: Reason) -> str:
+    return f"{value} ({reason.how}; {reason.sureness})"

@@ -1,0 +1,401 @@
+"""From one projection to another: each eye of a video is painted anew, and everything else stays.
+
+::
+
+    decode ──> reproject (threads) ──> encode
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config import VideoSettings
+from vitascope.device import available_cores
+from vitascope.errors import UsageError
+from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
+from vitascope.gpu.kernels.region import Region, cut
+from vitascope.gpu.kernels.remap import remap
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Interruptible
+from vitascope.gpu.pipeline.stages import Map, Sink, Source
+from vitascope.media.metadata.spherical import SphericalMetadata
+from vitascope.media.reading.reader import open_video
+from vitascope.media.writing.encoding import CodecName, choose_encoding
+from vitascope.media.writing.writer import VideoWriter
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
+from vitascope.vr.detection import VrDescription, lens_of
+from vitascope.vr.file_names import read_name, without_vr_words
+from vitascope.vr.players import vr_words
+from vitascope.vr.projection import OUTSIDE, Lens, reprojection_map
+from vitascope.vr.stereo import eye_regions
+
+__all__ = ["TARGETS", "ConversionReport", "Converting", "Target", "convert", "default_output"]
+
+TargetName = Literal["fisheye190", "equirect180", "equirect360", "flat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A projection to make, and the shape of its eyes."""
+
+    projection: Projection
+    fov_degrees: float
+    aspect: Fraction
+    """Width of an eye through its height."""
+
+    @property
+    def lens(self) -> Lens:
+        """Of each eye."""
+        return lens_of(self.projection, self.fov_degrees, aspect=float(self.aspect))
+
+
+TARGETS: dict[TargetName, Target] = {
+    "fisheye190": Target(Projection.FISHEYE, 190.0, Fraction(1)),
+    "equirect180": Target(Projection.HALF_EQUIRECTANGULAR, 180.0, Fraction(1)),
+    "equirect360": Target(Projection.EQUIRECTANGULAR, 360.0, Fraction(2)),
+    "flat": Target(Projection.FLAT, 90.0, Fraction(16, 9)),
+}
+"""By their names."""
+
+# Cubic reading takes two samples around a place; nearer to the border than this, the border's own are shown.
+_MARGIN = 2
+_THREADS = 4
+"""Threads that repaint; more wait for memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converting:
+    """What a display needs, once the files are open."""
+
+    pipeline: Interruptible
+    expected_frame_count: int | None
+    doubts: tuple[str, ...]
+    """What the user should look at before the run is through, one line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionReport:
+    """One video that was converted."""
+
+    input: Path
+    output: Path
+    source: VrDescription
+    target: TargetName
+    width: int
+    height: int
+    codec: str
+    size_bytes: int
+    frame_count: int
+    corrupt_count: int
+    wall_seconds: float
+    notes: tuple[str, ...]
+    """What differs from the input or from what might be expected, one line each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "input": str(self.input),
+            "output": str(self.output),
+            "layout": self.source.layout.value,
+            "from": self.source.projection.value,
+            "from_fov_degrees": self.source.fov_degrees,
+            "to": self.target,
+            **{
+                name: getattr(self, name)
+                for name in (
+                    "width",
+                    "height",
+                    "codec",
+                    "size_bytes",
+                    "frame_count",
+                    "corrupt_count",
+                    "wall_seconds",
+                )
+            },
+            "notes": list(self.notes),
+        }
+
+
+def default_output(video: Path, source: VrDescription, target: TargetName) -> Path:
+    """Where a conversion goes that nobody named: beside the input, under a name that players understand."""
+    words = _words_of(source, TARGETS[target])
+    suffix = video.suffix if video.suffix.lower() in (".mov", ".mkv", ".mp4") else ".mp4"
+    stem = without_vr_words(video.stem)
+    return video.with_name(f"{stem}{words or '_flat'}{suffix}")
+
+
+def convert(
+    video: Path,
+    output: Path | None,
+    target: TargetName,
+    *,
+    wanted: VideoSettings | None = None,
+    codec: Literal["auto"] | CodecName = "auto",
+    crf: int | None = None,
+    preset: str | None = None,
+    keep_partial: bool = False,
+    may_write: Callable[[Path], object] | None = None,
+    on_start: Callable[[Converting], object] | None = None,
+) -> ConversionReport:
+    """Paint every eye of a video in another projection; sound, subtitles, chapters, tags and HDR metadata stay.
+
+    Args:
+        video: The input.
+        output: Where to write, a file or a folder to put it in; None takes ``default_output``.
+        target: The projection to make. Eyes keep their height; a flat view is as sharp in its middle as the source.
+        wanted: What is known of the input, and which stretch of it is converted.
+        codec: As for ``choose_encoding``.
+        crf: Likewise.
+        preset: Likewise.
+        keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
+        may_write: Told the output before it is opened; may raise.
+        on_start: Called once everything is open, from this thread.
+
+    Raises:
+        UsageError: The input is what it shall become, or is nothing that can be converted.
+        InputError: The input cannot be read.
+        OutputError: The output cannot be written.
+        PipelineError: A stage failed.
+        KeyboardInterrupt: Ctrl-C; what was written is kept as ``<output>.part``.
+    """
+    began = perf_counter()
+    wanted = wanted or VideoSettings()
+    start_seconds = wanted.start_seconds or None
+    with open_video(
+        video,
+        start_seconds=start_seconds,
+        end_seconds=wanted.end_seconds,
+        max_corrupt_frames=wanted.max_corrupt_frames,
+    ) as reader:
+        info = reader.info
+        source = vr_of(info, wanted, always_looks=True)
+        _check(video, info, source, target)
+        path = default_output(video, source, target) if output is None else output
+        if path.is_dir():
+            path /= default_output(video, source, target).name
+        made = _made_info(info, source, TARGETS[target])
+        encoding = choose_encoding(path, codec=codec, source_format=info.format, crf=crf, preset=preset)
+        if may_write is not None:
+            may_write(path)
+        painter = Reprojector(info, made, source, TARGETS[target])
+        frames = FramesUntilDamage(reader)
+        with (
+            _single_threaded_opencv(),
+            VideoWriter(
+                path,
+                info=made,
+                encoding=encoding,
+                copy_from=None if info.container == "images" else video,
+                start_seconds=start_seconds,
+                end_seconds=wanted.end_seconds,
+                spherical=_boxes(source, TARGETS[target]),
+                hdr=reader.hdr,
+                keep_partial=keep_partial,
+            ) as writer,
+        ):
+            pipeline = Pipeline(
+                [
+                    Source("decode", frames),
+                    Map("reproject", painter.paint, workers=min(available_cores(), _THREADS)),
+                    Sink("encode", writer.write),
+                ]
+            )
+            if on_start is not None:
+                on_start(Converting(pipeline, reader.expected_frame_count, source.doubts))
+            try:
+                pipeline.run()
+            except KeyboardInterrupt as error:
+                kept = writer.keep_partial()
+                said = "nothing had been written" if kept is None else f"kept what was written: {kept}"
+                raise KeyboardInterrupt(said) from error
+            frames.raise_damage()
+            if reader.decoded_count == 0:
+                raise no_picture_between(video, wanted, info)
+        written = writer.report
+    return ConversionReport(
+        video,
+        path,
+        source,
+        target,
+        made.width,
+        made.height,
+        written.codec,
+        written.byte_count,
+        frame_count=written.frame_count,
+        corrupt_count=reader.corrupt_count,
+        wall_seconds=perf_counter() - began,
+        notes=(*written.notes, *changes_of_streams(written), *_notes_on_name(video, path, source, target)),
+    )
+
+
+class Reprojector:
+    """Paints frames in another projection, eye by eye, on the CPU. Its maps are made once; threads may share it.
+
+    Args:
+        info: Of the frames that come.
+        made: Of those that go.
+        source: What the frames are.
+        target: What to make.
+    """
+
+    def __init__(self, info: VideoInfo, made: VideoInfo, source: VrDescription, target: Target) -> None:
+        self._size = made.height, made.width
+        fmt = info.format
+        steps = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
+        eyes = zip(
+            eye_regions(info.width, info.height, source.layout),
+            eye_regions(made.width, made.height, source.layout),
+            source.lenses,
+            strict=True,
+        )
+        self._eyes = [
+            (window, place, *_maps(region, window, lens, target.lens, (place.height, place.width)))
+            for region, place, lens in eyes
+            for window in [_whole_blocks(region, info, steps)]
+        ]
+
+    def paint(self, frame: Frame) -> Frame:
+        """Paint one frame; black where the source shows nothing."""
+        eyes = [
+            (place, remap(cut(frame, window), map_x, map_y, interpolation="cubic", border="constant"))
+            for window, place, map_x, map_y in self._eyes
+        ]
+        if len(eyes) == 1:
+            made: Frame = eyes[0][1]
+            return made
+        chroma = frame.format.chroma_size(self._size[1], self._size[0])[::-1]
+        planes = tuple(
+            np.empty((chroma if slot else self._size) + plane.shape[2:], plane.dtype)
+            for slot, plane in enumerate(frame.planes)
+        )
+        whole = frame.with_planes(planes)
+        for place, eye in eyes:
+            for target, plane in zip(cut(whole, place).planes, eye.planes, strict=True):
+                target[...] = plane
+        return whole
+
+
+def _whole_blocks(region: Region, info: VideoInfo, steps: tuple[int, int]) -> Region:
+    """An eye without the chroma blocks that a seam at an odd place cuts through."""
+    left, top = -(-region.x // steps[0]) * steps[0], -(-region.y // steps[1]) * steps[1]
+    right, bottom = region.x + region.width, region.y + region.height
+    if right < info.width:
+        right -= right % steps[0]
+    if bottom < info.height:
+        bottom -= bottom % steps[1]
+    return Region(left, top, right - left, bottom - top)
+
+
+def _maps(
+    region: Region, window: Region, source: Lens, target: Lens, size: tuple[int, int]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The maps from an eye's window in the source to its place in the target."""
+    maps = reprojection_map(source, target, source_size=region.size, target_size=size)
+    inside = []
+    for places, shift, length in zip(
+        maps, (region.x - window.x, region.y - window.y), (window.width, window.height), strict=True
+    ):
+        margin = min(_MARGIN, (length - 1) // 2)
+        kept = np.clip(places + shift, margin, length - 1 - margin)
+        inside.append(np.where(places == OUTSIDE, np.float32(OUTSIDE), kept).astype(np.float32))
+    return inside[0], inside[1]
+
+
+def _check(video: Path, info: VideoInfo, source: VrDescription, target: TargetName) -> None:
+    """Refuse what cannot be converted, or is what it shall become."""
+    if info.rotation_degrees:
+        raise UsageError(
+            f"{video}: is stored turned by {info.rotation_degrees} degrees, which VR players do not follow; "
+            "turn its pixels first"
+        )
+    if source.is_packed_alpha:
+        raise UsageError(f"{video}: is packed alpha: its mattes lie in the corners and would be lost")
+    wanted = TARGETS[target]
+    if source.projection is Projection.FLAT and source.fov_degrees is None:
+        what = "is flat already" if wanted.projection is Projection.FLAT else "is taken for a flat picture"
+        raise UsageError(f"{video}: {what}, and nothing says how much it sees: --projection and --fov do")
+    if set(source.lenses) == {wanted.lens} and not source.is_half:
+        raise UsageError(f"{video}: is {target} already ({source.projection_reason.how})")
+
+
+def _made_info(info: VideoInfo, source: VrDescription, target: Target) -> VideoInfo:
+    """What the written frames look like."""
+    eye = eye_regions(info.width, info.height, source.layout)[0]
+    # One eye above the other at half height is as good as its width.
+    height = float(eye.height * (2 if source.is_half and source.layout is StereoLayout.TOP_BOTTOM else 1))
+    width = height * target.aspect
+    if target.projection is Projection.FLAT:
+        # As many samples for a small angle as the source has in its middle.
+        _, (above, below) = source.lenses[0].project(np.array([[0.0, 0.0], [-0.001, 0.001], [1.0, 1.0]]))
+        width = 2 * math.tan(math.radians(target.fov_degrees) / 2) * height * float(below - above) / 0.002
+        height = width / target.aspect
+    width, height = (max(round(side / 4) * 4, 4) for side in (width, height))
+    columns, rows = {StereoLayout.SIDE_BY_SIDE: (2, 1), StereoLayout.TOP_BOTTOM: (1, 2)}.get(
+        source.layout, (1, 1)
+    )
+    return replace(
+        info,
+        width=columns * width,
+        height=rows * height,
+        sample_aspect_ratio=Fraction(1),
+        stereo=source.layout,
+        projection=target.projection,
+        right_eye_first=source.right_eye_first,
+        fov_degrees=target.fov_degrees,
+    )
+
+
+def _boxes(source: VrDescription, target: Target) -> SphericalMetadata | None:
+    if target.projection is Projection.FLAT and source.layout is StereoLayout.MONO:
+        return None
+    return SphericalMetadata(
+        source.layout,
+        target.projection,
+        right_eye_first=source.right_eye_first,
+        fov_degrees=target.fov_degrees,
+    )
+
+
+def _words_of(source: VrDescription, target: Target) -> str:
+    return vr_words(
+        source.layout,
+        target.projection,
+        fov_degrees=target.fov_degrees,
+        right_eye_first=source.right_eye_first,
+    )
+
+
+def _notes_on_name(video: Path, path: Path, source: VrDescription, target: TargetName) -> list[str]:
+    """What players will make of a name, where they go by it and it says something else."""
+    words = _words_of(source, TARGETS[target])
+    named, wanted = read_name(path.stem), read_name(f"x{words}")
+    facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
+    is_video = path.suffix.lower() not in ("", ".png")
+    if not is_video or all(getattr(named, fact) == getattr(wanted, fact) for fact in facts):
+        return []
+    better = default_output(video.with_suffix(path.suffix), source, target).name
+    return [f"players go by names, and {path.name} does not say what it is: {better} would"]
+
+
+@contextmanager
+def _single_threaded_opencv() -> Iterator[None]:
+    """OpenCV splits a frame over its own threads; frames overlap here instead."""
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)

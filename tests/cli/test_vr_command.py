@@ -1,0 +1,117 @@
+"""``vitascope vr`` as its user meets it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.cli import main
+from vitascope.frames import Projection, StereoLayout
+from vitascope.media.metadata.spherical import SphericalMetadata, write_spherical
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def runner(*words):
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return runner
+
+
+@pytest.fixture
+def clip(tmp_path):
+    picture = np.random.default_rng(0).integers(
+        0, 255, (64, 128, 3), np.uint8
+    )  # two eyes that see nothing alike
+    return write_clip(tmp_path / "wedding_LR_180.mp4", width=128, height=64, paint=lambda _: picture)
+
+
+def test_info(run, clip):
+    code, printed, complained = run("vr", "info", clip)
+    assert (code, complained) == (0, "")
+    lines = printed.splitlines()
+    assert lines[0] == f"{clip}: 128x64"
+    assert lines[1].split("  ")[0] == "layout"
+    assert "side-by-side (file name (LR); likely)" in lines[1]
+    assert "half-equirectangular (file name (180); likely)" in lines[2]
+    assert "the halves do not show the same scene" in printed
+    (moon,) = [line for line in lines if line.startswith("Moon Player")]
+    assert moon.endswith("plays it as what it is, by its name")
+    (xr,) = [line for line in lines if line.startswith("4XVR")]
+    assert xr.endswith("does not know what it is: name it wedding_LR_180_SBS")
+
+
+def test_info_for_machines(run, clip):
+    write_spherical(clip, SphericalMetadata(StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR))
+    told = json.loads(run("vr", "info", clip, "--json")[1])
+    assert told["layout"] == {"value": "side-by-side", "how": "stereo box", "sureness": "sure"}
+    assert told["projection"] == {
+        "value": "half-equirectangular", "how": "projection box", "sureness": "sure",
+    }  # fmt: skip
+    assert told["fov_degrees"] == {"value": 180.0, "how": "field of view box", "sureness": "sure"}
+    assert told["players"]["visionpro"] == "plays it as what it is, by its boxes"
+    assert list(told["players"]) == ["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
+
+
+def test_what_the_user_says_wins_and_the_contradiction_is_told(run, clip):
+    _, printed, _ = run("vr", "info", clip, "--stereo", "tb", "--projection", "fisheye", "--fov", "200")
+    assert "top-bottom (declared; sure)" in printed
+    assert "fisheye (declared; sure)" in printed
+    assert "200 degrees (declared; sure)" in printed
+    assert "the file name (LR) says side-by-side, which is not top-bottom (declared)" in printed
+    code, _, complained = run("vr", "info", clip, "--projection", "fisheye", "--fov", "999")
+    assert code == 2
+    assert complained.startswith(
+        "vitascope: --fov: video.fov_degrees is 999, expected a number from 20 to 360"
+    )
+
+
+def test_convert(run, clip, tmp_path):
+    code, printed, complained = run("vr", "convert", clip, "--to", "fisheye190")
+    assert code == 0
+    out = tmp_path / "wedding_LR_FISHEYE190.mp4"
+    assert printed.startswith(f"{out}  128x64, side-by-side, fisheye190, h264, ")
+    assert "12 frames in" in printed
+    assert complained.startswith(f"note: {clip.name}: the halves do not show the same scene")
+    code, printed, complained = run("vr", "convert", clip, "--to", "fisheye190")
+    assert (code, printed) == (4, "")
+    assert complained.splitlines()[-1] == f"vitascope: {out} exists already: -y replaces"
+    code, printed, _ = run("vr", "convert", clip, "--to", "fisheye190", "-y", "--json", "-q")
+    assert code == 0
+    told = json.loads(printed)
+    assert (told["output"], told["to"], told["from"], told["frame_count"]) == (
+        str(out), "fisheye190", "half-equirectangular", 12,
+    )  # fmt: skip
+    assert run("vr", "convert", clip, "--to", "flat", "-q")[1:] == ("", "")
+    code, _, complained = run("vr", "convert", tmp_path / "gone.mp4", "--to", "flat")
+    assert code == 3
+    assert "gone.mp4" in complained
+    assert run("vr", "convert", clip, "--to", "cube")[0] == 2
+
+
+def test_library(run, clip, tmp_path):
+    code, printed, complained = run("vr", "library", tmp_path)
+    assert (code, complained) == (0, "")
+    assert printed.splitlines()[0] == f"{clip}: side-by-side, half-equirectangular 180"
+    assert printed.splitlines()[-1].startswith("4 files; indexes ")
+    code, _, complained = run("vr", "library", tmp_path)
+    assert code == 4
+    assert complained.endswith("and 3 more outputs: -y replaces\n")
+    (tmp_path / "broken.mp4").write_text("no video")
+    code, printed, complained = run("vr", "library", tmp_path, "-y", "--json")
+    assert code == 3
+    assert "broken.mp4" in complained
+    told = json.loads(printed)
+    assert len(told["files"]) == 4
+    assert list(told["failures"]) == [str(tmp_path / "broken.mp4")]
+    code, _, complained = run("vr", "library", tmp_path, "-y", "--key-color", "nocolour")
+    assert code == 2
+    assert complained.startswith("vitascope: --key-color nocolour: expected a colour")
