@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clips import write_clip
-from vitascope.config import OutputSettings
-from vitascope.frames import PIXEL_FORMATS, StereoLayout
+from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.shrink import shrunk_regions
 from vitascope.media.reading.reader import probe
-from vitascope.segmentation.jobs import can_stay_on_gpu, picture_sizes
+from vitascope.segmentation.jobs import can_stay_on_gpu, mask_size
 
 
 def test_masks_are_narrow_enough_even_and_never_larger_than_the_film(tmp_path):
@@ -21,8 +20,7 @@ def test_masks_are_narrow_enough_even_and_never_larger_than_the_film(tmp_path):
 
     @given(st.integers(16, 9000), st.integers(8, 5000), st.integers(16, 9000))
     def check(width, height, most):
-        shown = replace(info, width=width, height=height)
-        size = picture_sizes(shown, StereoLayout.MONO, OutputSettings(mask_max_width=most)).get("mask")
+        size = mask_size(replace(info, width=width, height=height), most)
         if width <= most:
             assert size is None
             return
@@ -32,7 +30,7 @@ def test_masks_are_narrow_enough_even_and_never_larger_than_the_film(tmp_path):
         shrunk_regions([Region(0, 0, width, height)], frame_size=(height, width), size=size)
 
     check()
-    assert "mask" not in picture_sizes(info, StereoLayout.MONO, OutputSettings())
+    assert mask_size(info, None) is None
 
 
 def test_what_stays_on_the_gpu():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import av
 import numpy as np
 import pytest
 
 import vitascope
 from clips import write_clip
+from vitascope.cli import main as command
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
 from vitascope.frames import Projection, StereoLayout
@@ -135,3 +139,102 @@ def test_a_fisheye_video_stays_as_it_is_under_its_packed_alpha(vr180, tmp_path, 
             next(iter(video)).planes[0][64:192, 64:192].astype(int) for video in (reader, written)
         )
     assert np.abs(before - after).max() <= 3
+
+
+def main(arguments):
+    with pytest.raises(SystemExit) as ended:
+        command(arguments)
+    return ended.value.code
+
+
+@pytest.fixture
+def named_vr180(vr180, tmp_path):
+    video = tmp_path / "films" / "wedding_LR_180.mp4"
+    video.parent.mkdir()
+    video.write_bytes(vr180.read_bytes())
+    return video
+
+
+@pytest.mark.parametrize(
+    ("player", "kind", "name", "described"),
+    [
+        ("heresphere", "packed-alpha", "wedding_FISHEYE190_alpha.mp4", "heresphere"),
+        ("deovr", "packed-alpha", "wedding_FISHEYE190_alpha.mp4", "deovr"),
+        ("skybox", "packed-alpha", "wedding_FISHEYE190_alpha.mp4", None),
+        ("4xvr", "packed-alpha", "wedding_FISHEYE190_alpha.mp4", None),
+        ("quest", "packed-alpha", "wedding_FISHEYE190_alpha.mp4", None),
+        ("moon", "key", "wedding_LR_180_SBS_passthrough.mp4", None),
+        ("visionpro", "key", "wedding_LR_180_SBS_passthrough.mp4", None),
+    ],
+)
+def test_one_flag_writes_what_a_player_shows(
+    named_vr180, tmp_path, scripted, player, kind, name, described, capsys
+):
+    out = tmp_path / "out"
+    status = main(["segment", str(named_vr180), "-o", f"{out}/", "--profile", "fast", "--player", player])
+    assert status == 0, capsys.readouterr().err
+    assert {path.name for path in out.iterdir()} == (
+        {name} | ({f"{name}.{described}.json"} if described else set())
+    )
+    info = probe(out / name)
+    assert info.codec == "hevc"
+    projection = Projection.FISHEYE if kind == "packed-alpha" else Projection.HALF_EQUIRECTANGULAR
+    assert (info.stereo, info.projection) == (StereoLayout.SIDE_BY_SIDE, projection)
+    if kind == "packed-alpha":
+        assert info.fov_degrees == 190
+    if described:
+        said = json.loads((out / f"{name}.{described}.json").read_text())
+        if player == "heresphere":
+            assert (said["projection"], said["fov"], said["stereo"]) == ("fisheye", 190, "sbs")
+            assert said["alphaPackedSettings"] == {"defaultSettings": True}
+        else:
+            assert said["screenType"] == "fisheye190"
+            assert said["chromakey"]["hasAlpha"] == "true"
+
+
+def test_what_the_user_says_comes_over_the_player(named_vr180, tmp_path, scripted):
+    out = tmp_path / "mine.mp4"
+    flags = [
+        "--profile",
+        "fast",
+        "--player",
+        "heresphere",
+        "-t",
+        "key",
+        "--codec",
+        "h264",
+        "--key-color",
+        "lime",
+    ]
+    assert main(["segment", str(named_vr180), str(out), *flags]) == 0
+    info = probe(out)
+    assert (info.codec, info.projection) == ("h264", Projection.HALF_EQUIRECTANGULAR)
+    with av.open(str(out)) as container:
+        corner = next(container.decode(video=0)).to_ndarray(format="rgb24")[2, 2]
+    assert np.abs(corner.astype(int) - (0, 255, 0)).max() < 12
+
+
+def test_a_name_that_the_player_does_not_know_is_said(named_vr180, tmp_path, scripted, capsys):
+    out = tmp_path / "mine.mp4"
+    assert main(["segment", str(named_vr180), str(out), "--profile", "fast", "--player", "skybox"]) == 0
+    assert "Skybox does not know what it is: name it mine_FISHEYE190_alpha" in capsys.readouterr().out
+
+
+def test_two_videos_of_one_name_get_two_names(named_vr180, tmp_path, scripted):
+    other = named_vr180.with_name("wedding_LR_180_SBS.mp4")
+    other.write_bytes(named_vr180.read_bytes())
+    out = tmp_path / "out"
+    assert (
+        main(["segment", str(named_vr180.parent), "-o", f"{out}/", "--profile", "fast", "--player", "quest"])
+        == 0
+    )
+    names = sorted(path.name for path in out.iterdir())
+    assert len(names) == 2
+    assert all(name.endswith("_FISHEYE190_alpha.mp4") for name in names)
+
+
+def test_a_flat_video_for_a_vr_player_is_refused(clip, tmp_path, scripted, capsys):
+    assert (
+        main(["segment", str(clip), "-o", f"{tmp_path}/out/", "--profile", "fast", "--player", "deovr"]) == 2
+    )
+    assert "packed-alpha needs a video of two eyes" in capsys.readouterr().err

@@ -25,6 +25,7 @@ from vitascope.config import (
     FlagValue,
     LoadedSettings,
     OutputKind,
+    PlayerName,
     SettingsSource,
 )
 from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
@@ -86,6 +87,7 @@ def segment(
         Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
     ] = None,
     stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=_STEREO)] = None,
+    player: Annotated[PlayerName | None, Parameter(group=_STEREO)] = None,
     projection: Annotated[str | None, Parameter(group=_STEREO)] = None,
     fov: Annotated[float | None, Parameter(metavar="DEGREES", group=_STEREO)] = None,
     camera: Annotated[str | None, Parameter(group=_LIVE)] = None,
@@ -133,6 +135,7 @@ def segment(
         model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
         kind: What your own ONNX file gives.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        player: Write what a VR player shows, and name it so: packed alpha, or key colour where it knows no other.
         projection: What the picture of an eye is: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of an eye: across the circle of a fisheye, or the width of an equirectangular picture.
         threshold: Alpha up to LOW becomes 0, from HIGH on 1, for example 0.1,0.9.
@@ -186,6 +189,7 @@ def segment(
         "model.kind": ("--kind", kind),
         "video.stereo": ("--stereo", stereo),
         "video.projection": ("--projection", projection),
+        "output.player": ("--player", player),
         "video.fov_degrees": ("--fov", fov),
         "output.key_color": ("--key-color", key_color),
         "output.background": ("--background", None if background is None else str(background)),

@@ -25,6 +25,7 @@ from vitascope.config.result import (
     EncoderSpeed,
     OutputKind,
     OutputSettings,
+    PlayerName,
     VideoSettings,
 )
 from vitascope.config.settings import Settings
@@ -42,6 +43,7 @@ __all__ = [
     "OriginKind",
     "OutputKind",
     "OutputSettings",
+    "PlayerName",
     "RgbColor",
     "SettingRow",
     "Settings",

@@ -241,7 +241,7 @@ def load_settings(
         over_profile |= _flag(key, value)
 
     name, merged = _profile_entries(named)
-    merged |= over_profile
+    merged |= _player_entries(over_profile.get("output.player")) | over_profile
     settings = _validate(merged)
     origins = MappingProxyType({key: entry.origin for key, entry in merged.items()})
     return LoadedSettings(settings=settings, profile=name, _origins=origins)
@@ -266,6 +266,26 @@ def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
     if "profile" in entries:
         raise ConfigError(f"profiles/{path.name}: a profile cannot build on another one")
     return named.value, entries
+
+
+def _player_entries(named: _Entry | None) -> dict[str, _Entry]:
+    """What a VR player wants; all that the user says comes over it."""
+    if named is None or named.value is None:
+        return {}
+    # Imported here: no other settings need what is known of players.
+    from vitascope.vr.players import PLAYERS
+
+    player = PLAYERS.get(named.value) if isinstance(named.value, str) else None
+    if player is None:  # the check of the setting says so
+        return {}
+    values = {
+        "output.kinds": ["packed-alpha" if player.kinds[0] == "packed-alpha" else "key"],
+        "output.key_color": player.key_color,
+        "output.codec": "h265",  # what headsets decode in hardware at the sizes of VR
+        "output.packed_fov_degrees": 190.0,
+    }
+    origin = Origin(OriginKind.PROFILE, f"player {player.name}")
+    return {key: _Entry(value, origin) for key, value in values.items()}
 
 
 def _file_entries(path: Path, *, label: str, kind: OriginKind) -> dict[str, _Entry]:

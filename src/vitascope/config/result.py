@@ -21,9 +21,18 @@ from vitascope.config.values import (
     unique_list,
 )
 
-__all__ = ["Codec", "EdgeSettings", "EncoderSpeed", "OutputKind", "OutputSettings", "VideoSettings"]
+__all__ = [
+    "Codec",
+    "EdgeSettings",
+    "EncoderSpeed",
+    "OutputKind",
+    "OutputSettings",
+    "PlayerName",
+    "VideoSettings",
+]
 
 Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
+PlayerName = Literal["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
 EncoderSpeed = Literal["fast", "balanced", "quality"]
 OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay", "packed-alpha"]
 
@@ -89,6 +98,11 @@ class OutputSettings(Section):
     kinds: OutputKinds = setting(
         ("key",),
         "What to write, one file each: mask, key, cutout, alpha, blur, replace, overlay, packed-alpha.",
+    )
+    player: PlayerName | None = setting(
+        None,
+        "VR player to write for: heresphere, deovr, skybox, 4xvr, moon, quest or visionpro. Sets kinds, key_color, "
+        "codec and packed_fov_degrees where nobody else does, names outputs in a folder, and writes the player's JSON.",
     )
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),

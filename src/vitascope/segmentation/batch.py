@@ -56,7 +56,7 @@ def plan_batch(
     preview: Path | None = None,
     settings_files: Sequence[Path] = (),
 ) -> list[PlannedVideo]:
-    """Find the inputs and name their outputs. Opens nothing.
+    """Find the inputs and name their outputs. Opens nothing but where a player's name for a file says what it is.
 
     Args:
         inputs: Videos, images, folders, globs and image patterns.
@@ -72,7 +72,7 @@ def plan_batch(
     """
     wanted = settings.output
     videos = find_videos(inputs, recursive=recursive, exclude=Path(out))
-    planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, preview=preview)
+    planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, preview=preview, settings=settings)
     refuse_clashes(planned, settings=settings, settings_files=settings_files)
     return planned
 
@@ -109,7 +109,9 @@ def segment(
     wanted = loaded.settings.output
     source = _only_video(Path(video))
     sheet = None if preview is None else Path(preview)
-    (planned,) = plan_outputs([source], out, wanted.kinds, codec=wanted.codec, preview=sheet)
+    (planned,) = plan_outputs(
+        [source], out, wanted.kinds, codec=wanted.codec, preview=sheet, settings=loaded.settings
+    )
     refuse_clashes([planned], settings=loaded.settings)
     with Segmenter(loaded=loaded) as segmenter:
         return segmenter.write(planned.video, planned.outputs, preview=planned.preview)

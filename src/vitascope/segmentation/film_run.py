@@ -37,7 +37,7 @@ from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
 from vitascope.segmentation.film_job import FilmJob
-from vitascope.segmentation.jobs import open_job, picture_sizes, queue_limits
+from vitascope.segmentation.jobs import open_job, queue_limits
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_network
@@ -424,7 +424,8 @@ class FilmRun:
             encodings,
             trim=settings.video,
             keep_partial=keep_partial,
-            sizes=picture_sizes(self._reader.info, self.vr.layout, settings.output),
+            vr=self.vr,
+            settings=settings.output,
         )
 
     def pipeline(

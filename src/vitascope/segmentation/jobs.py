@@ -8,9 +8,9 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vitascope.config import OutputKind, OutputSettings, Settings, vitascope_home
+from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
-from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
+from vitascope.frames import VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.pipeline import quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -26,14 +26,14 @@ from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.vr.detection import VrDescription
-from vitascope.vr.packing import AlphaPacker, packed_size
+from vitascope.vr.packing import AlphaPacker
 from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
 
-__all__ = ["can_stay_on_gpu", "open_job", "picture_sizes", "queue_limits"]
+__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
 
 _LATENCY_QUEUE = 2
 
@@ -115,7 +115,7 @@ def open_job(
                 outputs,
                 matting,
                 settings=settings.output,
-                sizes=picture_sizes(info, vr.layout, settings.output),
+                mask_size=mask_size(info, settings.output.mask_max_width),
                 packer=packer,
                 background_begin=background_begin,
             )
@@ -178,21 +178,16 @@ def can_stay_on_gpu(fmt: YuvFormat) -> bool:
     return fmt.chroma_shift_x == fmt.chroma_shift_y == 1 and fmt.bit_depth in (8, 10)
 
 
-def picture_sizes(
-    info: VideoInfo, layout: StereoLayout, settings: OutputSettings
-) -> dict[OutputKind, tuple[int, int]]:
-    """(height, width) of the pictures of those kinds that may differ from the frame's.
+def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
+    """(height, width) of masks: no wider than ``max_width``, in even samples of each eye; None for the frame's size.
 
-    Masks are no wider than ``mask_max_width``, in even samples of each eye; rotated video counts its width as coded.
+    Rotated video counts its width as coded.
     """
-    sizes: dict[OutputKind, tuple[int, int]] = {
-        "packed-alpha": packed_size(eye_regions(info.width, info.height, layout))
-    }
-    max_width = settings.mask_max_width
-    if max_width is not None and info.width > max_width:
-        width = max(max_width // 4 * 4, 4)
-        sizes["mask"] = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4), width
-    return sizes
+    if max_width is None or info.width <= max_width:
+        return None
+    width = max(max_width // 4 * 4, 4)
+    height = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4)
+    return height, width
 
 
 def queue_limits(settings: Settings) -> QueueLimits:

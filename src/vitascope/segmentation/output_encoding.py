@@ -10,10 +10,10 @@ from vitascope.config import OutputKind, OutputSettings
 from vitascope.config.compute import GpuSettings
 from vitascope.config.loading import engine_cache
 from vitascope.errors import UsageError
-from vitascope.frames import PIXEL_FORMATS, StereoLayout, VideoInfo, YuvFormat
+from vitascope.frames import PIXEL_FORMATS, VideoInfo, YuvFormat
 from vitascope.media.writing.encoding import Encoding, choose_encoding
 from vitascope.media.writing.nvenc import Hardware
-from vitascope.segmentation.jobs import picture_sizes
+from vitascope.segmentation.jobs import mask_size
 
 __all__ = ["check_kinds", "encoding_for", "hardware_for"]
 
@@ -91,9 +91,10 @@ def encoding_for(
 
     if hardware == "auto" and kind != "mask" and info.has_hdr_side_data:
         hardware = "cpu"
-    # How the eyes lie is not known yet: of packed-alpha, the largest that it may be.
-    sizes = picture_sizes(info, StereoLayout.SIDE_BY_SIDE, settings)
-    height, width = sizes.get(kind, (info.height, info.width))
+    height, width = (mask_size(info, settings.mask_max_width) if kind == "mask" else None) or (
+        info.height,
+        info.width,
+    )
     keeps_chroma = kind == "alpha" or codec in _EDITING_CODECS
 
     def choose(crf: int | None, preset: str | None) -> Encoding:

@@ -20,6 +20,9 @@ from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
 from vitascope.media.reading.reader import probe
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
+from vitascope.segmentation.layout import vr_of
+from vitascope.vr.file_names import without_vr_words
+from vitascope.vr.players import PLAYERS, output_name
 
 __all__ = [
     "PlannedVideo",
@@ -63,6 +66,7 @@ def plan_outputs(
     *,
     codec: Literal["auto"] | Codec = "auto",
     preview: Path | None = None,
+    settings: Settings | None = None,
 ) -> list[PlannedVideo]:
     """Name the outputs of each input.
 
@@ -70,7 +74,8 @@ def plan_outputs(
     the folder ``out`` when that is written with a slash at the end, or exists and holds anything but an earlier run's
     pictures. Several inputs, and what was found in a folder or by a glob, always go into the folder ``out``, in the
     tree they came from; names that would meet are numbered. Several kinds get the kind as a suffix: ``cut.mp4``
-    becomes ``cut_mask.mp4`` and ``cut_key.mp4``, ``cut/%06d.png`` becomes ``cut_mask/%06d.png`` and so on.
+    becomes ``cut_mask.mp4`` and ``cut_key.mp4``, ``cut/%06d.png`` becomes ``cut_mask/%06d.png`` and so on. In a folder
+    what is for a VR player gets the name that it wants.
 
     Args:
         videos: The inputs.
@@ -78,6 +83,7 @@ def plan_outputs(
         kinds: What to make of each.
         codec: ``output.codec``: decides the container in a folder.
         preview: Where to write a contact sheet; of several videos each gets its name appended.
+        settings: They may name a player, and say what the videos are.
 
     Raises:
         UsageError: What needs a folder was given a file, or several kinds have no folder of their own.
@@ -99,7 +105,7 @@ def plan_outputs(
         video.relative_path.suffix.lower() == _suffix_in_folder(video, kinds[0], codec) for video in videos
     ]
     outputs_of = {
-        number: _in_folder(target, videos[number], kinds, codec, taken)
+        number: _in_folder(target, videos[number], kinds, codec, taken, settings=settings)
         for number in sorted(range(len(videos)), key=lambda number: not keeps[number])
     }
     return [
@@ -144,14 +150,27 @@ def _with_kind(path: Path, kind: OutputKind, kinds: Sequence[OutputKind], codec:
 
 
 def _in_folder(
-    folder: Path, video: FoundVideo, kinds: Sequence[OutputKind], codec: str, taken: set[str]
+    folder: Path,
+    video: FoundVideo,
+    kinds: Sequence[OutputKind],
+    codec: str,
+    taken: set[str],
+    *,
+    settings: Settings | None = None,
 ) -> tuple[tuple[OutputKind, Path], ...]:
     """The outputs of one of several videos, under the first name that is free for all its kinds."""
     suffixes = {kind: _suffix_in_folder(video, kind, codec) for kind in kinds}
-    for stem in _stems(video, set(suffixes.values())):
+    player_stems = {kind: _player_stem(video, kind, settings) for kind in kinds}
+    stems = _stems(video, set(suffixes.values()))
+    original = next(stems)
+    for stem in itertools.chain([original], stems):
         outputs = []
         for kind, suffix in suffixes.items():
-            name = f"{stem}_{kind}" if len(kinds) > 1 else stem
+            name = player_stems[kind] or (f"{stem}_{kind}" if len(kinds) > 1 else stem)
+            if (
+                player_stems[kind] and stem != original
+            ):  # the name is taken: numbered in front of the player's words
+                name = without_vr_words(stem) + name.removeprefix(without_vr_words(original))
             if suffix in ("", ".png"):  # these names have a grammar: no suffix is a folder, and % a number
                 name = re.sub(r"[%.]", "_", name)
             outputs.append((kind, folder / video.relative_path.parent / f"{name}{suffix}"))
@@ -160,6 +179,33 @@ def _in_folder(
             break
     taken |= keys
     return tuple(outputs)
+
+
+def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
+    """The name that a VR player wants of an output; None where none is asked for, or it shows no such kind."""
+    if settings is None or settings.output.player is None or kind not in ("packed-alpha", "key"):
+        return None
+    player, wanted = (
+        PLAYERS[settings.output.player],
+        "packed-alpha" if kind == "packed-alpha" else "key-color",
+    )
+    stem = video.relative_path.stem
+    if wanted == "packed-alpha":
+        return output_name(stem, player, kind=wanted) if wanted in player.kinds else None
+    try:
+        found = vr_of(probe(video.path), settings.video)
+    except InputError:  # whoever opens it says so
+        return None
+    return output_name(
+        stem,
+        player,
+        kind="key-color",
+        layout=found.layout,
+        projection=found.projection,
+        fov_degrees=found.fov_degrees,
+        right_eye_first=found.right_eye_first,
+        is_half=found.is_half,
+    )
 
 
 def _stems(video: FoundVideo, suffixes: set[str]) -> Iterator[str]:

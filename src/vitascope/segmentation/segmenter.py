@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -134,9 +135,15 @@ class Segmenter:
         replaced = [f"{path} took the place of an earlier file" for _, path in targets if path.is_file()]
         check_kinds([kind for kind, _ in targets], self.settings.output)
         refuse_clashes([planned], settings=self.settings)
-        return self._runner.write(
+        report = self._runner.write(
             planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
         )
+        if self.settings.output.player is None:
+            return report
+        # Imported here: most runs are for no VR player.
+        from vitascope.segmentation.vr.library import tell_player
+
+        return replace(report, notes=(*report.notes, *tell_player(report.outputs, self.settings.output)))
 
     def live(
         self,

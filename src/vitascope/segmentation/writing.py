@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from vitascope.config import OutputKind, VideoSettings
+from vitascope.config import OutputKind, OutputSettings, VideoSettings
 from vitascope.errors import CorruptInputError, OutputError
 from vitascope.frames import PIXEL_FORMATS, Frame, Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.color import matte_color
@@ -19,8 +19,12 @@ from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.writer import VideoWriter, WriteReport
+from vitascope.segmentation.jobs import mask_size
 from vitascope.segmentation.render.renderer import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
+from vitascope.vr.detection import VrDescription
+from vitascope.vr.packing import packed_fov, packed_size
+from vitascope.vr.stereo import eye_regions
 
 __all__ = [
     "FramesUntilDamage",
@@ -45,7 +49,8 @@ class OutputSet:
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
         keep_partial: Damaged sound ends with a note instead of ending the run.
-        sizes: (height, width) of kinds whose pictures are not of the video's size.
+        vr: What the input is to VR.
+        settings: They say what the pictures of some kinds look like.
         writer: What writes each file; ``VideoWriter`` when omitted.
 
     Raises:
@@ -60,7 +65,8 @@ class OutputSet:
         *,
         trim: VideoSettings,
         keep_partial: bool,
-        sizes: Mapping[OutputKind, tuple[int, int]],
+        vr: VrDescription,
+        settings: OutputSettings,
         writer: type[VideoWriter] | None = None,
     ) -> None:
         self._kinds = [kind for kind, _ in outputs]
@@ -69,15 +75,14 @@ class OutputSet:
         source = info.path if info.path.is_file() and info.container != "images" else None
         try:
             for (kind, path), encoding in zip(outputs, encodings, strict=True):
+                written = written_info(kind, info, encoding, vr=vr, settings=settings)
                 self._writers.append(
                     (writer or VideoWriter)(
                         path,
-                        info=(written := written_info(kind, info, encoding, sizes=sizes)),
+                        info=written,
                         encoding=encoding,
                         copy_from=source,
-                        spherical=SphericalMetadata(written.stereo, written.projection)
-                        if kind == "packed-alpha"
-                        else "source",
+                        spherical="source" if _is_alike(written, info) else _metadata_of(written),
                         start_seconds=trim.start_seconds or None,
                         end_seconds=trim.end_seconds,
                         hdr=None if kind == "mask" else reader.hdr,
@@ -139,7 +144,7 @@ def planar_info(info: VideoInfo) -> VideoInfo:
 
 
 def written_info(
-    kind: OutputKind, info: VideoInfo, encoding: Encoding, *, sizes: Mapping[OutputKind, tuple[int, int]]
+    kind: OutputKind, info: VideoInfo, encoding: Encoding, *, vr: VrDescription, settings: OutputSettings
 ) -> VideoInfo:
     """What the written pictures of one output look like.
 
@@ -147,14 +152,24 @@ def written_info(
         kind: Of the output.
         info: Of the input, its format planar.
         encoding: Of the output.
-        sizes: (height, width) of kinds whose pictures are not of the video's size.
+        vr: What the input is to VR; written where a VR player shall find it.
+        settings: Of the outputs.
     """
-    height, width = sizes.get(kind, (info.height, info.width))
+    if settings.player is not None and kind != "mask":
+        info = replace(
+            info,
+            stereo=vr.layout,
+            projection=vr.projection,
+            right_eye_first=vr.right_eye_first,
+            fov_degrees=vr.fov_degrees,
+        )
     match kind:
         case "mask":
+            height, width = mask_size(info, settings.mask_max_width) or (info.height, info.width)
             color = matte_color(info.color, full_range=mask_is_full_range(encoding))
             return replace(info, color=color, width=width, height=height)
         case "packed-alpha":
+            height, width = packed_size(eye_regions(info.width, info.height, vr.layout))
             return replace(
                 info,
                 width=width,
@@ -162,9 +177,21 @@ def written_info(
                 sample_aspect_ratio=Fraction(1),
                 stereo=StereoLayout.SIDE_BY_SIDE,
                 projection=Projection.FISHEYE,
+                right_eye_first=False,
+                fov_degrees=packed_fov(vr.lenses, settings.packed_fov_degrees),
             )
         case _:
             return info
+
+
+def _metadata_of(info: VideoInfo) -> SphericalMetadata:
+    return SphericalMetadata(
+        info.stereo, info.projection, right_eye_first=info.right_eye_first, fov_degrees=info.fov_degrees
+    )
+
+
+def _is_alike(info: VideoInfo, other: VideoInfo) -> bool:
+    return _metadata_of(info) == _metadata_of(other)
 
 
 def changes_of_streams(written: WriteReport) -> list[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "AlphaPacker",
     "PackedColor",
     "pack_discs",
+    "packed_fov",
     "packed_size",
     "tile_size",
     "unpack_discs",
@@ -147,6 +148,12 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
 _USUAL_FOV_DEGREES = 190.0
 
 
+def packed_fov(lenses: Sequence[Lens], fov_degrees: float | None) -> float:
+    """The field of view of packed pictures, in degrees: what is wanted, a fisheye video's own, or the usual one."""
+    own = lenses[0].fov_degrees if isinstance(lenses[0], Fisheye) else _USUAL_FOV_DEGREES
+    return own if fov_degrees is None else fov_degrees
+
+
 def packed_size(regions: Sequence[Region]) -> tuple[int, int]:
     """(height, width) of packed pictures of a video whose eyes lie there: as high as an eye."""
     side = max(min(region.height for region in regions) & ~1, 16)
@@ -190,8 +197,7 @@ class AlphaPacker:
         if any(isinstance(lens, Equirectangular) and lens.wraps for lens in self._lenses):
             raise UsageError("packed-alpha shows half of the world, and this video shows all of it")
         self._regions, self._color = tuple(regions[order]), color
-        own = self._lenses[0].fov_degrees if isinstance(self._lenses[0], Fisheye) else _USUAL_FOV_DEGREES
-        self._fov_degrees = own if fov_degrees is None else fov_degrees
+        self._fov_degrees = packed_fov(lenses, fov_degrees)
         self._side = packed_size(regions)[0]
 
     def pack(self, frame: Frame, alpha: Plane) -> Frame:

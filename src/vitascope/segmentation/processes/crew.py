@@ -12,13 +12,11 @@ from time import perf_counter
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device, peak_memory_bytes
 from vitascope.errors import ModelUnavailableError
-from vitascope.frames import StereoLayout
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.jobs import picture_sizes
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
@@ -40,6 +38,7 @@ from vitascope.segmentation.writing import (
     planar_info,
     written_info,
 )
+from vitascope.vr.detection import VrDescription
 
 __all__ = ["ProcessCrew"]
 
@@ -141,7 +140,7 @@ class ProcessCrew:
             vr = vr_of(reader.info, settings.video)
             plan = self._plan(reader)
             int8 = self._int8(video)
-            job = self._job(reader, outputs, plan, layout=vr.layout, wants_stills=preview is not None)
+            job = self._job(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
             job = replace(job, int8=int8)
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
             files = stack.enter_context(
@@ -151,7 +150,8 @@ class ProcessCrew:
                     [output.encoding for output in job.outputs],
                     trim=settings.video,
                     keep_partial=settings.output.keep_partial,
-                    sizes=picture_sizes(reader.info, vr.layout, settings.output),
+                    vr=vr,
+                    settings=settings.output,
                 )
             )
             film = stack.enter_context(
@@ -269,11 +269,10 @@ class ProcessCrew:
         outputs: Sequence[tuple[OutputKind, Path]],
         plan: _Plan,
         *,
-        layout: StereoLayout,
+        vr: VrDescription,
         wants_stills: bool,
     ) -> FilmJob:
         settings, info = self._settings, planar_info(reader.info)
-        sizes = picture_sizes(reader.info, layout, settings.output)
         jobs = []
         for kind, path in outputs:
             encoding = encoding_for(
@@ -291,7 +290,7 @@ class ProcessCrew:
                 OutputJob(
                     kind,
                     path,
-                    written_info(kind, info, encoding, sizes=sizes),
+                    written_info(kind, info, encoding, vr=vr, settings=settings.output),
                     plain(encoding),
                     None if kind == "mask" else reader.hdr,
                 )

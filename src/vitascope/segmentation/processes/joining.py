@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import cast
 
-from vitascope.config import OutputKind, VideoSettings
+from vitascope.config import OutputKind, OutputSettings, VideoSettings
 from vitascope.gpu.pipeline.queues import QueueReport
 from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import find_bottleneck
@@ -17,6 +17,7 @@ from vitascope.media.writing.segment_encoder import JoiningWriter
 from vitascope.segmentation.processes.messages import Encoded
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.writing import OutputSet
+from vitascope.vr.detection import VrDescription
 
 __all__ = ["JoinedOutputSet", "join_gpu_reports", "join_pipeline_reports"]
 
@@ -139,7 +140,8 @@ class JoinedOutputSet(OutputSet):
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
         keep_partial: As of ``OutputSet``.
-        sizes: As of ``OutputSet``.
+        vr: As of ``OutputSet``.
+        settings: As of ``OutputSet``.
 
     Raises:
         OutputError: A file cannot be created.
@@ -153,7 +155,8 @@ class JoinedOutputSet(OutputSet):
         *,
         trim: VideoSettings,
         keep_partial: bool,
-        sizes: Mapping[OutputKind, tuple[int, int]],
+        vr: VrDescription,
+        settings: OutputSettings,
     ) -> None:
         super().__init__(
             reader,
@@ -161,7 +164,8 @@ class JoinedOutputSet(OutputSet):
             encodings,
             trim=trim,
             keep_partial=keep_partial,
-            sizes=sizes,
+            vr=vr,
+            settings=settings,
             writer=JoiningWriter,
         )
 

@@ -7,7 +7,7 @@ CPU, where making it is what costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -64,7 +64,7 @@ class Renderer:
         outputs: Kind and encoding of each output; none for a run that only wants alpha.
         matting: Finishes the video's mattes; its edges, eyes and rotation are the renderer's.
         settings: Colours, blur, background.
-        sizes: (height, width) of kinds whose pictures are not of the frame's size.
+        mask_size: (height, width) of masks; None is the frame's.
         packer: Draws ``packed-alpha``; there for it.
         background_begin: See ``Background``.
 
@@ -79,13 +79,13 @@ class Renderer:
         matting: StreamMatting,
         *,
         settings: OutputSettings,
-        sizes: Mapping[OutputKind, tuple[int, int]] | None = None,
+        mask_size: tuple[int, int] | None = None,
         packer: AlphaPacker | None = None,
         background_begin: Fraction | None = None,
     ) -> None:
         self._matting = matting
         self._settings = settings
-        self._mask_size = (sizes or {}).get("mask")
+        self._mask_size = mask_size
         self._packer = packer
         self._mask_regions: list[Region] | None = None
         self._background: Background | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from vitascope.config import VideoSettings
+from vitascope.config import OutputSettings, VideoSettings
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import VideoInfo
 from vitascope.media.libav import wrap_output_error
@@ -16,10 +18,12 @@ from vitascope.media.reading.discovery import VIDEO_SUFFIXES, find_videos
 from vitascope.media.reading.reader import probe
 from vitascope.media.writing.output_target import PartialFile
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.report import OutputReport
+from vitascope.segmentation.writing import beside_files
 from vitascope.vr.detection import VrDescription
-from vitascope.vr.players import deovr_json, heresphere_json
+from vitascope.vr.players import PLAYERS, as_played, deovr_json, heresphere_json
 
-__all__ = ["Library", "read_library", "write_library"]
+__all__ = ["Library", "read_library", "tell_player", "write_library"]
 
 _SUBTITLES = (".srt", ".vtt")
 _KEYED = "passthrough"
@@ -80,14 +84,9 @@ def read_library(
             failures.append((path, error))
             continue
         videos.append((path, description))
-        facts = _facts(path, info, url=_url(path, base_url, folder, beside=path.parent))
-        beside = {name: path.with_name(f"{path.name}.{name}.json") for name in lists}
-        files[beside["heresphere"]] = heresphere_json(
-            description, **facts, subtitles=_subtitles(path, base_url, folder)
-        )
-        is_keyed = _KEYED in path.stem.lower()
-        files[beside["deovr"]] = deovr_json(description, **facts, key_color=key_color if is_keyed else None)
-        addresses = {name: _url(file, base_url, folder, beside=folder) for name, file in beside.items()}
+        described = _described(path, info, description, base_url=base_url, folder=folder, key_color=key_color)
+        files |= {_beside(path, name): values for name, values in described.items()}
+        addresses = {name: _url(_beside(path, name), base_url, folder, beside=folder) for name in described}
         lists["heresphere"].append(addresses["heresphere"])
         lists["deovr"].append(
             {
@@ -104,6 +103,39 @@ def read_library(
     }
     files[folder / "deovr.json"] = {"authorized": "1", "scenes": [{"name": name, "list": lists["deovr"]}]}
     return Library(files, tuple(videos), tuple(failures))
+
+
+def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list[str]:
+    """Describe finished videos to the player that they are for, in JSON where it reads that.
+
+    Args:
+        outputs: What was written.
+        wanted: ``player`` and ``key_color`` are looked at.
+
+    Returns:
+        What the user should know, one line each: what was written, and which name keeps the player from knowing a file.
+
+    Raises:
+        OutputError: A file cannot be written; the videos stay.
+    """
+    notes: list[str] = []
+    for output in outputs if wanted.player is not None else ():
+        if output.kind not in ("packed-alpha", "key") or not output.path.is_file():
+            continue
+        player, info = PLAYERS[wanted.player or ""], probe(output.path)
+        found = replace(vr_of(info, VideoSettings()), is_packed_alpha=output.kind == "packed-alpha")
+        if player.json is not None:
+            described = _described(
+                output.path, info, found,
+                base_url="", folder=output.path.parent, key_color=wanted.key_color.as_tuple(),
+            )  # fmt: skip
+            path = _beside(output.path, player.json)
+            beside_files(outputs, partial(write_library, Library({path: described[player.json]}, (), ())))
+            notes.append(f"{path.name} describes it to {player.title}")
+        played = as_played(player, found, output.path.stem)
+        if not played.startswith("plays"):
+            notes.append(f"{player.title} {played}")
+    return notes
 
 
 def write_library(library: Library) -> None:
@@ -128,14 +160,32 @@ def write_library(library: Library) -> None:
             raise
 
 
-def _facts(path: Path, info: VideoInfo, *, url: str) -> dict[str, Any]:
-    return {
+def _beside(path: Path, name: str) -> Path:
+    return path.with_name(f"{path.name}.{name}.json")
+
+
+def _described(
+    path: Path,
+    info: VideoInfo,
+    description: VrDescription,
+    *,
+    base_url: str,
+    folder: Path,
+    key_color: tuple[int, int, int] | None,
+) -> dict[str, Any]:
+    """A video as each player reads it, by the player's name."""
+    facts: dict[str, Any] = {
         "title": path.stem,
-        "url": url,
+        "url": _url(path, base_url, folder, beside=path.parent),
         "width": info.width,
         "height": info.height,
         "size_bytes": path.stat().st_size,
         "duration_seconds": info.duration_seconds,
+    }
+    is_keyed = _KEYED in path.stem.lower()
+    return {
+        "heresphere": heresphere_json(description, **facts, subtitles=_subtitles(path, base_url, folder)),
+        "deovr": deovr_json(description, **facts, key_color=key_color if is_keyed else None),
     }
 
 
