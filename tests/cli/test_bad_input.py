@@ -17,6 +17,7 @@ from skimage import data
 
 from clips import write_clip
 from vitascope.cli import main
+from vitascope.segmentation import film_run
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +305,16 @@ def test_a_name_that_is_too_long_is_one_line(fails, tmp_path):
     code, message = fails("segment", tmp_path / f"{'n' * 300}.mp4", "-o", tmp_path / "o.mp4")
     assert code != 0
     assert message.endswith("File name too long\n")
+
+
+def test_no_memory_for_anything_is_one_line(fails, tmp_path, clip, monkeypatch):
+    def starved(*_, **__):
+        raise MemoryError("Unable to allocate 445 KiB")
+
+    monkeypatch.setattr(film_run, "open_network", starved)
+    code, message = fails("segment", clip, "-o", tmp_path / "o.mp4")
+    assert code == 1
+    assert message.startswith("vitascope: no memory is left: Unable to allocate 445 KiB")
 
 
 def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):

@@ -113,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except VitascopeError as error:
         _complain(one_line(error), debug=debug)
         raise SystemExit(error.exit_code) from None
+    except MemoryError as error:
+        _complain(f"no memory is left: {error}; free some, or take fewer frames at a time", debug=debug)
+        raise SystemExit(FAILED) from None
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:  # os.getcwd names nothing
             _complain("the working folder does not exist any more: cd to one that does", debug=debug)

@@ -65,6 +65,7 @@ _AV_REASONS: tuple[tuple[type[Exception], str], ...] = (
     (av.error.PatchWelcomeError, "it uses a feature that FFmpeg does not support"),
     (av.error.NotImplementedError, "it uses a feature that FFmpeg does not support"),
     (av.error.EOFError, "it ends too early"),
+    (av.error.ExternalError, "the codec's own library failed, perhaps for lack of memory"),
 )
 
 

@@ -250,6 +250,14 @@ def test_threads_that_started_are_joined_when_another_cannot_start(monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse_sinks)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
+    with pytest.raises(VitascopeError, match="can't start new thread: too little memory"):
         watched(Pipeline([Source("s", source), Map("m", lambda n: n), Sink("k", int)]).run)
     assert our_threads() == []
+
+
+def test_a_stage_without_memory_says_so():
+    def starved(_: int) -> None:
+        raise MemoryError("Unable to allocate 31.6 MiB")
+
+    with pytest.raises(PipelineError, match=r"no memory is left: Unable to allocate 31\.6 MiB; free some"):
+        watched(Pipeline([Source("s", range(3)), Sink("k", starved)]).run)

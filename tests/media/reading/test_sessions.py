@@ -310,11 +310,12 @@ def test_a_session_that_ends_without_a_word_does_not_leave_its_reader_waiting(
 
 
 @pytest.mark.parametrize("sessions", [1, 2])
+@pytest.mark.parametrize("kind", [av.error.MemoryError, av.error.BlockingIOError])
 def test_no_memory_left_is_said_and_not_taken_for_damage(
-    films: dict[str, Path], monkeypatch: pytest.MonkeyPatch, sessions: int
+    films: dict[str, Path], monkeypatch: pytest.MonkeyPatch, sessions: int, kind: type[av.FFmpegError]
 ) -> None:
     def starved(_packet: object) -> None:
-        raise av.error.MemoryError(12, "Cannot allocate memory", "decoder")
+        raise kind(12, "Cannot allocate memory, or no thread", "decoder")
 
     stream = SimpleNamespace(decode=starved)
     decode = OpenedVideo.decode

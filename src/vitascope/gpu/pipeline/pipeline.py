@@ -395,7 +395,12 @@ class Pipeline:
         try:
             try:
                 for worker in self._workers:
-                    worker.thread.start()
+                    try:
+                        worker.thread.start()
+                    except RuntimeError as error:
+                        raise VitascopeError(
+                            f"{error}: too little memory, or too many threads; run less beside it"
+                        ) from error
                 yield
                 failure = self._join()
             except BaseException as error:  # Ctrl-C, a consumer that left, no thread to be had
@@ -460,6 +465,8 @@ class Pipeline:
             return None
         place, first = failures[0]
         reason = " ".join(str(first).split()) or type(first).__name__
+        if isinstance(first, MemoryError) and not isinstance(first, VitascopeError):
+            reason = f"no memory is left: {reason}; free some, or take fewer frames at a time"
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         causes = [failure for _, failure in failures if isinstance(failure, Exception)]
         group = PipelineError(f"{place}: {reason}{more}", causes) if causes else None

@@ -160,7 +160,7 @@ class OpenedVideo:
             pictures = self.stream.decode(packet)
         except av.error.EOFError:
             return []  # flushed before
-        except MemoryError as error:
+        except (MemoryError, av.error.BlockingIOError) as error:  # the latter where it gets no thread
             where = (
                 "host" if self._decoding.cuda_device is None else f"CUDA device {self._decoding.cuda_device}"
             )
