@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from vitascope.config import BatchRange, EdgeSettings, OutputSettings, RgbColor, VideoSettings, parse_seconds
 from vitascope.config.compute import ModelSettings, ProcessingSettings
+from vitascope.config.values import unique_list
 from vitascope.frames import StereoLayout
 
 
@@ -226,3 +227,19 @@ def test_presets(given: Any, expected: str | None) -> None:
 def test_no_presets(given: Any) -> None:
     with pytest.raises(ValidationError):
         OutputSettings(preset=given)
+
+
+def test_a_long_list_is_read_item_by_item() -> None:
+    class Watched(str):
+        comparisons = 0
+
+        def __eq__(self, other: object) -> bool:
+            Watched.comparisons += 1
+            return super().__eq__(other)
+
+        __hash__ = str.__hash__
+
+    items = [Watched(f"x{n % 1500}") for n in range(2000)]
+    assert unique_list(items) == tuple(items[:1500])
+    assert Watched.comparisons < 20_000  # each with each would be a million
+    assert unique_list([["a"], {}, "b", ["a"], {}, "b"]) == (["a"], {}, "b")

@@ -353,7 +353,10 @@ def unique_list(value: object) -> object:
         return value
     if not value:
         raise ValueError("empty list")
-    return tuple(item for position, item in enumerate(value) if item not in value[:position])
+    first: dict[object, object] = {}
+    for item in value:
+        first.setdefault(item if isinstance(item, str | int | float) else repr(item), item)
+    return tuple(first.values())
 
 
 def _parse_face(value: object) -> object:
