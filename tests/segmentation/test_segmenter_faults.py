@@ -73,6 +73,20 @@ def test_of_a_truncated_video_the_readable_part_is_kept_on_request(truncated, tm
         assert 5 < len(luma(part)) < 48
 
 
+def test_films_of_unlike_streams_are_joined_by_their_list(tmp_path, scripted):
+    write_clip(tmp_path / "silent.mp4", frame_count=24)
+    write_clip(tmp_path / "loud.mp4", frame_count=24, audio="aac")
+    for first, second in (("silent", "loud"), ("loud", "silent")):
+        joined = tmp_path / f"{first}.ffconcat"
+        joined.write_text(f"ffconcat version 1.0\nfile {first}.mp4\nfile {second}.mp4\n")
+        out = tmp_path / f"{first}-out.mp4"
+        with Segmenter() as segmenter:
+            report = segmenter.write(joined, [("key", out)])
+        assert (report.frame_count, len(luma(out))) == (48, 48)
+        is_noted = any("begin later in it were left out" in note for note in report.outputs[0].notes)
+        assert is_noted == (first == "silent")
+
+
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
 def test_an_input_that_is_removed_on_the_way_is_finished(tmp_path, scripted, suffix):
     film = write_clip(tmp_path / f"in{suffix}", frame_count=24, audio="aac")

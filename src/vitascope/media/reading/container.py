@@ -329,8 +329,8 @@ class ContainerSource:
         while True:
             try:
                 packet = next(packets)
-            except StopIteration:
-                break
+            except (StopIteration, IndexError):
+                break  # PyAV's own, behind our last packet, where further streams came up on the way
             except (av.FFmpegError, OSError) as error:
                 failure = error
                 break

@@ -390,7 +390,7 @@ class StreamCopier:
 
     def _demux(self) -> Iterator[Packet[Stream]]:
         followed = [route.source for route in self._routes.values()]
-        if not followed:
+        if not followed and self._input.format.name != "concat":  # whose sound may begin with a later file
             return
         picture = None
         if self._pictures is not None:
@@ -408,6 +408,9 @@ class StreamCopier:
                 if self._end is not None and _moment(packet) > self._end + _PAST_END_SECONDS:
                     return
                 yield packet
+        except IndexError:
+            # PyAV's own, behind the last packet, where further streams came up on the way.
+            self.notes.append(f"{self._path.name}: streams that begin later in it were left out")
         except (av.FFmpegError, OSError) as error:
             self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
 
