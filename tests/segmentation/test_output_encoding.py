@@ -3,14 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.device import Gpu
 from vitascope.errors import OutputError, UsageError
-from vitascope.media.reading.reader import probe
-from vitascope.media.writing import nvenc
+from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.writing import encoding, nvenc
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -31,8 +32,8 @@ def choose(clip, name, kind, *, alone, **wishes):
 
 
 def test_a_single_output_takes_every_wish_or_says_why_not(clip):
-    encoding = choose(clip, "o.mp4", "key", alone=True, crf=30, preset="slow")
-    assert (encoding.options["crf"], encoding.options["preset"]) == ("30", "slow")
+    chosen = choose(clip, "o.mp4", "key", alone=True, crf=30, preset="slow")
+    assert (chosen.options["crf"], chosen.options["preset"]) == ("30", "slow")
     with pytest.raises(UsageError, match="no CRF"):
         choose(clip, "o.mov", "alpha", alone=True, crf=30)
     with pytest.raises(OutputError, match="cannot carry alpha"):
@@ -136,3 +137,30 @@ def test_nvenc_is_left_alone_where_it_would_lose_something(clip, monkeypatch):
     assert is_nvenc(wide, codec="h265")
     assert not is_nvenc(wide, "mask")
     assert is_nvenc(wide, "mask", mask_max_width=2048)
+
+
+def test_outputs_are_the_same_on_either_encoder(tmp_path, monkeypatch):
+    """Of frames in the host's memory, with x264 as NVENC."""
+    film = write_clip(tmp_path / "in.mp4", width=320, height=256, frame_count=3)
+    kinds = ("mask", "key", "cutout")
+
+    def write(name, **wishes):
+        with Segmenter(profile="fast", settings=wishes | {"output.crf": 1}) as segmenter:
+            outputs = [(kind, tmp_path / f"{name}_{kind}.mp4") for kind in kinds]
+            return segmenter.write(film, outputs)
+
+    write("cpu")
+    monkeypatch.setattr(nvenc, "probe_gpus", lambda: (Gpu("NVIDIA GeForce RTX 9090", "999.1", None),))
+    monkeypatch.setattr(nvenc, "why_nvenc_fails", lambda *_, **__: None)
+    monkeypatch.setattr(nvenc, "_options", lambda **_: {"crf": "1", "preset": "veryfast"})
+    for module in (nvenc, encoding):
+        monkeypatch.setattr(module, "NVENC_ENCODERS", {"h264": "libx264"})
+    report = write("gpu")
+    assert all("the GPU encodes" in output.notes[0] for output in report.outputs)
+    for kind in kinds:
+        with open_video(tmp_path / f"cpu_{kind}.mp4") as a, open_video(tmp_path / f"gpu_{kind}.mp4") as b:
+            assert a.info.color == b.info.color
+            for one, other in zip(a, b, strict=True):
+                assert (one.pts, one.time_base) == (other.pts, other.time_base)
+                for plane, expected in zip(one.planes, other.planes, strict=True):
+                    np.testing.assert_allclose(plane.astype(int), expected.astype(int), atol=4)

@@ -90,8 +90,8 @@ def on_hardware(
 
     Args:
         encoding: The CPU's.
-        hardware: ``cpu`` leaves it alone. ``auto`` too, where NVENC cannot take it; where NVENC could but does not work
-            here, a note says why.
+        hardware: ``cpu`` leaves it alone. ``auto`` too, where NVENC cannot take it; a note says that NVENC does, or why
+            it does not work here.
         preset_index: Place of the CPU's preset among its presets, 0 the fastest.
         preset_count: The number of its presets.
         size: Width and height of the pictures; None checks neither.
@@ -127,6 +127,9 @@ def on_hardware(
         if hardware == "nvenc":
             raise OutputError(f"NVENC was asked for, and cannot be used: {reason}; leave it to the CPU")
         return replace(encoding, notes=(*encoding.notes, f"the processor encodes, not the GPU: {reason}"))
+    notes = encoding.notes
+    if hardware == "auto":
+        notes = (*notes, f"the GPU encodes ({encoder}); gpu.encoder=cpu is slower, and makes smaller files")
     crf = float(encoding.options["crf"])
     step = round(preset_index * (_PRESET_COUNT - 1) / max(preset_count - 1, 1))
     return replace(
@@ -139,6 +142,7 @@ def on_hardware(
         ),
         parameters=MappingProxyType({}),
         parallel_encoders=1,
+        notes=notes,
     )
 
 
