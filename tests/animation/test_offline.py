@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -147,6 +148,32 @@ def test_sound_and_times_of_the_driver_are_kept_and_lost_faces_are_counted(run, 
     assert run(portrait, "--driver", motion, "-o", replayed, calibrated=True)[0] == 0
     for (_, once), (_, again) in zip(frames, decode(replayed)[0], strict=True):
         assert np.abs(once.astype(int) - again).mean() < 1.5
+
+
+@pytest.mark.parametrize("damage", ["noise", "times"])
+def test_damaged_sound_of_the_driver_costs_no_picture(run, tmp_path, driver, damage):
+    broken = tmp_path / "broken.mkv"
+    with av.open(str(driver)) as source, av.open(str(broken), "w") as target:
+        into = {stream: target.add_stream_from_template(stream) for stream in source.streams}
+        for index, packet in enumerate(source.demux()):
+            if not packet.size:
+                continue
+            stream, given = packet.stream, packet
+            if stream.type == "audio" and damage == "noise":
+                given = av.Packet(bytes((7 * index + at * at) % 256 for at in range(packet.size)))
+                given.pts, given.dts, given.time_base = packet.pts, packet.dts, packet.time_base
+            elif stream.type == "audio" and index % 3 == 0:
+                given.pts = given.dts = packet.pts // 2  # goes back in time
+            given.stream = into[stream]
+            with suppress(av.FFmpegError):  # a muxer may refuse such times, too
+                target.mux(given)
+    out = tmp_path / "a.mp4"
+    code, printed, err = run(EXAMPLES / "astronaut.jpg", "-d", broken, "-o", out)
+    assert (code, err) == (0, "")
+    assert "24 frames" in printed
+    with av.open(str(out)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 24
+        assert [stream.type for stream in container.streams] == ["video", "audio"]
 
 
 def test_damaged_pictures_of_the_driver_are_counted(run, tmp_path, astronaut):
