@@ -1,0 +1,110 @@
+"""What is read of a film's faces, and how one film's readings are compared with another's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.canonical_mesh import (
+    EYES,
+    FACE_OVAL,
+    LEFT_BROW,
+    MOUTH_CORNERS,
+    OUTER_LOWER_LIP,
+    OUTER_UPPER_LIP,
+    RIGHT_BROW,
+    CanonicalMesh,
+    fit_pose,
+)
+from vitascope.animation.face import RgbPicture, TrackedFace
+
+__all__ = [
+    "MOVES",
+    "READINGS",
+    "compared",
+    "psnr",
+    "readings_of",
+    "region_of",
+    "squared_error",
+    "wrong_lips",
+]
+
+READINGS = (
+    *("lip gap", "mouth width", "brows", "pucker", "funnel"),
+    *("gaze sideways", "gaze up", "yaw", "pitch", "roll"),
+)
+"""Lengths are shares of the distance of the outer corners of the eyes, in the head's own axes: a turn changes none.
+Pucker and funnel are MediaPipe's weights, gaze is the iris's place between the corners of its eye, in shares of their
+distance, and the mean of both eyes; angles are degrees."""
+MOVES = dict(zip(READINGS, (0.01, 0.01, 0.006, 0.03, 0.03, 0.01, 0.005, 1.0, 1.0, 1.0), strict=True))
+"""A driver whose reading varies less (standard deviation) does not move: there is only noise to compare."""
+_UPPER, _LOWER = 13, 14
+_LIPS = (0.03, 0.05)
+"""Below the first lips are closed, above the second open; 0.04 is some 3.6 mm. What lies between is not counted."""
+
+
+def readings_of(mesh: CanonicalMesh, face: TrackedFace) -> list[float]:
+    """The values of ``READINGS`` for one face."""
+    points = fit_pose(mesh, face.landmarks).unplace(face.landmarks)  # centimetres, upright and frontal
+    right, left = (points[eye.outer_corner] for eye in EYES)
+    unit = float(np.linalg.norm(right - left))
+
+    def apart(one: int, other: int) -> float:
+        return float(np.linalg.norm(points[one] - points[other])) / unit
+
+    corners = [index for eye in EYES for index in (eye.outer_corner, eye.inner_corner)]
+    brows = (points[list(RIGHT_BROW + LEFT_BROW), 1].mean() - points[corners, 1].mean()) / unit
+    looks = []
+    for eye in EYES:
+        outer, inner, iris = points[eye.outer_corner], points[eye.inner_corner], points[eye.iris[0]]
+        width = float(np.linalg.norm(outer - inner))
+        looks.append((iris - (outer + inner) / 2)[:2] / width)
+    sideways, up = np.mean(looks, axis=0)
+    shapes = [face.blendshape(name) for name in ("mouthPucker", "mouthFunnel")]
+    return [apart(_UPPER, _LOWER), apart(*MOUTH_CORNERS), brows, *shapes, sideways, up, *face.angles_degrees]
+
+
+def compared(driver: npt.NDArray[np.float64], result: npt.NDArray[np.float64]) -> dict[str, float]:
+    """How far one reading [N] of the driver varies; correlation and slope of the result's against it."""
+    moves = float(driver.std())
+    r = float(np.corrcoef(driver, result)[0, 1]) if min(moves, result.std()) > 0 else 0.0
+    slope = float(np.polyfit(driver, result, 1)[0]) if moves > 0 else 0.0
+    return {"driver_std": round(moves, 4), "r": round(r, 3), "slope": round(slope, 3)}
+
+
+def wrong_lips(driver: npt.NDArray[np.float64], result: npt.NDArray[np.float64]) -> float:
+    """The share of frames in which the driver's lips are clearly open or closed, and the result's are the other.
+
+    Args:
+        driver: Lip gaps [N].
+        result: The same of the result.
+    """
+    closed, opened = driver < _LIPS[0], driver > _LIPS[1]
+    middle = sum(_LIPS) / 2
+    wrong = (closed & (result > middle)) | (opened & (result < middle))
+    return float(wrong.sum() / max((closed | opened).sum(), 1))
+
+
+def region_of(face: TrackedFace, which: str) -> npt.NDArray[np.bool_]:
+    """The pixels [H, W] of a tracked face, or of its mouth and what is around it."""
+    width, height = face.picture_size
+    outline: Sequence[int] = FACE_OVAL if which == "face" else OUTER_UPPER_LIP + OUTER_LOWER_LIP
+    points = face.landmarks[list(outline), :2]
+    if which == "mouth":
+        points = points.mean(axis=0) + 1.5 * (points - points.mean(axis=0))
+    mask = np.zeros((height, width), np.uint8)
+    cv2.fillConvexPoly(mask, cv2.convexHull(np.rint(points).astype(np.int32)), 1)
+    return mask.astype(bool)
+
+
+def psnr(squares: Sequence[float]) -> float:
+    """Decibels of a film from the mean squared error of each frame, in codes of 255."""
+    return round(float(10 * np.log10(255**2 / max(float(np.mean(squares)), 1e-6))), 2)
+
+
+def squared_error(one: RgbPicture, other: RgbPicture, region: npt.NDArray[np.bool_]) -> float:
+    """Mean squared difference of two pictures in a region, codes of 255."""
+    return float(np.square(one[region].astype(np.float64) - other[region]).mean())

@@ -1,0 +1,94 @@
+"""What ``benchmarks/portrait_quality`` reads of faces whose shape is known, and how it compares films."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faces import made_face
+
+from vitascope.animation.canonical_mesh import EYES
+from vitascope.animation.expression import ExpressionBasis
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "portrait_quality"
+
+
+@pytest.fixture
+def quality(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import readings
+
+    return readings
+
+
+@pytest.fixture
+def read(quality, mesh):
+    """Readings by name of a face with some expressions and a pose."""
+    basis = ExpressionBasis(mesh)
+
+    def reader(*shapes, strength=0.6, **pose):
+        moved = sum(
+            (basis.field(shape) * np.float32(strength) for shape in shapes), np.zeros((468, 3), np.float32)
+        )
+        values = quality.readings_of(mesh, made_face(mesh, displacement=moved, **pose))
+        return dict(zip(quality.READINGS, values, strict=True))
+
+    return reader
+
+
+def test_each_reading_is_moved_by_its_own(read):
+    still = read()
+    assert read("jawOpen")["lip gap"] - still["lip gap"] > 0.1
+    assert read("mouthSmileLeft", "mouthSmileRight")["mouth width"] - still["mouth width"] > 0.02
+    raised = read("browInnerUp", "browOuterUpLeft", "browOuterUpRight")
+    assert raised["brows"] - still["brows"] > 0.01
+    assert abs(raised["lip gap"] - still["lip gap"]) < 0.01
+
+
+def test_a_turn_changes_no_shape(read):
+    still, turned = read("jawOpen"), read("jawOpen", yaw=12, pitch=-8, roll=10, scale=7.0)
+    for name in ("lip gap", "mouth width", "brows", "gaze sideways", "gaze up"):
+        assert turned[name] == pytest.approx(still[name], abs=0.01)
+    assert [turned[name] for name in ("yaw", "pitch", "roll")] == pytest.approx([12, -8, 10], abs=0.5)
+
+
+def test_irises_that_move_are_a_glance(quality, mesh):
+    face = made_face(mesh)
+    landmarks = face.landmarks.copy()
+    for eye in EYES:
+        landmarks[list(eye.iris), 0] += 6
+        landmarks[list(eye.iris), 1] -= 3
+    at = {name: index for index, name in enumerate(quality.READINGS)}
+    before, after = (quality.readings_of(mesh, one) for one in (face, replace(face, landmarks=landmarks)))
+    assert after[at["gaze sideways"]] - before[at["gaze sideways"]] > 0.1
+    assert after[at["gaze up"]] - before[at["gaze up"]] > 0.05
+
+
+def test_lines_are_compared(quality):
+    driver = np.sin(np.linspace(0, 9, 50))
+    assert quality.compared(driver, 0.5 * driver + 3) == {
+        "driver_std": round(float(driver.std()), 4),
+        "r": 1.0,
+        "slope": 0.5,
+    }
+    assert quality.compared(driver, np.ones(50))["r"] == 0.0
+
+
+def test_lips_are_wrong_where_they_are_clearly_the_other(quality):
+    driver = np.array([0.0, 0.0, 0.1, 0.1, 0.04])
+    assert quality.wrong_lips(driver, driver) == 0
+    assert quality.wrong_lips(driver, np.array([0.0, 0.09, 0.1, 0.0, 0.0])) == 0.5
+
+
+def test_errors_of_regions(quality, mesh):
+    face = made_face(mesh)
+    inside, mouth = quality.region_of(face, "face"), quality.region_of(face, "mouth")
+    assert inside.shape == (480, 640) and mouth.sum() < inside.sum() / 4
+    assert (mouth & ~inside).sum() < 0.1 * mouth.sum()
+    black, white = (np.full((480, 640, 3), level, np.uint8) for level in (0, 255))
+    assert quality.psnr([quality.squared_error(black, white, mouth)]) == 0
+    assert quality.psnr([quality.squared_error(black, black + np.uint8(1), mouth)]) == pytest.approx(
+        48.13, abs=0.01
+    )
