@@ -31,7 +31,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
 from vitascope.animation.drivers import Driven, VideoDriver
 from vitascope.animation.face import FaceMotion, TrackedFace, rotation_from_degrees
@@ -297,7 +297,7 @@ def main() -> None:
             row |= {"opencv": cv2.__version__, "commit": commit(), "date": time.strftime("%Y-%m-%d")}
             print(json.dumps(row))
         rows += measured
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_rows(RESULTS, rows)
 
 
 if __name__ == "__main__":

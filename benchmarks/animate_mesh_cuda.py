@@ -28,7 +28,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.animation.canonical_mesh import CanonicalMesh, Pose, read_canonical_mesh
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.mesh.animator import MeshAnimator
@@ -152,7 +152,7 @@ def main() -> None:
     for lines in SIZES:
         rows.append(row(mesh, lines, motions, arguments.frames) | gpu_stamp() | {"cupy": cupy.__version__})
         print(json.dumps(rows[-1]))
-    arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_rows(arguments.out, rows)
 
 
 if __name__ == "__main__":

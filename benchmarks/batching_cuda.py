@@ -40,7 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplab_v3_plus import DeepLabV3Plus
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.config import vitascope_home
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, StreamBatcher
 from vitascope.gpu.engines import TensorSpec
@@ -355,7 +355,7 @@ def main() -> None:
         if options.only in (None, name):
             rows += [row | stamp for row in part()]
             if options.out is not None:  # what is there is kept, whatever happens to the rest
-                options.out.write_text(json.dumps(rows, indent=1) + "\n")
+                write_rows(options.out, rows)
     missed = [
         f"{row['claim']}: {row['against_eager']}x eager, {row['against_graphs']}x graphs"
         for row in rows

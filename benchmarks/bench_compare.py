@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.bench import measured_run
 from vitascope.bench.cell import cell_of_runs
 from vitascope.bench.comparison import Comparison, compare
@@ -147,7 +147,7 @@ def main() -> None:
                     print(f"trial {n + 1}, slowed: {slowed[-1].verdict()}", flush=True)
     row = _row(given, repeats, slowed, runs["baseline"])
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps([row], indent=1) + "\n")
+    write_rows(given.out, [row])
     print(json.dumps(row, indent=1))
 
 

@@ -11,7 +11,6 @@ Usage: python benchmarks/composite_cuda.py [OUT.json]
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from fractions import Fraction
@@ -22,7 +21,7 @@ import cupy
 import numpy as np
 import torch
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels import composite_launch as composite_cuda
 from vitascope.gpu.kernels.color import color_codes, grey_bounds, rgb_from_yuv
@@ -262,7 +261,7 @@ def main(target: Path | None) -> None:
         )
         print(rows[-1]["claim"], framework, ratios, flush=True)
     if target is not None:
-        target.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(target, rows)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import cupy
 import numpy as np
 from av.codec.hwaccel import HWAccel
 
+from row_stamp import write_rows
 from vitascope.media.reading.reader import open_video
 
 SIZES = {"1080p": (1920, 1080, 100), "4K": (3840, 2160, 20), "8K": (7680, 4320, 8)}
@@ -169,7 +170,7 @@ def main(film: Path, target: Path, wanted: list[str]) -> None:
     def row(claim: str, **values: Any) -> None:
         rows.append({"claim": claim, **values, **machine})
         print(json.dumps(rows[-1]), flush=True)
-        target.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(target, rows)
 
     with tempfile.TemporaryDirectory() as folder:
         for name, (width, height, repeats) in SIZES.items():

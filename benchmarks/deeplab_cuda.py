@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from deeplab_v3_plus import DeepLabV3Plus
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.gpu import InductorEngine, ModelQuantizer
 
 RESULTS = Path(__file__).parent / "results" / "deeplab_cuda.json"
@@ -140,7 +140,7 @@ def main() -> None:
                     }
                 )
                 print(json.dumps({key: rows[-1][key] for key in rows[-1] if key not in stamp}), flush=True)
-                options.out.write_text(json.dumps(rows, indent=1) + "\n")
+                write_rows(options.out, rows)
             engine.close()
         except Exception as problem:  # one variant that fails must not cost the others' rows
             print(f"{precision} {mode}: {type(problem).__name__}: {problem}", flush=True)

@@ -41,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from row_stamp import write_rows
 from selfie_gate import NETWORKS, commit
 from selfie_gate_photos import Source, fraction, sources
 from selfie_gate_samples import ASPECTS, Darkroom, Network, Sample
@@ -423,7 +424,7 @@ def main() -> None:
         asked = all_.looked_at & (quick > limit.surely_not)
         rows += list(measured(all_, asked & (slow > limit.slow), asked, network))
     write(*shipped, found, {"samples": len(fold), "taught": int(usable.sum()), **stamp})
-    ROWS.write_text(json.dumps([row | stamp for row in rows], indent=1) + "\n", encoding="utf-8")
+    write_rows(ROWS, [row | stamp for row in rows])
     for row in rows:
         print(*row.values())
 

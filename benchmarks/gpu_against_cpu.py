@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.config import load_settings
 from vitascope.gpu.interchange import to_numpy
 from vitascope.segmentation.segmenter import Segmenter
@@ -64,7 +64,7 @@ def main() -> None:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from segment_cuda import FRAMES, SIZES, decoder_alone, encoder_alone, make_film, run_segment
 from vitascope.device import available_cores
 
@@ -65,7 +65,7 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), flush=True)
-            options.out.write_text(json.dumps(rows, indent=1) + "\n")
+            write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

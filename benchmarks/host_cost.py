@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.device import Device, available_cores
 from vitascope.gpu import AsyncPipeline, BatchConfig, DynamicBatcher, InferenceRequest
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
@@ -288,7 +288,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         rows = [other for other in rows if other["claim"] != claim] + [row]
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(options.out, rows)
     missed = [row["claim"] for row in rows if row.get("ratio", 1.0) < LEAST_RATIO]
     print(f"below {LEAST_RATIO}: {', '.join(missed)}" if missed else f"every ratio is {LEAST_RATIO} or more")
 

@@ -36,7 +36,7 @@ import numpy as np
 import onnxruntime as ort
 from skimage import data
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.config.loading import HOME_VARIABLE
 from vitascope.frames import Frame, StereoLayout
@@ -347,7 +347,7 @@ def main() -> None:
     new = {(row["claim"], row["clip"]) for row in rows}
     merged = [row for row in kept if (row["claim"], row["clip"]) not in new]
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps([*merged, *({**row, **stamp} for row in rows)], indent=1) + "\n")
+    write_rows(RESULTS, [*merged, *({**row, **stamp} for row in rows)])
 
 
 if __name__ == "__main__":

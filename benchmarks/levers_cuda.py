@@ -27,7 +27,7 @@ import cv2
 import numpy as np
 from skimage import data
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.config import vitascope_home
 from vitascope.config.loading import HOME_VARIABLE
 from vitascope.segmentation.matting.cached_film import cache_contents
@@ -152,7 +152,7 @@ def main() -> None:
         )
         print(json.dumps(rows[-1]), flush=True)
     target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps([{**row, **gpu_stamp()} for row in rows], indent=1) + "\n")
+    write_rows(target, [{**row, **gpu_stamp()} for row in rows])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from row_stamp import write_rows
 from vitascope.gpu.engines.torch_engine import CapturedCall
 from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, TorchWarpOps
 from vitascope.models.liveportrait.motion import MotionExtractor
@@ -95,7 +96,7 @@ def main() -> None:
         rows.append({**row, **stamp})
         print(json.dumps(row), flush=True)
         if wanted.out is not None:
-            wanted.out.write_text(json.dumps(rows, indent=1) + "\n")
+            write_rows(wanted.out, rows)
 
     with torch.inference_mode():
         motion, warping = randomised(MotionExtractor()), randomised(WarpingNetwork())

@@ -12,7 +12,6 @@ Usage: python benchmarks/mask_cuda.py [OUT.json]
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 
 from mask_cuda_peers import TorchSmoother, torch_box, torch_disc, torch_edges, torch_gaussian, torch_histogram
+from row_stamp import write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels.batch_normalize import batch_normalize
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
@@ -343,7 +343,7 @@ def main(target: Path | None) -> None:
         else:
             print(f"{row['claim']:60} {row['tb_per_s']} TB/s")
     if target is not None:
-        target.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(target, rows)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ import cupy
 import numpy as np
 import torch
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.gpu.download import Download
 from vitascope.gpu.memory.host_memory import host_memory
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
@@ -309,7 +309,7 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
         if options.out is not None:
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(rows, indent=1) + "\n")
+            write_rows(options.out, rows)
     for row in rows:
         if row["claim"].startswith(("round trip NV12", "round trip P010")):
             ok = row["times_pageable"] >= 2 and row["times_torch_pinned"] >= 1

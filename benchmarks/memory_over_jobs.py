@@ -35,7 +35,7 @@ from typing import Any
 
 import av
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.device import available_cores
 
 RESULTS = Path(__file__).parent / "results" / "memory_over_jobs.json"
@@ -199,7 +199,7 @@ def main() -> None:
         }
         print(row)
         kept = [old for old in kept if (old["claim"], old["profile"]) != (name, options.profile)] + [row]
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        write_rows(RESULTS, kept)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from row_stamp import commit, gpu_stamp
+from row_stamp import commit, gpu_stamp, write_rows
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError
@@ -145,7 +145,7 @@ def main() -> None:
                 print(failures[-1], flush=True)
                 continue
             print(json.dumps(rows[-1]), flush=True)
-            options.out.write_text(json.dumps(rows, indent=1) + "\n")
+            write_rows(options.out, rows)
     faulthandler.cancel_dump_traceback_later()
     if failures:
         sys.exit("; ".join(failures))

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from preprocess_cuda import COLOR, SIZES, copy_bandwidth, microseconds, random_frames
+from row_stamp import write_rows
 from vitascope.frames import PIXEL_FORMATS, Frame
 from vitascope.gpu.kernels.blur import blur_without
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
@@ -411,7 +412,7 @@ def main(target: Path | None, wanted: list[str]) -> None:
             print(json.dumps(row), flush=True)
             rows.append({**row, **machine})
     if target is not None:
-        target.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(target, rows)
 
 
 if __name__ == "__main__":

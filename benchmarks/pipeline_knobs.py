@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from row_stamp import commit, gpu_stamp
+from row_stamp import commit, gpu_stamp, write_rows
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import load_settings
 from vitascope.device import available_cores
@@ -102,7 +102,7 @@ def main() -> None:
     ]
     for row in rows:
         print(json.dumps(row), flush=True)
-    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 import preprocess_cvcuda
+from row_stamp import write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -171,7 +172,7 @@ def main(target: Path | None) -> None:
     text = json.dumps(rows, indent=1)
     print(text)
     if target is not None:
-        target.write_text(text + "\n")
+        write_rows(target, rows)
 
 
 if __name__ == "__main__":

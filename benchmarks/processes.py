@@ -30,7 +30,7 @@ from typing import Any
 import av
 import numpy as np
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.device import available_cores
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import open_video
@@ -178,7 +178,7 @@ def main() -> None:
         row |= stamp
         rows[tuple(row[k] for k in key)] = row
         print(json.dumps(row))
-    path.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+    write_rows(path, list(rows.values()))
 
 
 if __name__ == "__main__":

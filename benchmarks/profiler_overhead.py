@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from row_stamp import commit, gpu_stamp
+from row_stamp import commit, gpu_stamp, write_rows
 from vitascope.device import available_cores
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.profiling.span_tree import GPU_INTERVAL_NS
@@ -168,7 +168,7 @@ def main() -> None:
     kept = json.loads(options.out.read_text()) if options.out.exists() else []
     rows = [other for other in kept if other["claim"] != row["claim"]] + [row]
     options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    write_rows(options.out, rows)
     print(json.dumps(row, indent=1))
 
 

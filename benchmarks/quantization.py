@@ -24,7 +24,7 @@ import onnx
 import onnxruntime as ort
 
 from quantization_frames import EXAMPLE, alpha_of, clip_pictures
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu import ModelQuantizer
@@ -216,7 +216,7 @@ def main() -> None:
     for clip in [EXAMPLE, *(options.clip or [])]:
         rows += rvm_rows(store.pull("rvm"), clip) + selfie_rows(store.path("selfie"), clip)
         options.out.parent.mkdir(exist_ok=True)
-        options.out.write_text(json.dumps([one | stamp for one in rows], indent=1) + "\n")
+        write_rows(options.out, [one | stamp for one in rows])
 
 
 if __name__ == "__main__":

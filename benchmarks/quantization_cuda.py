@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from quantization_frames import EXAMPLE, alpha_of, clip_pictures
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.config import vitascope_home
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import TensorSpec
@@ -203,7 +203,7 @@ def main() -> None:
                 }
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-                options.out.write_text(json.dumps(rows, indent=1) + "\n")
+                write_rows(options.out, rows)
             variant.close()
         except Exception as problem:  # one variant that fails must not cost the others' rows
             print(f"{name}: {type(problem).__name__}: {problem}", flush=True)

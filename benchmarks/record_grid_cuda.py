@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from row_stamp import commit, gpu_stamp
+from row_stamp import commit, gpu_stamp, write_rows
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError, one_line
@@ -236,7 +236,7 @@ def main() -> None:
 
     def keep(recording: Recording) -> None:
         rows[recording.size] = {**recording.row(), **stamp}
-        options.out.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+        write_rows(options.out, list(rows.values()))
 
     with tempfile.TemporaryDirectory() as folder:
         for number, size in enumerate(sizes):

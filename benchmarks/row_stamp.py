@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["commit", "gpu_stamp"]
+__all__ = ["commit", "gpu_stamp", "write_rows"]
+
+RESULTS = Path(__file__).parent / "results"
+"""Rows that are kept."""
 
 _MEASURED = ("src", "benchmarks/*.py")
 """What decides what is measured; rows that were written meanwhile do not."""
@@ -34,6 +40,27 @@ def gpu_stamp() -> dict[str, str]:
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def write_rows(path: Path, rows: Sequence[Any]) -> None:
+    """Write the rows of a benchmark.
+
+    Args:
+        path: The JSON file.
+        rows: All of them.
+
+    Raises:
+        SystemExit: They would be kept, and sources differ from the commit that is checked out: nobody could measure
+            them again. They are printed, and nothing is written.
+    """
+    text = json.dumps(rows, indent=1) + "\n"
+    if path.resolve().parent == RESULTS.resolve() and (at := commit()).endswith("+"):
+        print(text)
+        raise SystemExit(
+            f"{path}: rows that are kept are measured at a commit, and sources differ from {at.rstrip('+')}; commit "
+            "first, or write them to another folder"
+        )
+    path.write_text(text, encoding="utf-8")
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:

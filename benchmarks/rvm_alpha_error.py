@@ -20,6 +20,7 @@ import numpy as np
 import onnxruntime as ort
 from av.video.reformatter import Interpolation
 
+from row_stamp import write_rows
 from vitascope.config import vitascope_home
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.segmenter import Segmenter
@@ -80,7 +81,7 @@ def main() -> None:
         "onnxruntime": ort.__version__,
     }
     rows = [{**compare(clip, ratio), **stamp} for ratio in ratios]
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    write_rows(RESULTS, rows)
     print(json.dumps(rows, indent=1))
 
 

@@ -29,6 +29,7 @@ import cupy
 import numpy as np
 import torch
 
+from row_stamp import write_rows
 from vitascope.models.network_check import random_pictures
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
@@ -180,7 +181,7 @@ def main() -> None:
             rows.append(row)
             print(json.dumps({key: row[key] for key in row if key not in machine}), flush=True)
     if options.out is not None:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import cupy
 import numpy as np
 import torch
 
+from row_stamp import write_rows
 from vitascope.models.network_check import random_pictures
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
@@ -116,7 +117,7 @@ def main() -> None:
         rows.append({**row, **stamp})
         print(json.dumps(rows[-1]), flush=True)
     if options.out is not None:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.tune.optimizer import MOST_TRIALS
 from vitascope.tune.search import GridSearch, Knob, Limit, Measured
 
@@ -203,7 +203,7 @@ def main() -> None:
         rows.append(row(grids, given.grids, f"search over made-up grids, {allowed}"))
     rows += recorded_rows(given.recorded)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(rows, indent=1) + "\n")
+    write_rows(given.out, rows)
     print(json.dumps(rows, indent=1))
 
 

@@ -34,6 +34,7 @@ import cv2
 import numpy as np
 import onnxruntime as ort
 
+from row_stamp import write_rows
 from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.frames import StereoLayout
@@ -348,7 +349,7 @@ def main() -> None:
     claims = {row["claim"] for row in rows}
     merged = [row for row in kept if row["claim"] not in claims] + [{**row, **machine} for row in rows]
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(merged, indent=1) + "\n")
+    write_rows(RESULTS, merged)
     print(json.dumps(rows, indent=1))
 
 

@@ -30,6 +30,7 @@ import cupy
 import numpy as np
 import torch
 
+from row_stamp import write_rows
 from vitascope.config import load_settings
 from vitascope.frames import Frame
 from vitascope.media.reading.reader import open_video
@@ -454,7 +455,7 @@ def main() -> None:
             rows.append({**row, **machine})
             print(json.dumps(row), flush=True)
             if wanted.out is not None:
-                wanted.out.write_text(json.dumps(rows, indent=1) + "\n")
+                write_rows(wanted.out, rows)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ import onnxruntime as ort
 from skimage import data
 
 import vitascope.models
+from row_stamp import write_rows
 from vitascope.models.network import FloatArray
 from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
 
@@ -97,10 +98,10 @@ def main() -> None:
         "commit": commit(),
         "date": date.today().isoformat(),
     }
-    text = json.dumps([row | stamp for row in rows], indent=1)
+    stamped = [row | stamp for row in rows]
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(text + "\n")
-    print(text)
+    write_rows(RESULTS, stamped)
+    print(json.dumps(stamped, indent=1))
 
 
 # --- measuring ---------------------------------------------------------------------------------------------------

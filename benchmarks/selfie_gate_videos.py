@@ -13,7 +13,6 @@ Usage: python benchmarks/selfie_gate_videos.py FOLDER
 from __future__ import annotations
 
 import argparse
-import json
 import zlib
 from collections.abc import Iterator
 from datetime import date
@@ -23,6 +22,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from row_stamp import write_rows
 from selfie_gate import NETWORKS, Picture, commit, crop_to
 from selfie_gate_photos import Source, sources
 from selfie_gate_samples import Network
@@ -177,7 +177,7 @@ def main() -> None:
         "date": date.today().isoformat(),
     }
     if options.part == "test":
-        RESULTS.write_text(json.dumps([row | stamp for row in rows], indent=1) + "\n", encoding="utf-8")
+        write_rows(RESULTS, [row | stamp for row in rows])
 
 
 if __name__ == "__main__":

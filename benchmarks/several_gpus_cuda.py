@@ -24,7 +24,7 @@ import av
 import cupy
 import numpy as np
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from segment_cuda import RATE, SIZES, count_frames, make_film
 from vitascope.device import available_cores
 from vitascope.segmentation.segmenter import Segmenter
@@ -118,7 +118,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         made.append({**row, **gpu_stamp()})
         if options.out is not None:
-            options.out.write_text(json.dumps(made, indent=1) + "\n")
+            write_rows(options.out, made)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.device import available_cores
 from vitascope.segmentation.stills import StillSegmenter
 
@@ -74,7 +74,7 @@ def main(out: Path | None) -> None:
     stamp = {**gpu_stamp(), "cores": available_cores()}
     rows = [row | stamp for row in measure(20)]
     if out is not None:
-        out.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(out, rows)
 
 
 if __name__ == "__main__":

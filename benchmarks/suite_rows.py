@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from row_stamp import write_rows
 from vitascope.bench.recommendations import limit_of
 from vitascope.bench.results import BenchResults, Cell, load_results
 
@@ -71,7 +72,7 @@ def main() -> None:
             new = row(results, cell)
             rows[new["claim"]] = new
             print(json.dumps(new))
-    options.rows.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+    write_rows(options.rows, list(rows.values()))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import torch
 
 from deeplab_v3_plus import DeepLabV3Plus
 from preprocess_cuda import microseconds
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor
 from vitascope.gpu.kernels.color import rgb_from_yuv
@@ -318,7 +318,7 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
                 rows.append({**row, **gpu_stamp()})
                 if options.out is not None:
-                    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+                    write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

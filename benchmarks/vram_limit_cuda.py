@@ -21,7 +21,7 @@ from typing import Any
 
 import cupy
 
-from row_stamp import gpu_stamp
+from row_stamp import gpu_stamp, write_rows
 from segment_cuda import SIZES, make_film, run_segment
 
 RESULTS = Path(__file__).parent / "results" / "vram_limit_cuda.json"
@@ -63,7 +63,7 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), flush=True)
-            options.out.write_text(json.dumps(rows, indent=1) + "\n")
+            write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

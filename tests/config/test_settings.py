@@ -174,6 +174,7 @@ def test_exported_names() -> None:
         "OriginKind",
         "OutputKind",
         "OutputSettings",
+        "PlayerName",
         "RgbColor",
         "SettingRow",
         "Settings",

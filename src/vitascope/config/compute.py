@@ -197,8 +197,8 @@ class PerformanceSettings(Section):
     )
     target_fps: float = setting(
         90.0,
-        "Frames a second to reach: where you set it, tuning stops once it has them; live, what a camera is asked for, "
-        "the most that are animated, and what the report judges by.",
+        "Frames a second to reach: tuning stops once it has what you set; live, what a camera is asked for, and the "
+        "most that are animated.",
         gt=0,
         le=1000,
     )

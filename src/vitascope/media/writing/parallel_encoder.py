@@ -1,9 +1,7 @@
 """Several encoders on one video: each gets closed chunks of it, and their packets are joined in order.
 
-One encoder cannot keep many cores busy. On 16 cores x264 ``ultrafast`` wrote a mask of 1920x1080 at 837 frames/s, four
-encoders of four threads each at 1988, eight of two at 1611 and sixteen of one at 1260; 3840x2160 gained as much (257
-and 451). x265 lost (407 and 309 frames/s), so it is left alone. That was when an encoder was opened for each chunk
-(``benchmarks/results/mask_writing.json``), with the interpreter in hand, which cost many encoders most.
+One encoder of a small or simple picture cannot keep many cores busy: on 16 of them, four x264 of four threads wrote
+masks about twice as fast as one, and faster than more of fewer threads. x265 lost by it, so it is left alone.
 
 One thread of each x264 takes pictures in for all others: 8 to 18 % of its work at 1920x1080, 7 to 42 % at 3840x2160,
 most with the fastest presets (on 2 cores). Where four others wait for it, they leave cores idle. So large pictures get
