@@ -16,7 +16,9 @@ from onnx import TensorProto, helper
 from skimage import data
 
 from clips import write_clip
+from vitascope.animation.motion_file import MotionReader
 from vitascope.cli import main
+from vitascope.errors import InputError
 from vitascope.segmentation import film_run
 
 
@@ -377,6 +379,28 @@ def test_a_working_folder_that_is_gone(clip, tmp_path, where):
     gone.mkdir()
     code, said = in_a_shell('rmdir "$PWD"; "$@"', "segment", clip, where, "--profile", "fast", cwd=gone)
     assert (code, said) == (2, "vitascope: the working folder does not exist any more: cd to one that does\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes that have names")
+def test_a_pipe_is_refused_where_a_file_is_wanted(fails, clip, tmp_path):
+    """Opening one waits for who writes, deaf to Ctrl-C."""
+    pipes = {name: tmp_path / name for name in ("in.mp4", "net.onnx", "talk.motion", "me.png")}
+    for pipe in pipes.values():
+        os.mkfifo(pipe)
+    out = tmp_path / "o.mp4"
+    is_pipe = "it is a pipe or a device; write the video to a file first"
+    assert fails("segment", pipes["in.mp4"], out) == (3, f"vitascope: {pipes['in.mp4']}: {is_pipe}\n")
+    for background in (pipes["in.mp4"], pipes["me.png"]):
+        replaced = fails(
+            "segment", clip, out, "--type", "replace", "--background", background, "--profile", "fast"
+        )
+        assert replaced == (3, f"vitascope: {background}: {is_pipe}\n")
+    code, said = fails("segment", clip, out, "--model", pipes["net.onnx"], "--kind", "matte")
+    assert (code, "net.onnx: it is no file" in said) == (5, True)
+    with pytest.raises(
+        InputError, match=r"talk\.motion: motion is read from a file, and this is a folder, a pipe"
+    ):
+        MotionReader(pipes["talk.motion"])
 
 
 def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from vitascope.cli import main
+from vitascope.cli import app, main
 
 
 class Interrupting(types.ModuleType):
@@ -41,3 +41,45 @@ def test_a_command_waits_for_its_own_modules_alone():
     program = "import sys, vitascope.cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"numpy", "pydantic", "av", "cv2", "onnxruntime"} & set(loaded.stdout.split())
+
+
+def test_a_second_ctrl_c_while_the_first_is_told_changes_nothing(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    say = app._complain
+
+    def disturbed(message, *, debug):
+        signal.raise_signal(signal.SIGINT)
+        say(message, debug=debug)
+
+    monkeypatch.setattr(app, "app", interrupted)
+    monkeypatch.setattr(app, "_load_command", lambda _: None)
+    monkeypatch.setattr(app, "_complain", disturbed)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["--version"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "vitascope: interrupted\n"
+
+
+LEFT_BEHIND = """
+import atexit, sys, threading, time
+from vitascope.cli import main
+
+atexit.register(print, "Python ends")
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+sys.argv = ["vitascope", "modles"]
+main()
+"""
+
+
+def test_what_is_left_behind_in_native_code_cannot_crash_the_end():
+    """A thread that comes back from C++ while Python ends is unwound there, which ends the process by SIGABRT."""
+    ended = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "vitascope: there is no command 'modles'; did you mean models?\n"
+    assert ended.stdout == ""

@@ -182,6 +182,28 @@ def test_gpus_are_looked_at_and_closed():
     assert gpu.closed == 1
 
 
+def test_a_job_does_not_wait_for_a_driver_that_takes_its_time():
+    asked, answers = threading.Event(), threading.Event()
+
+    class Slow(ScriptedGpu):
+        def figures(self):
+            asked.set()
+            assert answers.wait(30)
+            return super().figures()
+
+    with Metrics(gpus={0: Slow()}) as metrics:
+        look = threading.Thread(target=metrics.look)
+        look.start()
+        assert asked.wait(5)
+        ends = threading.Thread(target=metrics.job_ended, args=("done",), daemon=True)
+        ends.start()
+        ends.join(5)
+        is_held_up = ends.is_alive()
+        answers.set()
+        look.join()
+    assert not is_held_up
+
+
 def test_of_several_gpus_none_stays_open_when_one_is_missing(monkeypatch):
     opened = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -176,3 +177,43 @@ def test_other_threads_have_no_interrupts_to_hold():
     thread.start()
     thread.join()
     assert done == [True]
+
+
+def test_a_terminal_is_not_changed_from_the_background(terminal, monkeypatch):
+    """Whoever tries is stopped with all threads until a shell calls it back: nothing is drawn, nothing served."""
+    import termios
+
+    changed = []
+    with PressedKeys() as keys:
+        keys.hand_to(print, at_interrupt=lambda: None)
+        monkeypatch.setattr(keys_module, "_is_in_foreground", lambda _: False)
+        monkeypatch.setattr(termios, "tcsetattr", lambda *words: changed.append(words))
+    assert changed == []
+
+
+NESTED = """
+import signal, threading
+from vitascope.observe.keys import holding_interrupts
+
+notify = threading.Condition.notify_all
+def pressed_again(condition):
+    threading.Condition.notify_all = notify
+    signal.raise_signal(signal.SIGINT)
+    notify(condition)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Condition.notify_all = pressed_again
+try:
+    with holding_interrupts():
+        signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_inside_its_own_handler_waits_for_nothing():
+    """An event, which the handler would set, is locked while it is set."""
+    ended = subprocess.run(
+        [sys.executable, "-c", NESTED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")

@@ -101,8 +101,8 @@ class OutputSettings(Section):
     )
     player: PlayerName | None = setting(
         None,
-        "VR player to write for: heresphere, deovr, skybox, 4xvr, moon, quest or visionpro; sets kind, colour, codec and "
-        "names unless you do.",
+        "VR player to write for: heresphere, deovr, skybox, 4xvr, moon, quest or visionpro; sets kind, colour, codec "
+        "and names unless you do.",
     )
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),

@@ -65,6 +65,7 @@ class JobCounts:
 
     def __init__(self, *, gpus: Mapping[int, NvmlGpu] | None = None) -> None:
         self._lock = threading.Lock()
+        self._gpu_lock = threading.Lock()  # a driver may take its time, which no job has to wait for
         self._gpus: dict[int, tuple[NvmlGpu, GpuLimits]] = {}
         self._followed: dict[Literal["job", "live"], _Followed] = {}
         self._past = Readings()
@@ -85,7 +86,7 @@ class JobCounts:
 
     def close(self) -> None:
         """Let go of the GPUs."""
-        with self._lock:
+        with self._gpu_lock:
             gpus, self._gpus = self._gpus, {}
         for gpu, _ in gpus.values():
             gpu.close()
@@ -148,6 +149,8 @@ class JobCounts:
 
     def look(self) -> Readings:
         """A look now: everything counted so far, and all gauges."""
+        with self._gpu_lock:
+            looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
         with self._lock:
             together = Readings(dict(self._past.counts), latencies=dict(self._past.latencies))
             for kind in ("live", "job"):  # the job last: what both have is the job's
@@ -159,13 +162,12 @@ class JobCounts:
             together.gauge("vitascope_build_info", 1, __version__)
             together.gauge("vitascope_job_running", bool(self._followed))
             together.gauge("vitascope_resident_memory_bytes", resident_bytes())
-            looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
             together.gauges |= gpu_readings(looks).gauges
             return together
 
     def _add_gpus(self, gpus: Mapping[int, NvmlGpu]) -> None:
         limits = {number: (gpu, gpu.limits()) for number, gpu in gpus.items()}
-        with self._lock:
+        with self._gpu_lock:
             self._gpus |= limits
 
     def _begin(self, kind: Literal["job", "live"], read: Callable[[], Readings]) -> None:

@@ -73,9 +73,11 @@ class PressedKeys:
         before = termios.tcgetattr(descriptor)
 
         def give_back() -> None:
-            with suppress(termios.error):  # it may be gone
-                # Not TCSADRAIN: a terminal that was halted with Ctrl-S would hold up the end.
-                termios.tcsetattr(descriptor, termios.TCSANOW, before)
+            # In the background it is another's, and who changes it is stopped with all threads.
+            if _is_in_foreground(descriptor):
+                with suppress(termios.error):  # it may be gone
+                    # Not TCSADRAIN: a terminal that was halted with Ctrl-S would hold up the end.
+                    termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
         self._restore.callback(give_back)
         tty.setcbreak(descriptor, termios.TCSANOW)
@@ -124,13 +126,14 @@ def holding_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before, came = signal.getsignal(signal.SIGINT), threading.Event()
-    signal.signal(signal.SIGINT, lambda _number, _frame: came.set())
+    # A list: an event's lock is held when Ctrl-C is pressed again between two steps of the first one's handler.
+    before, came = signal.getsignal(signal.SIGINT), list[int]()
+    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came.is_set():
+    if came:
         raise KeyboardInterrupt
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from vitascope.animation.live.controls import KEYS, Controls, LiveState
@@ -93,3 +95,14 @@ def test_programs_change_what_keys_change() -> None:
 
 def test_every_key_is_described() -> None:
     assert set("rnfm+-[]bopstq?") == set(KEYS)
+
+
+def test_ctrl_c_may_ask_while_a_key_is_at_work() -> None:
+    """Its handler runs between any two steps of a thread, which may hold the lock."""
+    controls = Controls(LiveState())
+    asks = threading.Thread(target=controls.request, args=("quit",), daemon=True)
+    with controls._lock:
+        asks.start()
+        asks.join(5)
+        assert not asks.is_alive()
+    assert controls.take("quit")

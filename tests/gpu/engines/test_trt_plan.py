@@ -123,6 +123,7 @@ def test_an_engine_of_another_version_is_rebuilt_and_said_so(use, doubling, tmp_
         lambda content: b"",
         lambda content: content[:-1],
         lambda content: b"[]\n" + content,
+        lambda content: b"[" * 100_000 + b"\n" + content,
         lambda content: content[:-3] + b"xyz",
         lambda content: b"\xff" + content,
     ],

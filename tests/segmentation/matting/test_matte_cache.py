@@ -104,7 +104,15 @@ def test_what_is_damaged_or_gone_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", json.dumps({"frames": 3}).encode(), b'{"network": {}, "x": 1}']
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        json.dumps({"frames": 3}).encode(),
+        b'{"network": {}, "x": 1}',
+        pytest.param(b"[" * 100_000, id="nested"),
+    ],
 )
 def test_a_manifest_of_something_else_is_no_manifest(tmp_path, content):
     CacheManager(folder=tmp_path).put("k/manifest", content)

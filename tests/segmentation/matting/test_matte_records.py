@@ -89,6 +89,7 @@ def test_a_matte_that_serves_again_is_kept_once():
         b"ab",
         struct.pack("<I", 99) + b"{",
         struct.pack("<I", 2) + b"{}",
+        pytest.param(struct.pack("<I", 100_000) + b"[" * 100_000, id="nested"),
         *(
             struct.pack("<I", len(head)) + head
             for head in (

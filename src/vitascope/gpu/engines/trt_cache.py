@@ -62,7 +62,7 @@ class TrtCache:
             header = json.loads(header_line)
             intact = header["format"] == _FORMAT and header["sha256"] == hashlib.sha256(engine).hexdigest()
             version = str(header["version"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             intact, version = False, ""
         if not intact:
             self.discard(path, "was damaged")

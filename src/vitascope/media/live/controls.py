@@ -61,9 +61,8 @@ class RunControls:
         return True
 
     def request(self, wanted: str) -> None:
-        """Ask for something that a stage does when it comes to it."""
-        with self._lock:
-            self._requests.add(wanted)
+        """Ask for something that a stage does when it comes to it. Waits for nothing: Ctrl-C's handler calls it."""
+        self._requests.add(wanted)
 
     def is_asked(self, wanted: str) -> bool:
         """True while it is asked for and nobody took it."""

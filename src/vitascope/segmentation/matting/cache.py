@@ -106,7 +106,7 @@ def unpack_estimates(record: npt.NDArray[np.uint8]) -> list[MatteEstimate]:
                         np.dtype(entry["dtype"]),
                     )
                 )
-    except (struct.error, ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise DamagedRecordError(str(error)) from error
     return estimates
 
@@ -286,7 +286,7 @@ class MatteCache:
             return
         try:
             manifest = _Manifest(**json.loads(content.tobytes()))
-        except (ValueError, TypeError):  # of another version
+        except (ValueError, TypeError, RecursionError):  # of another version
             return
         ends_later = manifest.end_seconds is None or (
             self._end_seconds is not None and self._end_seconds <= manifest.end_seconds
