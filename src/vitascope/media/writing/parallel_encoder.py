@@ -3,9 +3,10 @@
 One encoder of a small or simple picture cannot keep many cores busy: on 16 of them, four x264 of four threads wrote
 masks about twice as fast as one, and faster than more of fewer threads. x265 lost by it, so it is left alone.
 
-One thread of each x264 takes pictures in for all others: 8 to 18 % of its work at 1920x1080, 7 to 42 % at 3840x2160,
-most with the fastest presets (on 2 cores). Where four others wait for it, they leave cores idle. So large pictures get
-an encoder for every two threads. That is computed; ``benchmarks/encode.py`` measures it on many cores.
+The busiest thread of an x264 of four threads does a fifth to a quarter of its work at 1920x1080, and a quarter to two
+fifths at 3840x2160, most with the fastest presets and with grainy pictures (on 2 cores): four such encoders keep 10 to
+16 cores busy there. So large pictures get an encoder for every two threads, of which neither waits long. That is
+computed; ``benchmarks/encode.py`` measures it on many cores.
 
 Encoders that work in turn are at different places of their chunks. For all of them to have work, half a chunk for each
 must wait, not a whole one; with less, some wait for the writer. At the end those that are done wait for the last one:
