@@ -2,13 +2,16 @@
 
 Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--keep FOLDER] [--out ROW.json]
 
-Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``.
+Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``. Ctrl-C ends it with
+the row of what was tried until then, which is that of a campaign of so many.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import random
 import shutil
 import sys
@@ -25,6 +28,9 @@ from fuzz.forking import ForkServer
 from fuzz.judging import what_is_bad
 from fuzz.mutation import mutated
 from fuzz.victims import FRAMES, make_victims
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from row_stamp import commit
 
 __all__ = ["Try", "tries"]
 
@@ -109,21 +115,28 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     numbers = options.only or list(range(options.n))
-    size = max(min(200, len(numbers) // options.processes), 1)
+    size = max(min(100, len(numbers) // options.processes), 1)
     parts = [numbers[begin : begin + size] for begin in range(0, len(numbers), size)]
     done: list[Try] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
-        with ProcessPoolExecutor(options.processes) as pool:
+        pool = ProcessPoolExecutor(options.processes)
+        try:
             for share in pool.map(_share, parts, [options.seed] * len(parts), [str(folder)] * len(parts)):
                 done += share
                 for one in share:
                     if one.bad is not None:
                         print(json.dumps(asdict(one)), flush=True)
                 print(f"{len(done)} tried, {sum(one.bad is not None for one in done)} bad", file=sys.stderr)
+        except KeyboardInterrupt:
+            if not done:
+                raise
+        finally:
+            pool.shutdown(cancel_futures=True)
     bad = Counter(one.bad.split(" [")[0] for one in done if one.bad is not None)
     slowest = max(done, key=lambda one: one.seconds)
     row = {
+        "claim": "fuzz",
         "tried": len(done),
         "badly_handled": sum(bad.values()),
         "kinds": dict(bad),
@@ -131,10 +144,15 @@ def main() -> None:
         "slowest": f"{slowest.victim}: {', '.join(slowest.damage)}",
         "seed": options.seed,
         "minutes": round((time.monotonic() - began) / 60, 1),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
     }
     print(json.dumps(row, indent=1))
     if options.out is not None:
-        options.out.write_text(json.dumps(row, indent=1) + "\n")
+        options.out.write_text(json.dumps([row], indent=1) + "\n")
     raise SystemExit(bool(bad))
 
 

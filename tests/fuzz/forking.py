@@ -117,15 +117,15 @@ def _tried(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _be_child(order: dict[str, Any]) -> None:
-    os.setsid()
-    os.chdir(order["folder"])
-    for descriptor, name in ((0, os.devnull), (1, ".stdout"), (2, ".stderr")):
-        flags = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        opened = os.open(name, flags, 0o600)
-        os.dup2(opened, descriptor)
-        os.close(opened)
     code = 70
     try:
+        os.setsid()
+        os.chdir(order["folder"])
+        for descriptor, name in ((0, os.devnull), (1, ".stdout"), (2, ".stderr")):
+            flags = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            opened = os.open(name, flags, 0o600)
+            os.dup2(opened, descriptor)
+            os.close(opened)
         code = _run(order)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
