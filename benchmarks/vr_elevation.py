@@ -1,14 +1,17 @@
 """How well people are matted near the poles of a VR180 eye, as the network sees it and straightened for the network.
 
 People are cut out of flat clips by RVM, and stand as figures with exact alpha in an equirectangular eye, at several
-elevations and azimuths. Then RVM mattes the eye in several ways, with pictures of one size, and each matte is held
-against the truth: IoU at 0.5, and the mean absolute difference of alpha times 1000, over the samples of the eye.
+elevations and azimuths, before the clip's own scenery on the walls of a room. Then RVM mattes the eye in several ways,
+with pictures of one size, and each matte is held against the truth: IoU at 0.5 over the samples of the eye, the same
+with each sample counting as much as it covers of the sphere (a row at the pole covers nothing), and the mean absolute
+difference of alpha over the samples, times 1000.
 
 Ways: ``raw`` shows the eye as it is. ``fisheye`` shows it as an equidistant fisheye picture, read with bilinear
 weights from the eye shrunk to the network's size; ``averaged`` first takes the mean of 1/cos(elevation) samples of each
 row, which is what a sample of the fisheye picture covers there; ``1.5x`` reads from an eye shrunk to 1.5 times the
-network's size. The network's coefficients go back to the eye at the network's size, or (``full``) straight at the eye's
-own, or (``alpha``) its alpha goes back, and is refined against the eye.
+network's size; ``rim`` shows the circle's rim again outside it, instead of black. The network's coefficients go back to
+the eye at the network's size, or (``full``) straight at the eye's own, or (``alpha``) its alpha goes back, and is
+refined against the eye.
 
 Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways raw,fisheye] [--frames 6] [--keep ROWS.json]
 """
@@ -44,7 +47,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
 from vitascope.segmentation.matting.shots import ShotInference
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
-from vitascope.vr.projection import Equirectangular, Fisheye, Lens, reprojection_map
+from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear, reprojection_map, turned
 from vitascope.vr.synthetic import Camera, Figure, Place, Scene, Surround, View, noise_surround, render
 
 EYE, ROUND = Equirectangular(), Fisheye(180)
@@ -62,6 +65,8 @@ class Way:
     picture_scale: float = 1.0
     """Of the picture that the fisheye is read from, to the network's."""
     averaged: bool = False
+    rim: bool = False
+    """Outside the circle the rim goes on, instead of black."""
     back: str = "small"
 
 
@@ -71,13 +76,14 @@ WAYS = {
     "averaged": Way(averaged=True),
     "1.5x": Way(picture_scale=1.5),
     "1.5x averaged": Way(picture_scale=1.5, averaged=True),
+    "1.5x rim": Way(picture_scale=1.5, rim=True),
     "full": Way(averaged=True, back="full"),
     "alpha": Way(averaged=True, back="alpha"),
 }
 
 
-def cut_out(film: Path, network: RvmNetwork, first: int, count: int) -> list[np.ndarray]:
-    """The people of some frames, uint8 RGBA, all cut to the same rectangle."""
+def cut_out(film: Path, network: RvmNetwork, first: int, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """The people of some frames, uint8 RGBA, all cut to the same rectangle; and what is beside them, uint8 RGB."""
     with open_video(film) as reader:
         frames = list(islice(reader, first + count))
     matting = StreamMatting(
@@ -96,7 +102,30 @@ def cut_out(film: Path, network: RvmNetwork, first: int, count: int) -> list[np.
     shown = np.max([picture[..., 3] for picture in pictures], axis=0) > 127
     rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
     top, left = max(rows[0] - 4, 0), max(columns[0] - 4, 0)
-    return [picture[top : rows[-1] + 5, left : columns[-1] + 5] for picture in pictures]
+    people = [picture[top : rows[-1] + 5, left : columns[-1] + 5] for picture in pictures]
+    whole = frames[-1].to_rgb()
+    sides = whole[:, : max(left - 60, 1)], whole[:, columns[-1] + 60 :]
+    return people, max(sides, key=lambda side: side.shape[1])
+
+
+def room(scenery: np.ndarray, height: int) -> np.ndarray:
+    """A surround, uint8 RGB: scenery on the walls of a cube, its upper part on the ceiling, its lower on the floor."""
+    half = scenery.shape[0] // 2
+    mirrored = scenery[:, ::-1]
+    faces = [(scenery, 0, 0), (mirrored, 90, 0), (scenery, 180, 0), (mirrored, 270, 0)]
+    faces += [(scenery[:half], 0, 90), (scenery[half:], 0, -90)]
+    sphere = np.zeros((height, 2 * height, 3), np.uint8)
+    for picture, yaw, pitch in faces:
+        map_x, map_y = reprojection_map(
+            Rectilinear(90, 90),
+            Equirectangular(360, 180),
+            source_size=picture.shape[:2],
+            target_size=sphere.shape[:2],
+            rotation=turned(yaw_degrees=yaw, pitch_degrees=pitch).T,
+        )
+        inside = map_x >= -1
+        sphere[inside] = remap(np.ascontiguousarray(picture), map_x, map_y)[inside]
+    return sphere
 
 
 def largest_part(alpha: np.ndarray) -> np.ndarray:
@@ -157,8 +186,23 @@ def shown(frame: Frame, wanted: NetworkInput, way: Way) -> np.ndarray:
     if way.averaged:
         picture = row_means(picture)
     map_x, map_y = maps(EYE, ROUND, size, wanted.size)
-    straight = remap(picture, map_x, map_y) * (map_x >= -1)[..., None]
+    straight = remap(picture, map_x, map_y)
+    if way.rim:
+        straight = remap(straight, *rim_map(wanted.size))
+    else:
+        straight *= (map_x >= -1)[..., None]
     return np.ascontiguousarray(straight.transpose(2, 0, 1))[None]
+
+
+@lru_cache(maxsize=2)
+def rim_map(size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Each place inside a picture's circle, and for those outside the nearest inside."""
+    y, x = np.indices(size, np.float32)
+    middle_x, middle_y = (size[1] - 1) / 2, (size[0] - 1) / 2
+    distance = np.hypot((x - middle_x) / (size[1] / 2 - 1), (y - middle_y) / (size[0] / 2 - 1))
+    scale = 1 / np.maximum(distance, 1)
+    map_x, map_y = middle_x + (x - middle_x) * scale, middle_y + (y - middle_y) * scale
+    return map_x.astype(np.float32), map_y.astype(np.float32)
 
 
 def put_back(
@@ -211,18 +255,25 @@ def mattes(network: RvmNetwork, frames: Sequence[Frame], ways: Sequence[str]) ->
 
 def measure(
     network: RvmNetwork, views: Sequence[View], ways: Sequence[str], sheet: Path | None
-) -> dict[str, tuple[float, float]]:
-    """IoU at 0.5 and the mean absolute difference times 1000, of each way."""
+) -> dict[str, dict[str, float]]:
+    """What each way scores."""
+    height = views[0].rgb.shape[0]
+    area = np.cos(((np.arange(height) + 0.5) / height - 0.5) * np.pi)[:, None]
     frames = [as_frame(view.rgb, index) for index, view in enumerate(views)]
     result, painted = {}, [views[-1].rgb, np.repeat(views[-1].alpha[..., None] * 255, 3, axis=2)]
     for name, alphas in mattes(network, frames, ways).items():
-        overlaps, differences = [], []
+        overlaps, on_sphere, differences = [], [], []
         for alpha, view in zip(alphas, views, strict=True):
             ours, true = alpha >= 0.5, view.alpha >= 0.5
-            overlaps.append((ours & true).sum() / max((ours | true).sum(), 1))
+            overlaps.append((ours & true).sum() / (ours | true).sum())
+            on_sphere.append(((ours & true) * area).sum() / ((ours | true) * area).sum())
             differences.append(np.abs(alpha - view.alpha).mean() * 1000)
         painted.append(np.repeat(alphas[-1][..., None] * 255, 3, axis=2))
-        result[name] = float(np.mean(overlaps)), float(np.mean(differences))
+        result[name] = {
+            "iou": round(float(np.mean(overlaps)), 4),
+            "iou_on_sphere": round(float(np.mean(on_sphere)), 4),
+            "mad_1000": round(float(np.mean(differences)), 2),
+        }
     if sheet is not None:
         cells = [
             cv2.resize(cell.astype(np.uint8), (384, 384), interpolation=cv2.INTER_AREA) for cell in painted
@@ -244,17 +295,19 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=24, help="first frame of each clip")
     parser.add_argument("--frames", type=int, default=6)
     parser.add_argument("--side", type=int, default=1536, help="of the eye, in samples")
+    parser.add_argument("--noise", action="store_true", help="before noise instead of the clip's own scenery")
     parser.add_argument("--sheets", type=Path, help="folder for pictures of the mattes")
     parser.add_argument("--keep", type=Path, help="JSON file that the rows are added to")
     options = parser.parse_args()
     ways = options.ways.split(",")
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     camera = Camera(EYE, (options.side, options.side), StereoLayout.MONO, samples=1)
-    behind = render(Scene((), Surround(noise_surround(options.side)), camera)).rgb.astype(np.float32)
     rows: list[dict[str, Any]] = []
-    print(f"{'clip':8} {'m':>4} {'az':>4} {'el':>4} " + " ".join(f"{way:>14}" for way in ways), flush=True)
+    print(f"{'clip':8} {'m':>4} {'az':>4} {'el':>4} " + " ".join(f"{way:>21}" for way in ways), flush=True)
     for film in options.films:
-        people = cut_out(film, network, options.first, options.frames)
+        people, scenery = cut_out(film, network, options.first, options.frames)
+        sphere = noise_surround(options.side) if options.noise else room(scenery, options.side)
+        behind = render(Scene((), Surround(sphere), camera)).rgb.astype(np.float32)
         for distance in map(float, options.distances.split(",")):
             for azimuth in map(float, options.azimuths.split(",")):
                 for elevation in map(float, options.elevations.split(",")):
@@ -263,7 +316,10 @@ def main() -> None:
                     name = f"{film.stem}_{distance:g}_{azimuth:g}_{elevation:g}"
                     sheet = None if options.sheets is None else options.sheets / f"{name}.png"
                     found = measure(network, views, ways, sheet)
-                    cells = " ".join(f"{iou:7.4f} {mad:6.2f}" for iou, mad in found.values())
+                    cells = " ".join(
+                        f"{one['iou']:7.4f} {one['iou_on_sphere']:6.4f} {one['mad_1000']:6.2f}"
+                        for one in found.values()
+                    )
                     print(f"{film.stem:8} {distance:4g} {azimuth:4g} {elevation:4g} {cells}", flush=True)
                     rows += [
                         {
@@ -273,14 +329,14 @@ def main() -> None:
                             "distance_m": distance,
                             "azimuth_degrees": azimuth,
                             "elevation_degrees": elevation,
+                            "surround": "noise" if options.noise else "scenery",
                             "frames": options.frames,
                             "eye_samples": options.side,
-                            "iou": round(iou, 4),
-                            "mad_1000": round(mad, 2),
+                            **scores,
                             "commit": commit(),
                             "date": time.strftime("%Y-%m-%d"),
                         }
-                        for way, (iou, mad) in found.items()
+                        for way, scores in found.items()
                     ]
     network.close()
     if options.keep is not None:

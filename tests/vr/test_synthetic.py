@@ -276,6 +276,14 @@ def test_the_eyes_disagree_by_what_was_done_to_one_of_them() -> None:
     assert math.isnan(eye_disagreement(truth.alpha, render(Scene((), camera=camera)), camera))
 
 
+def test_a_figure_at_the_rim_is_compared_where_both_eyes_look() -> None:
+    camera = Camera(Fisheye(200), (256, 512))
+    truth = render(Scene((Figure(person_picture(256), Place(0, -95, 1), height_m=0.6),), camera=camera))
+    below = truth.alpha[250:].any(), truth.depth_m[255].any()
+    assert below == (True, True)  # cut by the circle, whose outside has no depth
+    assert eye_disagreement(truth.alpha, truth, camera) < 0.03
+
+
 def test_what_cannot_be_shown_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(8, 8, 3\): expected \[height, width, 4\]"):
         Figure(np.zeros((8, 8, 3), np.uint8), height_m=1)
