@@ -427,15 +427,39 @@ def test_alpha_reaches_sinks_that_take_it(capture, tmp_path) -> None:
     [("mask", (255,) * 3, (0,) * 3), ("cutout", (166,) * 3, (0,) * 3), ("key", (166,) * 3, KEY)],
 )
 def test_any_kind_of_picture(capture, kind, person, behind) -> None:
-    with Live(capture, settings={"output.kinds": [kind], "output.mask_max_width": 16}) as running:
+    with Live(capture, settings={"output.kinds": [kind], "processing.max_queue_size": 9}) as running:
         capture.give(4)
         running.until(lambda: bool(running.sink.kept))
     rgb = running.sink.kept[0].rgb.astype(int)
     assert rgb.shape == (*SIZE, 3)
     assert np.abs(rgb[30, 20] - person).max() <= 2
     assert np.abs(rgb[30, 80] - behind).max() <= 2
-    has_no_effect = "output.mask_max_width has no effect here: live, each picture is made and shown at once"
+    has_no_effect = (
+        "processing.max_queue_size has no effect here: live, each picture is made and shown at once"
+    )
     assert has_no_effect in running.report.notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        ({"output.kinds": ["mask"], "output.mask_max_width": 48}, (48, 32)),
+        ({"output.kinds": ["packed-alpha"], "video.stereo": "side-by-side"}, (128, 64)),
+    ],
+)
+def test_kinds_of_another_size_than_the_cameras(capture, tmp_path, settings, size) -> None:
+    settings |= {"video.projection": "equirect180"}
+    running = Live(capture, [keeping := KeepingSink(), f"file:{tmp_path / 'out.mp4'}"], settings=settings)
+    with running:
+        capture.give(np.full((*SIZE, 3), 200, np.uint8))
+        running.until(lambda: bool(keeping.kept))
+        running.until(lambda: running.run.report().sinks[1].sent == 1)
+    assert running.error is None
+    assert keeping.made is not None
+    assert (keeping.made.width, keeping.made.height) == keeping.kept[0].size == running.report.size == size
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        frame = next(container.decode(video=0))
+    assert (frame.width, frame.height) == size
 
 
 def test_a_snapshot_and_a_report_come_when_asked_for(capture, monkeypatch, tmp_path) -> None:

@@ -45,7 +45,7 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.film_run import FilmRunner
-from vitascope.segmentation.jobs import open_job
+from vitascope.segmentation.jobs import open_job, picture_sizes
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import opening
 from vitascope.segmentation.notes import notes_on
@@ -321,17 +321,15 @@ def segment_live(
             [(kind, _SHOWN)],
             info=info,
             vr=vr,
-            # A picture is prepared by itself, and has the sinks' size.
-            settings=runner.loaded.with_values(
-                {"model.num_workers": 1, "output.mask_max_width": None}
-            ).settings,
+            settings=runner.loaded.with_values({"model.num_workers": 1}).settings,  # one at a time
             frames_per_call=1,
             streams=runner.streams,
             profiler=profile.profiler,
             limits=NEWEST,
         )
-        turned = info.rotation_degrees in (90, 270)
-        width, height = (info.height, info.width) if turned else (info.width, info.height)
+        height, width = picture_sizes(info, vr.layout, settings.output).get(kind, (info.height, info.width))
+        if info.rotation_degrees in (90, 270):
+            height, width = width, height
         size = _even(width), _even(height)
         runs = threading.Event()
         outlets = [

@@ -36,7 +36,6 @@ _OF_FILMS = (
     "output.speed",
     "output.bit_depth",
     "output.keep_partial",
-    "output.mask_max_width",
     "model.num_workers",
     "model.prefetch_factor",
     "pipeline.stages.decode",
