@@ -76,6 +76,7 @@ def pictures_of(port: int, count: int) -> list[np.ndarray]:
     with stream:
         while len(found) < count:
             line = stream.readline()
+            assert line, "the stream ended"
             if line.startswith(b"Content-Length"):
                 stream.readline()
                 jpeg = stream.read(int(line.split(b":")[1]))
@@ -83,9 +84,10 @@ def pictures_of(port: int, count: int) -> list[np.ndarray]:
     return found
 
 
-def test_a_browser_sees_the_person_on_the_key_colour(run, film):
+def test_a_browser_sees_the_person_on_the_key_colour(run, tmp_path):
+    film = write_clip(tmp_path / "talk.mp4", width=256, height=192, frame_count=96, paint=person)
     port, seen = free_port(), []
-    reader = threading.Thread(target=lambda: seen.extend(pictures_of(port, 3)))
+    reader = threading.Thread(target=lambda: seen.extend(pictures_of(port, 2)))
     reader.start()
     code, out, err = run(
         *("--camera", film, "--sink", f"mjpeg:{port}", "--profile", "fast", "--set", "gpu.device=cpu")
@@ -98,9 +100,9 @@ def test_a_browser_sees_the_person_on_the_key_colour(run, film):
     assert np.abs(rgb[20, 30] - KEY).max() <= 12, "behind her"
     face = (slice(40, 60), slice(150, 175))
     assert np.abs(rgb[face] - original[face]).mean() < 8, "herself"
-    assert re.search(r"\d+ pictures in 1\.\d s: [\d.]+ fps; key at 256x192 on CPU", out)
+    assert re.search(r"\d+ pictures in [45]\.\d s: [\d.]+ fps; key at 256x192 on CPU", out)
     assert re.search(
-        r"latency [\d.]+ ms p50, [\d.]+ p95, [\d.]+ p99, from capture to the sinks; \d+ of 36", out
+        r"latency [\d.]+ ms p50, [\d.]+ p95, [\d.]+ p99, from capture to the sinks; \d+ of 96", out
     )
 
 

@@ -68,6 +68,8 @@ _FORMAT = PIXEL_FORMATS["yuv420p"]
 _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
+_CAMERA_FPS = 30.0
+"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about films and headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
 IN_ONE_PROCESS = "live, one process works: leave out gpu.device_ids and processing.use_multiprocessing"
@@ -373,7 +375,7 @@ def segment_live(
             outlets=outlets,
             controls=controls,
             options=RunOptions(
-                target_fps=performance.target_fps,
+                target_fps=float(info.average_frame_rate),
                 max_latency_ms=performance.max_latency_ms,
                 seconds=seconds,
             ),
@@ -458,11 +460,13 @@ def _open_source(
     if not is_camera(source):
         film = stack.enter_context(_FilmSource(Path(source), loaded=loaded))
         return film, film.info, None
+    is_asked = loaded.origin("performance.target_fps").explicit
+    frame_rate = performance.target_fps if is_asked else _CAMERA_FPS
     camera = stack.enter_context(
         camera_named(
             source,
             size=camera_size,
-            frame_rate=performance.target_fps,
+            frame_rate=frame_rate,
             reads_ahead=performance.use_async_capture,
             on_message=on_message,
         )
@@ -484,7 +488,7 @@ def _open_source(
         codec="rawvideo",
         container="camera",
         time_base=_TIME_BASE,
-        average_frame_rate=Fraction(performance.target_fps),
+        average_frame_rate=Fraction(frame_rate),
         frame_count_estimate=None,
         duration_seconds=None,
     )
