@@ -5,6 +5,7 @@ FFmpeg's muxers take little of it through PyAV. The rest is written into the fin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from vitascope.frames import Projection, VideoInfo
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.metadata.hdr import read_hdr, write_hdr_boxes
 from vitascope.media.metadata.matroska_video import MATROSKA_PROJECTIONS, name_with_room, patch_video_entry
+from vitascope.media.metadata.spatial_sound import read_spatial_sound, write_spatial_sound
 from vitascope.media.metadata.spherical import (
     MATROSKA_STEREO_MODES,
     SphericalMetadata,
@@ -22,6 +24,7 @@ from vitascope.media.metadata.spherical import (
     write_spherical,
 )
 from vitascope.media.writing.encoder_setup import BOX_MUXERS, MATROSKA_MUXERS, PictureSetup
+from vitascope.media.writing.stream_copy import CarriedStream
 
 __all__ = ["ContainerMetadata"]
 
@@ -60,6 +63,8 @@ class ContainerMetadata:
                 )
         if hdr == "source":
             hdr = read_hdr(copy_from) if copy_from is not None and info.has_hdr_side_data else None
+        sounds = read_spatial_sound(copy_from) if copy_from is not None else []
+        self._spatial_sound = sounds if setup.encoding.muxer in BOX_MUXERS else []
         self.spherical = spherical
         self.hdr = hdr
         self._muxer = setup.encoding.muxer
@@ -72,6 +77,10 @@ class ContainerMetadata:
                 self.notes.append("pictures do not carry stereo layout and projection")
             elif self._muxer in MATROSKA_MUXERS and spherical.projection is Projection.FISHEYE:
                 self.notes.append(f"{self._muxer} has no word for a fisheye projection; .mp4 and .mov have")
+        if any(sounds) and not self._spatial_sound:
+            self.notes.append(
+                f"{self._muxer} does not say which way ambisonic sound points; .mp4 and .mov do"
+            )
         if hdr is not None and not setup.carries_hdr():
             self.notes.append(f"{setup.encoding.codec} in {self._muxer} does not carry HDR metadata")
 
@@ -85,8 +94,12 @@ class ContainerMetadata:
         if self._patches_matroska():
             stream.metadata["title"] = name_with_room(stream.metadata.get("title", ""))
 
-    def patch(self, path: Path) -> None:
+    def patch(self, path: Path, streams: Sequence[CarriedStream]) -> None:
         """Write the rest into the closed file.
+
+        Args:
+            path: The file.
+            streams: What became of the source's streams: sound that was encoded anew is not ambisonic any more.
 
         Raises:
             OutputError: The file cannot be written.
@@ -98,6 +111,15 @@ class ContainerMetadata:
                 write_spherical(path, self.spherical)
             if self.hdr is not None:
                 write_hdr_boxes(path, self.hdr)
+            sounds = sorted(
+                (stream for stream in streams if stream.kind == "audio"), key=lambda one: one.index
+            )
+            written = [
+                boxes if sound.action == "copied" else b""
+                for sound, boxes in zip(sounds, self._spatial_sound, strict=False)
+                if sound.action != "dropped"
+            ]
+            write_spatial_sound(path, written)
         elif self._patches_matroska():
             projection = self.spherical.projection if self.spherical is not None else None
             patch_video_entry(path, sample_aspect_ratio=self._aspect, projection=projection)

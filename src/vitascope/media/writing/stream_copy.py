@@ -8,6 +8,7 @@ picture. All of it is reported.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -491,8 +492,9 @@ class _PictureTime:
 
 def _add_copy(source: Stream, container: OutputContainer) -> Stream:
     target = container.add_stream_from_template(source)
-    if isinstance(target, AudioStream) and target.codec_context.layout.name.endswith(" channels"):
-        # Written as it is, MP4's muxer fails at the very end.
+    layout_name = target.codec_context.layout.name if isinstance(target, AudioStream) else ""
+    if isinstance(target, AudioStream) and re.search(r"^ambisonic| channels$", layout_name):
+        # Written as it is, MP4's muxer fails at the very end. Boxes say that it is ambisonic.
         if (layout := _LAYOUTS.get(target.codec_context.layout.nb_channels)) is None:
             raise ValueError("nobody knows which channel is where")
         target.codec_context.layout = layout

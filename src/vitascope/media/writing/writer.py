@@ -341,7 +341,8 @@ class VideoWriter:
             container.close()
             self._container = None
             self._is_open = False
-            self._metadata.patch(self._target.partial.path)
+            carried = self._copier.streams if self._copier is not None else []
+            self._metadata.patch(self._target.partial.path, carried)
 
     def _close_quietly(self) -> None:
         """Close after a failure: what closing says no longer matters, the file goes away."""

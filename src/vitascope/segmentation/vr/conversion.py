@@ -241,6 +241,9 @@ def convert(
     )
 
 
+_Map = npt.NDArray[np.float32]
+
+
 class Reprojector:
     """Paints frames in another projection, eye by eye, on the CPU. Its maps are made once; threads may share it.
 
@@ -255,17 +258,19 @@ class Reprojector:
         self._size = made.height, made.width
         fmt = info.format
         steps = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
-        eyes = zip(
+        self._eyes: list[tuple[Region, Region, _Map, _Map]] = []
+        known: dict[tuple[object, ...], tuple[_Map, _Map]] = {}  # two eyes of one lens have one
+        for region, place, lens in zip(
             eye_regions(info.width, info.height, source.layout),
             eye_regions(made.width, made.height, source.layout),
             source.lenses,
             strict=True,
-        )
-        self._eyes = [
-            (window, place, *_maps(region, window, lens, target.lens, (place.height, place.width)))
-            for region, place, lens in eyes
-            for window in [_whole_blocks(region, info, steps)]
-        ]
+        ):
+            window = _whole_blocks(region, info, steps)
+            key = (lens, region.size, window.size, window.x - region.x, window.y - region.y)
+            if key not in known:
+                known[key] = _maps(region, window, lens, target.lens, place.size)
+            self._eyes.append((window, place, *known[key]))
 
     def paint(self, frame: Frame) -> Frame:
         """Paint one frame; black where the source shows nothing."""
@@ -301,7 +306,7 @@ def _whole_blocks(region: Region, info: VideoInfo, steps: tuple[int, int]) -> Re
 
 def _maps(
     region: Region, window: Region, source: Lens, target: Lens, size: tuple[int, int]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+) -> tuple[_Map, _Map]:
     """The maps from an eye's window in the source to its place in the target."""
     maps = reprojection_map(source, target, source_size=region.size, target_size=size)
     inside = []
