@@ -45,13 +45,14 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.film_run import FilmRunner
-from vitascope.segmentation.jobs import open_job, picture_sizes
+from vitascope.segmentation.jobs import open_job
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import opening
 from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.renderer import Rendered
+from vitascope.segmentation.writing import written_info
 from vitascope.vr.detection import eyes_in_words
 
 __all__ = [
@@ -329,7 +330,8 @@ def segment_live(
             profiler=profile.profiler,
             limits=NEWEST,
         )
-        height, width = picture_sizes(info, vr.layout, settings.output).get(kind, (info.height, info.width))
+        written = written_info(kind, info, _SHOWN, vr=vr, settings=settings.output)
+        height, width = written.height, written.width
         if info.rotation_degrees in (90, 270):
             height, width = width, height
         size = _even(width), _even(height)

@@ -23,7 +23,8 @@ from vitascope.media.metadata.spherical import (
     write_spherical,
 )
 from vitascope.media.reading.reader import VideoReader, open_video, probe
-from vitascope.segmentation.vr.conversion import TARGETS, convert
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.vr.conversion import TARGETS, Reprojector, _made_info, convert
 from vitascope.vr.projection import Equirectangular, Fisheye, Rectilinear
 from vitascope.vr.stereo import eye_regions
 
@@ -152,6 +153,31 @@ def test_no_colour_runs_over_the_seam(tmp_path):
         assert (right[..., 0] - right[..., 2]).max() < 12
         assert left[..., 0].max() > 180
         (tmp_path / "b.mkv").unlink()
+
+
+def test_a_seam_inside_a_chroma_block(tmp_path):
+    """322 samples are two eyes of 161: the block of the seam is both eyes', and belongs to neither."""
+    width, half = 2 * SIDE + 2, SIDE + 1
+    source = write_clip(tmp_path / "a.mkv", width=width, height=SIDE, codec="ffv1", frame_count=1)
+    with open_video(source) as reader:
+        frame = next(iter(reader))
+        description = vr_of(reader.info, VideoSettings(stereo=SBS, projection="equirect180"))
+        target = TARGETS["equirect360"]
+        made = _made_info(reader.info, description, target)
+        painter = Reprojector(reader.info, made, description, target)
+    luma = np.tile((np.arange(width) % half + 40).astype(np.uint8), (SIDE, 1))
+    chroma = np.full((SIDE // 2, half), 60, np.uint8)
+    chroma[:, SIDE // 2], chroma[:, half // 2 + 1 :] = 130, 200
+    painted_frame = painter.paint(frame.with_planes((luma, chroma, chroma)))
+    for number, value in enumerate((60, 200)):
+        wide = made.width // 2
+        seen = slice(number * wide + wide // 4 + 4, (number + 1) * wide - wide // 4 - 4)
+        got = painted_frame.planes[0][SIDE // 2, seen].astype(float)
+        # Half of the sphere is the eye: each of its samples is one of the result's, whatever the seam.
+        assert np.abs(got - (np.arange(4, wide // 2 - 4) * (half / (wide // 2)) + 40)).max() < 1.1
+        colour = painted_frame.planes[1][:, seen.start // 2 - 1 : seen.stop // 2 + 1]
+        inside = colour[SIDE // 8 : -SIDE // 8]
+        assert np.abs(inside.astype(int) - value).max() <= 1
 
 
 def test_squeezed_eyes_are_stretched(tmp_path):
