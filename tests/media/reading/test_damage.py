@@ -444,3 +444,6 @@ def test_an_edit_list_may_leave_frames_out(tmp_path: Path) -> None:
     with open_video(path) as reader:
         assert len(list(reader)) == 30
     assert reader.corrupt_count == 0
+    info = probe(path)
+    assert info.duration_seconds == pytest.approx(2)
+    assert info.frame_count_estimate == 48

@@ -387,6 +387,9 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
     duration = promised_end_seconds(stream)
     if duration is None and container.duration:
         duration = container.duration / av.time_base
+    if duration is not None and stream.duration is None and "matroska" in container.format.name:
+        begin = float((stream.start_time or 0) * (fraction_or_none(stream.time_base) or 0))
+        duration -= begin if 0 < begin < duration else 0  # FFmpeg's muxer writes when the video ends
     count = stream.frames or None
     if count is not None and (left_out := sum(entry.is_discard for entry in stream.index_entries)):
         count -= left_out  # by an edit list: decoded, but not shown
