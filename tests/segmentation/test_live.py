@@ -37,6 +37,7 @@ from vitascope.segmentation.live import (
     live_settings,
     summarise_live,
 )
+from vitascope.segmentation.matting.stream import StreamMatting
 
 KEY = (120, 255, 155)
 PERIOD = 24
@@ -255,6 +256,28 @@ def test_a_slow_network_costs_pictures_and_not_time(capture, scripted, monkeypat
     assert running.report.dropped == 40 - len(indices)
 
 
+def test_no_picture_is_prepared_that_the_network_does_not_see(capture, scripted, monkeypatch) -> None:
+    prepared, prepare, infer = [], StreamMatting.prepare, scripted.infer
+
+    def noticed(self, frames):
+        prepared.append(frames[0].index)
+        return prepare(self, frames)
+
+    def slow(images, state):
+        time.sleep(0.03)
+        return infer(images, state)
+
+    monkeypatch.setattr(StreamMatting, "prepare", noticed)
+    monkeypatch.setattr(scripted, "infer", slow)
+    with Live(capture, settings={"model.warm_up_frames": 0}) as running:
+        for number in range(60):
+            capture.give(number)
+            time.sleep(0.003)
+        running.until(lambda: bool(running.sink.kept) and running.sink.kept[-1].index == 60)
+    assert prepared == [picture.index for picture in running.sink.kept]
+    assert len(prepared) < 40
+
+
 def test_no_frame_gets_the_matte_or_the_place_of_another(capture, scripted, monkeypatch) -> None:
     dice, infer = random.Random(3), scripted.infer
 
@@ -337,7 +360,7 @@ def test_the_run_ends_when_every_sink_has_failed(capture) -> None:
 @pytest.mark.parametrize(
     ("stage", "where"),
     [
-        ("preprocess", "vitascope.segmentation.matting.stream.StreamMatting.prepare"),
+        ("infer", "vitascope.segmentation.matting.stream.StreamMatting.prepare"),
         ("infer", "scripted"),
         ("postprocess", "vitascope.segmentation.matting.stream.StreamMatting.refine"),
         ("output", "vitascope.segmentation.live.rgb_of"),

@@ -140,7 +140,7 @@ class CpuJob(FilmJob):
                 "device_arrays needs a GPU, and 4:2:0 video of 8 or 10 bits: the frames of this video are on the CPU"
             )
         parallelism = self._parallelism
-        return [
+        matted: list[Stage] = [
             Map(
                 "preprocess",
                 lambda frame: self.matting.prepare([frame]),
@@ -153,6 +153,18 @@ class CpuJob(FilmJob):
                 Batched(self._infer, size=self._frames_per_call, first_size=1),
                 output=self._limits,
             ),
+        ]
+        if self._limits.overflow == "drop_oldest":
+            # Live, pictures made ahead of the network would mostly be dropped, and take its time.
+            matted = [
+                Map(
+                    "infer",
+                    lambda frame: self._infer([self.matting.prepare([frame])])[0],
+                    output=self._limits,
+                )
+            ]
+        return [
+            *matted,
             Map(
                 "postprocess",
                 self.renderer.render,

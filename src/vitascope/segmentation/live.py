@@ -324,7 +324,7 @@ def segment_live(
             [(kind, _SHOWN)],
             info=info,
             vr=vr,
-            settings=runner.loaded.with_values({"model.num_workers": 1}).settings,  # one at a time
+            settings=settings,
             frames_per_call=1,
             streams=runner.streams,
             profiler=profile.profiler,
