@@ -70,8 +70,9 @@ TARGETS: dict[TargetName, Target] = {
 }
 """By their names."""
 
-# Cubic reading takes two samples around a place; nearer to the border than this, the border's own are shown.
-_MARGIN = 2
+# Cubic reading takes two samples on each side of a place, of chroma, too, which are every other one. What is nearer to
+# the border than this many samples of luma is shown as what lies there, or black would shine through.
+_MARGIN = 3
 _THREADS = 4
 """Threads that repaint; more wait for memory."""
 
