@@ -321,6 +321,25 @@ def test_an_encoder_that_hangs_is_not_waited_for(trials: Trials, monkeypatch: py
     assert trials.ask() == "h264_nvenc gave no answer within 1 seconds"
 
 
+def test_the_trial_itself_runs_and_nothing_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_gpu: None
+) -> None:
+    """An encoder with another's options, so that it fails wherever this runs."""
+    monkeypatch.setattr(nvenc, "NVENC_ENCODERS", {"h264": "libx264"})
+    (tmp_path / "av.py").write_text("raise SystemExit('imported from the current folder')")
+    monkeypatch.chdir(tmp_path)
+    nvenc.why_nvenc_fails.cache_clear()
+    assert (nvenc.why_nvenc_fails("libx264") or "").startswith("libx264 does not work on this machine (")
+
+
+def test_without_python_there_is_no_trial(monkeypatch: pytest.MonkeyPatch, a_gpu: None) -> None:
+    """Where another program has Python inside, it may not know its own interpreter."""
+    monkeypatch.setattr(nvenc, "_TRIAL", ("", "-m", "vitascope"))
+    nvenc.why_nvenc_fails.cache_clear()
+    assert (nvenc.why_nvenc_fails("h264_nvenc") or "").startswith("h264_nvenc could not be tried: ")
+    nvenc.why_nvenc_fails.cache_clear()
+
+
 def test_an_output_goes_to_the_encoder_that_passed(
     trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,8 @@ _LONGEST_SIDES = {"h264": 4096, "h265": 8192, "av1": 8192}
 """From Turing on (NVIDIA's Video Encode Support Matrix)."""
 _SHORTEST_SIDE = 256
 """All generations take it for every codec; pictures that are smaller keep no processor busy."""
-_TRIAL = (sys.executable, "-m", "vitascope.media.writing.nvenc_trial")
+# -P: what lies in the current folder is not imported.
+_TRIAL = (sys.executable or "", "-P", "-m", "vitascope.media.writing.nvenc_trial")
 _TRIAL_SECONDS = 60
 """For starting Python and CUDA, and for a dozen small pictures: some 2 s where nothing is wrong."""
 
@@ -215,7 +216,8 @@ def _verdict_of_trial(encoder: str, pixel_format: str, device_id: int) -> Verdic
             [*_TRIAL, json.dumps(request)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_TRIAL_SECONDS,
             check=False,
         )
