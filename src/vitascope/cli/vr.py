@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = App(
     name="vr",
-    help="See what a video is to VR players, give it another projection, describe a folder to players.",
+    help="See what a video is to VR players, give it another projection, check packed alpha, describe a folder.",
     help_format="plaintext",
 )
 
@@ -251,6 +251,64 @@ def library(
             f"{len(made.files)} files; indexes {folder / 'heresphere.json'} and {folder / 'deovr.json'}"
         )
     return made.failures[0][1].exit_code if made.failures else 0
+
+
+@app.command
+def verify(
+    video: Path,
+    /,
+    *,
+    matte: Path | None = None,
+    stereo: str | None = None,
+    projection: str | None = None,
+    fov: float | None = None,
+    json: Switch = False,
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+) -> int:
+    """Unpack the alpha of a packed-alpha video, as it is after compression, and say what a viewer would see.
+
+    vitascope vr verify wedding_FISHEYE190_alpha.mp4 --matte wedding_LR_180_mask.mkv
+
+    Args:
+        video: A packed-alpha video.
+        matte: The mask of the same run (--type packed-alpha,mask): error, leakage and sync are measured by it.
+        stereo: How two eyes share a frame of the mask: auto, side-by-side (sbs) or top-bottom (tb).
+        projection: What the picture of an eye is in the mask: auto, equirect180 or fisheye.
+        fov: Horizontal field of view of an eye of the mask, in degrees.
+        json: Print as JSON.
+        quiet: Print nothing but what is wrong.
+    """
+    with holding_interrupts():
+        from vitascope.segmentation.vr.verification import verify as verify_video
+        from vitascope.vr.players import PLAYERS
+
+    report = verify_video(video, matte=matte, wanted=_video_settings(stereo, projection, fov))
+    problems = report.problems
+    if json:
+        print_json({**report.to_dict(), "problems": problems})
+        return 1 if problems else 0
+    if not quiet:
+        rows = [
+            ("frames", f"{report.frame_count}, {report.empty_frames} with nobody"),
+            ("people", f"{report.person_share:.1%} of the discs; the eyes differ by {report.eyes_apart:.0%}"),
+            ("alpha", f"{report.floor:.0f} of 255 where nobody is, {report.ceiling:.0f} inside people"),
+        ]
+        if report.matte is not None:
+            found = report.matte
+            rows += [
+                (
+                    "error",
+                    f"{found.mean_error:.2f} of 255 on average, {found.worst_frame_error:.2f} in the worst frame",
+                ),
+                ("leakage", f"{found.leakage:.2f} of 255"),
+                ("sync", "in step" if not found.lag_frames else f"{found.lag_frames:+d} frames"),
+            ]
+        rows += [(PLAYERS[name].title, seen_as) for name, seen_as in report.players.items()]
+        Page().print(f"{video}: packed alpha in {report.found.in_words()}")
+        print_table(facts(rows))
+    for problem in problems:
+        Screen().print(f"vitascope: {video}: {problem}")
+    return 1 if problems else 0
 
 
 def _video_settings(

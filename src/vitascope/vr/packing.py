@@ -34,6 +34,7 @@ __all__ = [
     "DISC_SCALE",
     "AlphaPacker",
     "PackedColor",
+    "disc_area",
     "pack_discs",
     "packed_fov",
     "packed_size",
@@ -76,8 +77,8 @@ def _pieces(side: int) -> list[_Piece]:
     ]
 
 
-def _disc(side: int) -> npt.NDArray[np.bool_]:
-    """True inside the circle of a tile."""
+def disc_area(side: int) -> npt.NDArray[np.bool_]:
+    """Bool [*tile_size(side)]: True inside the circle of a tile."""
     height, width = tile_size(side)
     down = (np.arange(height) + 0.5) / height * 2 - 1
     across = (np.arange(width) + 0.5) / width * 2 - 1
@@ -102,8 +103,8 @@ def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "r
     side = _side(frame)
     if tiles.shape != (2, *tile_size(side)):
         raise ValueError(f"tiles are {tiles.shape}, expected {(2, *tile_size(side))}")
-    arrays: Any = _array_module(frame)
-    inside = arrays.asarray(_disc(side))
+    arrays: Any = _array_module(frame.planes[0])
+    inside = arrays.asarray(disc_area(side))
     share = arrays.asarray(tiles).astype("float32") / alpha_peak(tiles)
     alpha = arrays.full((side, 2 * side), -1.0, "float32")
     for piece in _pieces(side):
@@ -134,7 +135,7 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
     rgb = frame.to_rgb(dtype="float32")
     red = np.clip(rgb[..., 0] - np.maximum(rgb[..., 1], rgb[..., 2]), 0, 1)
     grey = rgb.min(axis=-1)
-    inside = _disc(side)
+    inside = disc_area(side)
     found = np.zeros((2, 2, *tile_size(side)), np.float32)
     for piece in _pieces(side):
         for kind, plane in enumerate((red, grey)):
@@ -170,6 +171,7 @@ class AlphaPacker:
         fov_degrees: Field of view of the fisheye eyes to make; None is 190, which all players know, or that of a
             fisheye video, whose pictures then stay as they are.
         color: See ``pack_discs``.
+        side: Of the eyes to make, in samples, even; that of ``packed_size`` when omitted.
 
     Raises:
         UsageError: The video does not have two eyes of a projection that a fisheye picture can show.
@@ -183,6 +185,7 @@ class AlphaPacker:
         right_eye_first: bool = False,
         fov_degrees: float | None = None,
         color: PackedColor = "red",
+        side: int | None = None,
     ) -> None:
         if len(regions) != 2:
             raise UsageError(
@@ -198,7 +201,7 @@ class AlphaPacker:
             raise UsageError("packed-alpha shows half of the world, and this video shows all of it")
         self._regions, self._color = tuple(regions[order]), color
         self._fov_degrees = packed_fov(lenses, fov_degrees)
-        self._side = packed_size(regions)[0]
+        self._side = packed_size(regions)[0] if side is None else side
 
     def pack(self, frame: Frame, alpha: Plane) -> Frame:
         """One packed picture.
@@ -210,14 +213,23 @@ class AlphaPacker:
         Returns:
             A frame of the same format, colour and moment, of ``packed_size``.
         """
-        arrays: Any = _array_module(frame)
+        arrays: Any = _array_module(frame.planes[0])
         maps = [arrays.asarray(places) for places in self._frame_maps]
         picture = remap(frame, *maps, border="constant")
         assert isinstance(picture, Frame)
-        pack_discs(picture, self._tiles(alpha, arrays), color=self._color)
+        pack_discs(picture, self.tiles(alpha), color=self._color)
         return picture
 
-    def _tiles(self, alpha: Plane, arrays: Any) -> Any:
+    def tiles(self, alpha: Plane) -> Any:
+        """Each eye's matte as its disc holds it.
+
+        Args:
+            alpha: uint8 or uint16 [H, W], NumPy or CuPy.
+
+        Returns:
+            [2, *tile_size(side)] of the same dtype on the same device, left eye first.
+        """
+        arrays: Any = _array_module(alpha)
         size = tile_size(self._side)
         tiles = arrays.zeros((2, *size), alpha.dtype)
         for eye, region in enumerate(self._regions):
@@ -270,7 +282,7 @@ def _side(frame: Frame) -> int:
 
 def _paint(frame: Frame, alpha: Any, color: PackedColor) -> None:
     """Paint alpha, float32 [H, W] in 0..1, and below 0 where the frame stays as it is."""
-    arrays: Any = _array_module(frame)
+    arrays: Any = _array_module(frame.planes[0])
     fmt = frame.format
     forward, start = yuv_from_rgb(frame.color, fmt)
     word, most = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
@@ -292,8 +304,8 @@ def _paint(frame: Frame, alpha: Any, color: PackedColor) -> None:
     luma[is_disc] = codes[is_disc]
 
 
-def _array_module(frame: Frame) -> Any:
-    if is_on_gpu(frame.planes[0]):
+def _array_module(plane: Any) -> Any:
+    if is_on_gpu(plane):
         import cupy
 
         return cupy

@@ -1,0 +1,282 @@
+"""A finished packed-alpha video, looked at as a player does: what its discs hold, and how far they are from the matte.
+
+Compression, scaling by a website or a cut in an editor can ruin the discs without anybody seeing it in the pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config import VideoSettings
+from vitascope.errors import InputError, UsageError
+from vitascope.frames import Frame, VideoInfo
+from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
+from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.observe.report_values import plain_value
+from vitascope.segmentation.layout import vr_of
+from vitascope.vr.detection import VrDescription
+from vitascope.vr.packing import AlphaPacker, disc_area, unpack_discs
+from vitascope.vr.players import PLAYERS, as_played
+from vitascope.vr.stereo import eye_regions
+
+__all__ = ["MatteComparison", "PackedReport", "verify"]
+
+_GONE, _FULL = 0.02, 0.98
+"""Alpha that counts as nobody, and as a person."""
+_MOST_LAG_FRAMES = 3
+_SYNC_SIDE = 32
+"""Samples of a side at which frames are compared for their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatteComparison:
+    """Packed alpha beside the matte that it was made of."""
+
+    mean_error: float
+    """Mean absolute difference inside the discs, in codes of 255."""
+    worst_frame_error: float
+    """The same, of the worst frame."""
+    leakage: float
+    """Mean packed alpha where the matte shows nobody, in codes of 255."""
+    lag_frames: int
+    """By how many frames packed alpha comes late (or early, below 0): the shift that fits best; 0 in sync."""
+    missing_frames: int
+    """Frames that one of the two has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedReport:
+    """What the discs of a packed-alpha video hold."""
+
+    video: Path
+    frame_count: int
+    found: VrDescription
+    person_share: float
+    """Mean share of the discs that a person fills."""
+    empty_frames: int
+    """Frames with nobody in either disc."""
+    eyes_apart: float
+    """Mean difference of how much the two eyes' people fill, as a share of the larger."""
+    floor: float
+    """Median alpha where there is nobody, in codes of 255: what shines through everywhere if it is not 0."""
+    ceiling: float
+    """Median alpha inside people, in codes of 255."""
+    players: dict[str, str]
+    """What each player makes of the file."""
+    matte: MatteComparison | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        plain: dict[str, Any] = plain_value(self)
+        return plain
+
+    @property
+    def problems(self) -> list[str]:
+        """What a viewer would see, one line each."""
+        told = [
+            (not self.person_share, "the discs hold nobody: no frame shows a person"),
+            (
+                self.floor > _MOST_FLOOR,
+                f"alpha is {self.floor:.0f} of 255 where nobody is: the background shines",
+            ),
+            (
+                self.person_share > 0 and self.ceiling < _LEAST_CEILING,
+                f"alpha is {self.ceiling:.0f} of 255 inside people: they are see-through",
+            ),
+            (
+                self.eyes_apart > _MOST_APART,
+                f"the eyes' people differ by {self.eyes_apart:.0%}: a disc may be in the wrong place",
+            ),
+            (
+                not self.found.is_packed_alpha,
+                "nothing in the name says packed alpha: players want a name such as "
+                f"{self.video.stem}_FISHEYE190_alpha",
+            ),
+        ]
+        if self.matte is not None:
+            told += [
+                (
+                    self.matte.mean_error > _MOST_ERROR,
+                    f"alpha is off by {self.matte.mean_error:.1f} of 255 on average",
+                ),
+                (self.matte.lag_frames != 0, f"alpha is {self.matte.lag_frames:+d} frames off the matte"),
+                (
+                    self.matte.missing_frames > 0,
+                    f"{self.matte.missing_frames} frames of the one are not in the other",
+                ),
+            ]
+        return [line for is_met, line in told if is_met]
+
+
+_MOST_FLOOR, _LEAST_CEILING, _MOST_ERROR, _MOST_APART = 4.0, 245.0, 2.0, 0.5
+
+
+def verify(
+    video: Path,
+    *,
+    matte: Path | None = None,
+    wanted: VideoSettings | None = None,
+    on_frame: Callable[[int, int | None], object] | None = None,
+) -> PackedReport:
+    """Unpack a packed-alpha video, and look at what its discs hold.
+
+    Args:
+        video: The packed video.
+        matte: The mask of the same run, as large as the source; compared with the discs when given.
+        wanted: What the source was to VR: layout, projection and field of view of ``matte``.
+        on_frame: Told how many frames were looked at, of how many.
+
+    Raises:
+        InputError: A video cannot be read.
+        UsageError: It has not the shape of packed alpha, or ``matte`` is flat.
+    """
+    settings = wanted or VideoSettings()
+    with open_video(video) as reader:
+        info = reader.info
+        if info.width != 2 * info.height or info.height % 2 or info.height < 16:
+            raise UsageError(
+                f"{video}: {info.width}x{info.height} holds no two fisheye eyes side by side, so no packed alpha"
+            )
+        found = vr_of(info, VideoSettings(), always_looks=True)
+        discs = _Discs(info)
+        with nullcontext() if matte is None else open_video(matte) as masks:
+            truth: Iterator[npt.NDArray[np.float32]] = iter(())
+            if masks is not None:
+                truth = map(
+                    _tiles_of(masks, settings, side=info.height, fov_degrees=found.fov_degrees), masks
+                )
+            for count, (frame, tiles) in enumerate(zip_longest(reader, truth), start=1):
+                discs.add(frame, tiles)
+                if on_frame is not None:
+                    on_frame(count, reader.expected_frame_count)
+    if not discs.frame_count:
+        raise InputError(f"{video}: no frame could be read")
+    packed = replace(found, is_packed_alpha=True)
+    players = {player.name: as_played(player, packed, video.stem) for player in PLAYERS.values()}
+    return PackedReport(video, found=found, players=players, **discs.figures(compared=matte is not None))
+
+
+def _tiles_of(
+    reader: VideoReader, wanted: VideoSettings, *, side: int, fov_degrees: float | None
+) -> Callable[[Frame], npt.NDArray[np.float32]]:
+    """Makes of a mask's frames what the discs should hold."""
+    info = reader.info
+    vr = vr_of(info, wanted)
+    regions = eye_regions(info.width, info.height, vr.layout)
+    try:
+        packer = AlphaPacker(
+            regions,
+            vr.lenses,
+            right_eye_first=vr.right_eye_first,
+            fov_degrees=fov_degrees or 190.0,
+            side=side,
+        )
+    except UsageError as error:
+        raise UsageError(
+            f"{info.path}: it must be what the packed video was made of, and is {vr.in_words()}; "
+            "--stereo and --projection say what it is"
+        ) from error
+    gain = float(rgb_from_yuv(info.color, info.format)[0][0, 0])
+    black = float(yuv_from_rgb(info.color, info.format)[1][0])
+
+    def tiles(frame: Frame) -> npt.NDArray[np.float32]:
+        alpha = np.clip((frame.planes[0].astype(np.float32) - black) * gain, 0, 1)
+        made: npt.NDArray[np.uint16] = packer.tiles(np.rint(alpha * 65535).astype(np.uint16))
+        return made.astype(np.float32) / np.float32(65535)
+
+    return tiles
+
+
+class _Discs:
+    """Adds up what the discs of a video hold."""
+
+    def __init__(self, info: VideoInfo) -> None:
+        self.frame_count = 0
+        self._inside = disc_area(info.height)
+        self._shares: list[tuple[float, float]] = []
+        self._levels = np.zeros(256, np.int64)
+        self._errors: list[float] = []
+        self._leaks: list[float] = []
+        self._seen: list[npt.NDArray[np.float32]] = []
+        self._meant: list[npt.NDArray[np.float32]] = []
+        self._missing = 0
+
+    def add(self, frame: Frame | None, truth: npt.NDArray[np.float32] | None) -> None:
+        """Look at the next frame, beside its matte where there is one."""
+        if frame is None:
+            self._missing += 1
+            return
+        self.frame_count += 1
+        tiles = unpack_discs(frame)
+        inside = tiles[:, self._inside]
+        first, second = (float((eye > 0.5).mean()) for eye in inside)
+        self._shares.append((first, second))
+        self._levels += np.bincount(np.rint(inside.ravel() * 255).astype(np.intp), minlength=256)
+        if truth is None:
+            self._missing += 1
+            return
+        meant = truth[:, self._inside]
+        self._errors.append(float(np.abs(inside - meant).mean()))
+        nobody = meant < _GONE
+        self._leaks.append(float(inside[nobody].mean()) if nobody.any() else 0.0)
+        self._seen.append(_small(tiles))
+        self._meant.append(_small(truth))
+
+    def figures(self, *, compared: bool) -> dict[str, Any]:
+        """The fields of the report that are counted."""
+        shares = np.array(self._shares)
+        somebody = shares.max(axis=1) > 0
+        apart = np.abs(shares[:, 0] - shares[:, 1])[somebody] / shares.max(axis=1)[somebody]
+        half = len(self._levels) // 2
+        comparison = None
+        if compared and self._errors:
+            comparison = MatteComparison(
+                mean_error=float(np.mean(self._errors)) * 255,
+                worst_frame_error=max(self._errors) * 255,
+                leakage=float(np.mean(self._leaks)) * 255,
+                lag_frames=_lag(self._seen, self._meant),
+                missing_frames=self._missing,
+            )
+        return {
+            "frame_count": self.frame_count,
+            "person_share": float(shares.mean()),
+            "empty_frames": int((~somebody).sum()),
+            "eyes_apart": float(apart.mean()) if apart.size else 0.0,
+            "floor": _median(self._levels[:half], 0),
+            "ceiling": _median(self._levels[half:], half),
+            "matte": comparison,
+        }
+
+
+def _median(counts: npt.NDArray[np.int64], first: int) -> float:
+    """The median level of a part of a histogram; its lower end where it is empty."""
+    total = int(counts.sum())
+    return float(first + np.searchsorted(np.cumsum(counts), (total + 1) // 2)) if total else float(first)
+
+
+def _small(tiles: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """What is left of a frame for finding its place in time."""
+    step = max(tiles.shape[1] // _SYNC_SIDE, 1)
+    return tiles[:, ::step, ::step].copy()
+
+
+def _lag(seen: Sequence[npt.NDArray[np.float32]], meant: Sequence[npt.NDArray[np.float32]]) -> int:
+    """The shift in frames at which the two are most alike; 0 where no other is clearly better."""
+
+    def difference(lag: int) -> float:
+        pairs = [
+            np.abs(seen[at + lag] - meant[at]).mean() for at in range(len(meant)) if 0 <= at + lag < len(seen)
+        ]
+        return float(np.mean(pairs)) if len(pairs) > 2 * _MOST_LAG_FRAMES else np.inf
+
+    differences = {lag: difference(lag) for lag in range(-_MOST_LAG_FRAMES, _MOST_LAG_FRAMES + 1)}
+    best = min(differences, key=lambda lag: (differences[lag], abs(lag)))
+    return best if differences[best] < 0.8 * differences[0] else 0

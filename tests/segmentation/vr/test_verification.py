@@ -1,0 +1,135 @@
+"""Packed alpha read back from finished files: what verification finds right, and what it finds wrong."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.cli import main
+from vitascope.config import VideoSettings, load_settings
+from vitascope.errors import UsageError
+from vitascope.frames import StereoLayout
+from vitascope.segmentation import film_run
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.segmentation.vr.verification import verify
+
+SIDE, FRAMES = 256, 12
+WANTED = VideoSettings(stereo="sbs", projection="equirect180")
+
+
+def light_disc(index, *, shift=0.0):
+    """Two equirectangular eyes with a light disc that moves, uint8 [h, w, 3]."""
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    eyes = []
+    for eye in range(2):
+        centre = SIDE / 2 + 5 * index + 4 * eye + shift
+        light = np.hypot(x - centre, y - SIDE * 0.55) < SIDE / 6
+        eyes.append(np.where(light, 225, 45).astype(np.uint8))
+    return np.repeat(np.hstack(eyes)[..., None], 3, axis=2)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A packed video through x265 at CRF 18, and the lossless mask of the same film."""
+    folder = tmp_path_factory.mktemp("packed")
+    film = write_clip(
+        folder / "film.mp4", width=2 * SIDE, height=SIDE, frame_count=FRAMES, paint=light_disc,
+        frame_rate=Fraction(30),
+    )  # fmt: skip
+    packed, mask = folder / "film_FISHEYE190_alpha.mp4", folder / "film_mask.mkv"
+    with pytest.MonkeyPatch.context() as patch:
+        network = ChosenNetwork(BrightnessNetwork(), "scripted", None)
+        patch.setattr(film_run, "open_network", lambda *_, **__: network)
+        for kind, path, codec in (
+            ("packed-alpha", packed, ["output.codec=h265", "output.crf=18", "output.player=heresphere"]),
+            ("mask", mask, ["output.codec=ffv1"]),
+        ):
+            said = ["video.stereo=sbs", "video.projection=equirect180", *codec]
+            with Segmenter(loaded=load_settings(profile="fast", assignments=said)) as segmenter:
+                segmenter.write(film, [(kind, path)])
+    return packed, mask
+
+
+def test_after_compression_the_matte_is_still_right(runs):
+    packed, mask = runs
+    report = verify(packed, matte=mask, wanted=WANTED)
+    assert report.frame_count == FRAMES
+    assert report.empty_frames == 0
+    assert report.found.layout is StereoLayout.SIDE_BY_SIDE
+    assert report.problems == []
+    assert report.matte is not None
+    assert report.matte.mean_error <= 2
+    assert report.matte.leakage <= 1
+    assert report.matte.lag_frames == 0
+    assert report.floor <= 1
+    assert report.ceiling >= 250
+    assert all("plays" in report.players[name] for name in ("heresphere", "deovr", "skybox", "4xvr", "quest"))
+
+
+def test_a_mask_of_other_frames_is_out_of_step(runs, tmp_path):
+    packed, _ = runs
+    late = write_clip(
+        tmp_path / "late.mkv", width=2 * SIDE, height=SIDE, frame_count=FRAMES,
+        paint=lambda n: np.where(light_disc(n + 2) > 128, np.uint8(255), np.uint8(0)), frame_rate=Fraction(30),
+    )  # fmt: skip
+    report = verify(packed, matte=late, wanted=WANTED)
+    assert report.matte is not None
+    assert report.matte.lag_frames == 2
+    assert any("+2 frames" in problem for problem in report.problems)
+
+
+def test_frames_of_which_only_one_has_them_are_counted(runs, tmp_path):
+    packed, _ = runs
+    short = write_clip(
+        tmp_path / "short.mkv", width=2 * SIDE, height=SIDE, frame_count=FRAMES - 3,
+        paint=lambda n: np.where(light_disc(n) > 128, np.uint8(255), np.uint8(0)), frame_rate=Fraction(30),
+    )  # fmt: skip
+    report = verify(packed, matte=short, wanted=WANTED)
+    assert report.matte is not None
+    assert report.matte.missing_frames == 3
+    assert any("3 frames" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize(
+    ("paint", "said"),
+    [
+        (lambda _: np.zeros((SIDE, 2 * SIDE, 3), np.uint8), "hold nobody"),
+        (lambda _: np.full((SIDE, 2 * SIDE, 3), (40, 0, 0), np.uint8), "background shines"),
+    ],
+)
+def test_what_a_viewer_would_see_is_a_problem(tmp_path, paint, said):
+    video = write_clip(
+        tmp_path / "x_FISHEYE190_alpha.mp4", width=2 * SIDE, height=SIDE, frame_count=3, paint=paint
+    )
+    assert any(said in problem for problem in verify(video).problems)
+
+
+def test_another_shape_or_a_flat_matte_is_refused(runs, tmp_path):
+    video = write_clip(tmp_path / "wide.mp4", width=96, height=64, frame_count=1)
+    with pytest.raises(UsageError, match="no two fisheye eyes"):
+        verify(video)
+    with pytest.raises(UsageError, match="--stereo and --projection say"):
+        verify(runs[0], matte=video)
+
+
+def test_the_command_says_it_and_its_exit_code_too(runs, capsys):
+    packed, mask = runs
+    flags = ["--matte", str(mask), "--stereo", "sbs", "--projection", "equirect180"]
+    with pytest.raises(SystemExit) as ended:
+        main(["vr", "verify", str(packed), *flags])
+    said = capsys.readouterr()
+    assert ended.value.code == 0, said.err
+    assert "sync" in said.out and "in step" in said.out
+    renamed = packed.with_name("film.mkv.mp4")
+    renamed.write_bytes(packed.read_bytes())
+    with pytest.raises(SystemExit) as ended:
+        main(["vr", "verify", str(renamed), "-q"])
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "_FISHEYE190_alpha" in said.err
