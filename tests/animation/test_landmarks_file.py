@@ -103,6 +103,14 @@ def test_a_smaller_picture_has_a_smaller_face(portrait):
     assert np.allclose(half.face.landmarks * 2, whole.face.landmarks, atol=1e-3)
 
 
+def test_those_of_a_smaller_picture_are_not_enlarged(portrait):
+    half = load_portrait(portrait, model=no_network, max_side=256)
+    write_landmarks(portrait, half.face, chosen="largest", curves=half.curves)
+    assert load_portrait(portrait, model=no_network, max_side=220).face.picture_size == (220, 220)
+    with pytest.raises(ModelUnavailableError):
+        load_portrait(portrait, model=no_network)
+
+
 def test_they_are_used_for_that_very_picture_alone(portrait):
     assert read_landmarks(portrait, chosen="largest") is not None
     assert read_landmarks(portrait, chosen=0) is None

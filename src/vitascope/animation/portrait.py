@@ -83,6 +83,8 @@ def load_portrait(
         name = str(picture)
         rgb, notes = read_picture(picture, max_side=max_side)
         saved = None if finds_anew else read_landmarks(picture, chosen=face)
+        if saved is not None and saved.face.picture_size[0] < rgb.shape[1]:
+            saved = None  # it was found in the picture shrunk further, less exactly
     else:
         name = "the portrait"
         rgb, notes = _shrunk(require_rgb(picture, what=name).copy(), max_side)
@@ -112,7 +114,7 @@ def load_portrait(
 
 
 def _resized(face: TrackedFace, size: tuple[int, int]) -> TrackedFace:
-    """A face in its picture of another size."""
+    """A face in its picture shrunk to another size."""
     scale = size[0] / face.picture_size[0]
     return replace(face, landmarks=_moved(face.landmarks, scale, np.zeros(3, np.float32)), picture_size=size)
 
