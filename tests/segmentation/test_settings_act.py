@@ -273,7 +273,7 @@ def test_wishes_for_other_commands_are_named_in_a_line_each(clip, tmp_path, scri
     )
 
 
-@pytest.mark.parametrize("backend", ["inductor", "tensorrt"])
+@pytest.mark.parametrize("backend", ["torch", "inductor", "tensorrt"])
 def test_an_engine_of_the_gpu_is_refused_on_the_processor(backend):
     with pytest.raises(UsageError, match=f"model.backend={backend} runs on a GPU"):
         Segmenter(profile="fast", settings={"model.backend": backend, "gpu.device": "cpu"})

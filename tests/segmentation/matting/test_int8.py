@@ -117,6 +117,32 @@ def test_a_film_without_people_or_frames_gives_no_proof(tmp_path, model_store, r
 
 
 @pytest.mark.fetched_model
+def test_a_film_that_begins_in_the_dark_is_looked_at_further_on(tmp_path, model_store, monkeypatch):
+    film = write_clip(
+        tmp_path / "dark.mp4",
+        width=128,
+        height=128,
+        frame_count=60,
+        paint=lambda n: astronaut(n) if n >= 25 else np.zeros((128, 128, 3), np.uint8),
+    )
+    looked = []
+    compared = int8._Trial._compared
+
+    def noticed(self, reference, quantized, runs, shown):
+        looked.extend(float(run.mean()) for run in runs)
+        return compared(self, reference, quantized, runs, shown)
+
+    monkeypatch.setattr(int8._Trial, "_compared", noticed)
+    monkeypatch.setattr(int8, "_WORST_CODES", 50)
+    with segmenter(model_store, **{"gpu.precision": "int8", "video.end_seconds": 0.5}) as opened:
+        report = opened.write(film, [("mask", tmp_path / "o.mp4")])  # a stretch in which nobody is
+    assert report.engine.endswith("decoder in INT8")
+    dark, *lit = looked
+    assert dark < 0.05 < min(lit)
+    assert len(lit) == 2
+
+
+@pytest.mark.fetched_model
 @pytest.mark.parametrize(
     ("comparison", "said"),
     [
