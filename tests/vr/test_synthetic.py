@@ -231,6 +231,22 @@ def test_figures_move() -> None:
     assert centroid(seen.alpha)[0] == pytest.approx(129.5, abs=0.1)
 
 
+def test_the_surround_ends_at_the_poles() -> None:
+    halves = np.repeat(np.array([255, 0], np.uint8), 8)[:, None, None]
+    surround = Surround(np.broadcast_to(halves, (16, 32, 3)).copy())
+    view = render(Scene((), surround, mono(Equirectangular(360, 180), (64, 128))))
+    assert (view.rgb[:16] == 255).all()
+    assert (view.rgb[48:] == 0).all()
+
+
+def test_an_eye_that_is_past_a_figure_does_not_see_it() -> None:
+    camera = Camera(Equirectangular(180, 180), (64, 128), eye_distance_m=0.2)
+    aside = Figure(board(), Place(60, 0, 0.05), height_m=0.4)
+    left, right = halves(render(Scene((aside,), camera=camera)), camera)
+    assert left.any()
+    assert not right.any()
+
+
 def test_fine_texture_does_not_alias() -> None:
     checks = np.indices((512, 512)).sum(axis=0) % 2 * 255
     picture = np.dstack([checks, checks, checks, np.full((512, 512), 255)]).astype(np.uint8)
@@ -291,5 +307,7 @@ def test_what_cannot_be_shown_is_refused() -> None:
         Figure(board())
     with pytest.raises(ValueError, match="height_m or height_degrees"):
         Figure(board(), height_m=1, height_degrees=10)
+    with pytest.raises(ValueError, match="distance of 0 m"):
+        drift(Place(distance_m=1), distance_m_per_second=-1)(1.0)
     with pytest.raises(ValueError, match=r"float64 \(8, 8, 3\): expected uint8"):
         Surround(np.zeros((8, 8, 3)))  # type: ignore[arg-type]

@@ -43,13 +43,22 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a figure's centre is, as seen from between the eyes."""
+    """Where a figure's centre is, as seen from between the eyes.
+
+    Raises:
+        ValueError: A distance that is not positive.
+    """
 
     azimuth_degrees: float = 0.0
     """To the right of straight ahead."""
     elevation_degrees: float = 0.0
     """Above the horizon."""
     distance_m: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Check the distance."""
+        if self.distance_m <= 0:
+            raise ValueError(f"a figure at a distance of {self.distance_m:g} m: expected more than 0")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,7 +382,8 @@ def _standing_layer(figure: Figure, place: Place, eye: Array, density: tuple[flo
     def meet(rays: Array) -> tuple[Array, Array, Array]:
         right, down, ahead = np.tensordot(axes.T.astype(np.float32), rays, axes=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            depth = np.where(ahead > 0, np.float32(place.distance_m - own_eye[2]) / ahead, np.nan)
+            depth = np.float32(place.distance_m - own_eye[2]) / ahead
+        depth = np.where((ahead > 0) & (depth > 0), depth, np.float32(np.nan))
         return (
             (float(own_eye[0]) + depth * right) / width + 0.5,
             (float(own_eye[1]) + depth * down) / height + 0.5,
@@ -417,7 +427,10 @@ def _paint(layers: list[_Layer], rays: Array, samples: int) -> tuple[Array, Arra
         )
         if layer.is_figure and not ((map_x > -1) & (map_x < width) & (map_y > -1) & (map_y < height)).any():
             continue
-        border = cv2.BORDER_CONSTANT if layer.is_figure else cv2.BORDER_WRAP
+        border = cv2.BORDER_CONSTANT
+        if not layer.is_figure:
+            # Only longitude goes on at the other border; one pole is not the other's neighbour.
+            border, map_y = cv2.BORDER_WRAP, np.clip(map_y, 0, height - 1)
         read = cv2.remap(layer.picture, map_x, map_y, cv2.INTER_LINEAR, borderMode=border)
         if layer.is_figure:
             painted = read + painted * (1 - read[..., 3:])
