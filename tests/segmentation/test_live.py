@@ -256,26 +256,29 @@ def test_a_slow_network_costs_pictures_and_not_time(capture, scripted, monkeypat
     assert running.report.dropped == 40 - len(indices)
 
 
-def test_no_picture_is_prepared_that_the_network_does_not_see(capture, scripted, monkeypatch) -> None:
-    prepared, prepare, infer = [], StreamMatting.prepare, scripted.infer
+def test_no_picture_is_prepared_before_the_network_is_ready_for_it(capture, scripted, monkeypatch) -> None:
+    may_go_on, prepared, prepare, infer = threading.Event(), [], StreamMatting.prepare, scripted.infer
 
     def noticed(self, frames):
         prepared.append(frames[0].index)
         return prepare(self, frames)
 
-    def slow(images, state):
-        time.sleep(0.03)
+    def waiting(images, state):
+        assert may_go_on.wait(20)
         return infer(images, state)
 
     monkeypatch.setattr(StreamMatting, "prepare", noticed)
-    monkeypatch.setattr(scripted, "infer", slow)
+    monkeypatch.setattr(scripted, "infer", waiting)
     with Live(capture, settings={"model.warm_up_frames": 0}) as running:
-        for number in range(60):
+        capture.give(0)
+        running.until(lambda: prepared == [1])
+        for number in range(1, 10):
             capture.give(number)
-            time.sleep(0.003)
-        running.until(lambda: bool(running.sink.kept) and running.sink.kept[-1].index == 60)
-    assert prepared == [picture.index for picture in running.sink.kept]
-    assert len(prepared) < 40
+            running.until(lambda: not capture.given)
+            time.sleep(0.01)
+        assert prepared == [1], "the others would be dropped"
+        may_go_on.set()
+        running.until(lambda: bool(running.sink.kept) and running.sink.kept[-1].index == 10)
 
 
 def test_no_frame_gets_the_matte_or_the_place_of_another(capture, scripted, monkeypatch) -> None:
