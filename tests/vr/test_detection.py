@@ -206,6 +206,14 @@ def test_a_fisheye_is_known_by_its_black_corners(name):
     assert description.lenses == (Fisheye(180.0), Fisheye(180.0))
 
 
+def test_one_circle_alone_is_a_guess():
+    planet = [in_circle(grey("moon"), radius=(0.45, 0.45))] * 3
+    alone = describe_vr(video("planet.mp4", (256, 256)), planet)
+    assert (alone.projection, alone.projection_reason.sureness) == (FISHEYE, "a guess")
+    named = describe_vr(video("planet_mono.mp4", (256, 256)), planet)
+    assert (named.projection, named.projection_reason.sureness) == (FISHEYE, "likely")
+
+
 def test_each_eyes_circle_is_where_it_is():
     eyes = [in_circle(grey(), (0.42, 0.5), (0.42, 0.42)), in_circle(grey(), (0.56, 0.5), (0.42, 0.42))]
     description = describe_vr(video("a_FISHEYE190.mp4", (512, 256), stereo=SBS), [np.hstack(eyes)] * 3)

@@ -281,12 +281,14 @@ def _projection(
         )
         named = None
     has_circles = all(circle is not None for circle in circles)
+    # One circle may be a planet, or a lamp on a stage.
+    by_corners: Sureness = "likely" if layout is not StereoLayout.MONO or name.has_vr_word else "a guess"
     shape, shape_reason = _projection_of_shape(info, layout, aspect, pictures)
     claims = [
         (declared, Reason("declared", "sure")),
         (info.projection, Reason("projection box", "sure")),
         (named, Reason(f"file name ({name.projection_word})", "likely")),
-        (Projection.FISHEYE if has_circles else None, Reason("black corners around a circle", "likely")),
+        (Projection.FISHEYE if has_circles else None, Reason("black corners around a circle", by_corners)),
         (shape, shape_reason),
     ]
     surface, reason = next((surface, reason) for surface, reason in claims if surface is not None)

@@ -148,6 +148,17 @@ def test_apples_boxes_are_byte_for_byte_those_of_the_specification(clip: Path) -
     assert b"sv3d" not in data  # it has no word for fisheye
 
 
+@pytest.mark.parametrize("kind", [b"side", b"over"])
+def test_a_packing_beside_the_eyes_is_read_too(clip: Path, kind: bytes) -> None:
+    pack = struct.pack(">I4sI4sI4s", 24, b"pack", 16, b"pkin", 0, kind)
+    eyes = struct.pack(">I4s", 8 + len(pack), b"eyes") + pack
+    vexu = struct.pack(">I4s", 8 + len(eyes), b"vexu") + eyes
+    write_spherical(clip, SphericalMetadata(sample_entry_boxes=vexu))
+    got = read_spherical(clip)
+    layouts = {b"side": StereoLayout.SIDE_BY_SIDE, b"over": StereoLayout.TOP_BOTTOM}
+    assert got == SphericalMetadata(layouts[kind], sample_entry_boxes=vexu)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -143,7 +143,9 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
             projection = _read_sv3d(box) or projection
         elif box.kind == b"vexu":
             projection = _read_vexu(box) or projection
-            if (packing := box.child(b"pack", b"pkin")) is not None:
+            # Some tools put the packing beside what it says of the eyes; FFmpeg and Apple look above.
+            packing = box.child(b"pack", b"pkin") or box.child(b"eyes", b"pack", b"pkin")
+            if packing is not None:
                 stereo = stereo or _STEREO_OF_VEXU.get(packing.head[4:8])
             if (eyes := box.child(b"eyes", b"stri")) is not None and len(eyes.head) > 4:
                 right_eye_first |= bool(eyes.head[4] & _EYES_REVERSED)
