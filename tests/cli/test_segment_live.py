@@ -100,7 +100,7 @@ def test_a_browser_sees_the_person_on_the_key_colour(run, tmp_path):
     assert np.abs(rgb[20, 30] - KEY).max() <= 12, "behind her"
     face = (slice(40, 60), slice(150, 175))
     assert np.abs(rgb[face] - original[face]).mean() < 8, "herself"
-    assert re.search(r"\d+ pictures in [45]\.\d s: [\d.]+ fps; key at 256x192 on CPU", out)
+    assert re.search(r"\d+ pictures in \d+\.\d s: [\d.]+ fps; key at 256x192 on CPU", out)
     assert re.search(
         r"latency [\d.]+ ms p50, [\d.]+ p95, [\d.]+ p99, from capture to the sinks; \d+ of 96", out
     )
