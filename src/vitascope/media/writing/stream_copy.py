@@ -57,10 +57,7 @@ class CopiedStream:
         self._last_dts: int | None = None
         self.shift = 0
         """Ticks of the source's time base that are taken off every time stamp."""
-        self.end: int | None = None
-        """Where the last packet that was read ends, in ticks of the source, moved beside the picture."""
-        self.read_end: int | None = None
-        """The same as the source says it."""
+        self.sound_time = _SoundTime(self.time_base)
         self.is_adts = False
         """True where each packet begins with a header of its own (ISO/IEC 13818-7), as in broadcast formats alone."""
         self.damaged_count = 0
@@ -174,8 +171,8 @@ Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """For text whose own header is missing: one style, of white letters."""
 _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
-_BESIDE_SECONDS = 10
-"""Sound that is further from the picture beside it in the file has a damaged time, or a clock that began anew."""
+_BESIDE_SECONDS = 3
+"""Sound that jumped, and is now further from the picture beside it in the file, has a damaged time or another clock."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
 """Tags that the muxer writes about the file, not about the video."""
 _CODING_TAGS = frozenset(
@@ -235,6 +232,7 @@ class StreamCopier:
         self._routes: dict[int, CopiedStream] = {}
         self._start = Fraction(0)
         self._end: Fraction | None = None
+        self._has_sought = False
         self._pending: Packet[Stream] | None = None
         self._packets: Iterator[Packet[Stream]] | None = None
         pictures = [s for s in self._input.streams.video if not s.disposition & Disposition.attached_pic]
@@ -266,6 +264,7 @@ class StreamCopier:
         if start is not None and self._routes:
             with suppress(av.FFmpegError, OSError):  # what cannot seek is read through
                 self._input.seek(max(int(start * 1_000_000) - 1_000_000, 0), backward=True)
+                self._has_sought = True
         self._packets = self._demux()
         self._pending = next(self._packets, None)
 
@@ -396,7 +395,7 @@ class StreamCopier:
         picture = None
         if self._pictures is not None:
             followed.append(self._pictures)
-            picture = _PictureTime(self._pictures)
+            picture = _PictureTime(self._pictures, from_start=not self._has_sought)
         try:
             for packet in self._input.demux(*followed):
                 if not packet.size or (packet.pts is None and packet.dts is None):
@@ -416,23 +415,13 @@ class StreamCopier:
             self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
 
     def _follow(self, packet: Packet[Stream], picture: _PictureTime) -> None:
-        """Give a packet its time beside the picture: clocks begin anew in joined recordings, and times are damaged."""
+        """Move a packet with the picture, whose clock goes on where the file's jumps."""
         route = self._routes[packet.stream_index]
-        base = route.time_base
-        ticks = packet.dts if packet.dts is not None else packet.pts
-        assert ticks is not None  # its packets have a time
-        shift = round(picture.jump / base)
-        if isinstance(route.source, AudioStream):  # text comes when it likes
-            usual = round(picture.now / base) if route.end is None else route.end
-            is_beside = abs((ticks + shift) * base - picture.now) <= _BESIDE_SECONDS
-            # A time that jumps counts when the next packet agrees with it.
-            is_steady = route.read_end is None or abs(ticks - route.read_end) * base <= 1
-            if not (is_beside and is_steady):
-                shift = usual - ticks
-            route.read_end = ticks + (packet.duration or 0)
-            route.end = route.read_end + shift
-            packet.pts = packet.dts = ticks + shift  # sound is not reordered; damage says so at times
+        if isinstance(route.source, AudioStream):
+            # Sound is not reordered, whatever damage says.
+            packet.pts = packet.dts = route.sound_time.place(packet, picture)
             return
+        shift = round(picture.jump / route.time_base)
         packet.pts = None if packet.pts is None else packet.pts + shift
         packet.dts = None if packet.dts is None else packet.dts + shift
 
@@ -471,12 +460,15 @@ class _PictureTime:
 
     Args:
         stream: Of the picture.
+        from_start: The first packet that comes is the file's.
     """
 
-    def __init__(self, stream: VideoStream) -> None:
+    def __init__(self, stream: VideoStream, *, from_start: bool) -> None:
         self._base = fraction_or_none(stream.time_base) or Fraction(1, 90_000)
         self._clock = PresentationClock(self._base, frame_rate_of(stream))
-        self.now = (stream.start_time or 0) * self._base
+        self.begin = (stream.start_time or 0) * self._base if from_start else None
+        """Seconds; None in the middle of the file."""
+        self.now = self.begin
         """Seconds."""
 
     @property
@@ -488,6 +480,50 @@ class _PictureTime:
         """Take the picture's next packet."""
         pts = packet.pts if packet.pts is not None else packet.dts
         self.now = self._clock.stamp(pts, packet.duration or 0) * self._base
+
+
+class _SoundTime:
+    """The times of one sound track, moved with the picture.
+
+    Times that follow one another are taken as they are, however far from the picture they lie in the file. Where they
+    jump, a clock began anew or a packet is damaged: what then lies neither beside the picture nor where the sound
+    was goes on where it was, until times fit again.
+
+    Args:
+        time_base: Of the track.
+    """
+
+    def __init__(self, time_base: Fraction) -> None:
+        self._base = time_base
+        self._jump = 0
+        self._fits = False
+        """True when ``_jump`` is the picture's."""
+        self._read_end: int | None = None
+        self._end = Fraction(0)
+        """Seconds, of the last packet as it was placed; ``_read_end`` are ticks as the file says."""
+
+    def place(self, packet: Packet[Stream], picture: _PictureTime) -> int:
+        """The time of the next packet, in ticks."""
+        ticks = packet.dts if packet.dts is not None else packet.pts
+        assert ticks is not None  # others are left out before
+        jump = round(picture.jump / self._base)
+        moved = (ticks + jump) * self._base
+        is_beside = picture.now is None or abs(moved - picture.now) <= _BESIDE_SECONDS
+        if self._read_end is None:
+            self._end = moved if picture.begin is None else picture.begin
+            is_steady, fits = False, is_beside or abs(moved - self._end) <= _BESIDE_SECONDS
+        else:
+            is_steady = abs(ticks - self._read_end) * self._base <= 1
+            fits = abs(moved - self._end) <= 1 or (is_beside and moved > self._end)
+        if not (is_steady and self._fits):
+            if fits:
+                self._jump = jump
+            elif not is_steady:
+                self._jump = round(self._end / self._base) - ticks
+            self._fits = fits
+        self._read_end = ticks + (packet.duration or 0)
+        self._end = (self._read_end + self._jump) * self._base
+        return ticks + self._jump
 
 
 def _add_copy(source: Stream, container: OutputContainer) -> Stream:
