@@ -1,4 +1,4 @@
-"""What is fetched is said on stderr, with or without a terminal, unless nothing shall be said."""
+"""What is fetched or calibrated is said on stderr, with or without a terminal, unless nothing shall be said."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def test_every_command_has_the_line(capsys):
     STORE.info("fetching the network %s", "net")
     run("models", "where")
     STORE.info("and %s", "another")
-    assert capsys.readouterr().err == "note: fetching the network net\nnote: and another\n"
+    logging.getLogger("vitascope.segmentation.matting.int8").info("calibrating")
+    assert capsys.readouterr().err == "note: fetching the network net\nnote: and another\nnote: calibrating\n"
 
 
 def test_quiet_has_none(capsys, tmp_path):

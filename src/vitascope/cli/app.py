@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Nothing of ours is spelt so, and as a path it would be the current folder.
         _complain("an argument is empty: is a variable of the shell not set?", debug=debug)
         raise SystemExit(USAGE)
-    _say_what_is_fetched(quiet=bool({"-q", "--quiet"} & set(words)))
+    _say_what_takes_long(quiet=bool({"-q", "--quiet"} & set(words)))
     try:
         _load_command(words)
         result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
@@ -144,13 +144,14 @@ class _Notes(logging.Handler):
         Screen().print(f"note: {record.getMessage()}")
 
 
-def _say_what_is_fetched(*, quiet: bool) -> None:
-    """Have a line for every network that is about to be fetched: with a terminal or without, in every command."""
-    log = logging.getLogger("vitascope.models.store.store")
-    log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Notes)]
-    log.setLevel(logging.NOTSET if quiet else logging.INFO)
-    if not quiet:
-        log.addHandler(_Notes())
+def _say_what_takes_long(*, quiet: bool) -> None:
+    """Have a line for what is fetched or calibrated before a run: with a terminal or without, in every command."""
+    for name in ("vitascope.models.store.store", "vitascope.segmentation.matting.int8"):
+        log = logging.getLogger(name)
+        log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Notes)]
+        log.setLevel(logging.NOTSET if quiet else logging.INFO)
+        if not quiet:
+            log.addHandler(_Notes())
 
 
 def _complain(message: str, *, debug: bool) -> None:

@@ -64,10 +64,12 @@ def alphas(opened, clip):
 
 @pytest.mark.fetched_model
 def test_a_film_is_matted_in_int8_and_the_decoder_is_kept_by_content(
-    clip, tmp_path, model_store, rvm_model_path, monkeypatch
+    clip, tmp_path, model_store, rvm_model_path, monkeypatch, caplog
 ):
+    caplog.set_level("INFO", logger=int8.__name__)
     with segmenter(model_store, **{"gpu.precision": "int8"}) as opened:
         report = opened.write(clip, [("mask", tmp_path / "o.mp4")])
+    assert [line for line in caplog.messages if line.startswith(f"calibrating INT8 on {clip}, once")]
     assert report.engine.endswith("decoder in INT8")
     (note,) = report.notes
     assert "decoder in INT8: alpha is off by 0." in note

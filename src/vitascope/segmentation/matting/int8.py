@@ -6,6 +6,7 @@ The encoder stays in FP32: with it in 8 bits, alpha is off by ten codes of 255 o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, fields, replace
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # onnx takes a tenth of a second to import, and few films nee
 
 __all__ = ["Int8Choice", "Recorder", "int8_choice", "int8_limits", "int8_network", "wants_int8"]
 
+_log = logging.getLogger(__name__)
 _MEAN_CODES, _WORST_CODES = 1, 3
 """Most codes of an 8-bit matte that alpha may be off, on average and in the worst frame."""
 _PLACES = (1 / 6, 1 / 2, 5 / 6)
@@ -221,6 +223,9 @@ class _Trial:
             ]
             if not runs:
                 return f"it is calibrated on {_FEWEST} frames and more, which the video has not"
+            _log.info(
+                "calibrating INT8 on %s, once for this video: as long as some dozens of frames", self._video
+            )
             kept = self._made(runs, shown)
             if kept is None:
                 return "nobody can be seen in the frames that it would be measured on"
