@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import av
+
 from fuzz.forking import Outcome
-from fuzz.victims import frame_count
+from fuzz.victims import FRAMES, GOP_FRAMES, frame_count
 
 __all__ = ["what_is_bad"]
 
@@ -45,7 +47,7 @@ def what_is_bad(
     if outcome.exit_code:
         return _bad_refusal(said, hurt.name, out)
     bad = None if out is None else _bad_output(outcome, out, whole_frames)
-    if bad is not None and bad.startswith(_LOST) and _lacks_a_run_of_blocks(hurt, whole):
+    if bad is not None and bad.startswith(_LOST) and _cannot_tell(hurt, whole, out):
         return None
     return bad
 
@@ -80,6 +82,26 @@ def _bad_output(outcome: Outcome, out: Path, whole_frames: int | None) -> str | 
     if any(word in words for word in _WORDS_ON_LOSS):
         return None
     return f"{_LOST} [{made} of {whole_frames}]"
+
+
+def _cannot_tell(hurt: Path, whole: Path, out: Path | None) -> bool:
+    """True for what no reader of the file alone can know."""
+    if whole.suffix == ".ts" and out is not None:
+        return _packet_heads(hurt) == _packet_heads(whole) and _begins_late(hurt, frame_count(out))
+    return _lacks_a_run_of_blocks(hurt, whole)
+
+
+def _packet_heads(stream: Path) -> list[bytes]:
+    data = stream.read_bytes()
+    return [data[at : at + 4] for at in range(0, len(data), 188)]
+
+
+def _begins_late(hurt: Path, made: int) -> bool:
+    """True for a transport stream that lacks nothing but what stands before its first keyframe: recordings may."""
+    with av.open(str(hurt)) as container:
+        keyframes = [packet.is_keyframe for packet in container.demux(video=0) if packet.size]
+    late = keyframes.index(True) if True in keyframes else 0
+    return late > 0 and made == len(keyframes) - late and (FRAMES - made) % GOP_FRAMES == 0
 
 
 def _lacks_a_run_of_blocks(hurt: Path, whole: Path) -> bool:

@@ -61,3 +61,25 @@ def test_the_judge_forgives_a_gif_that_cannot_tell_and_nothing_else(tmp_path, da
         ended, hurt=hurt, whole=whole, out=out.rename(tmp_path / "out" / out.name), whole_frames=24
     )
     assert (bad is not None) == is_known
+
+
+@pytest.mark.parametrize(
+    ("keyframe", "hole", "made", "is_known"),
+    [(0, 1, 18, False), (0, 1, 17, True), (2, 1, 18, True), (0, 400, 18, True)],
+)
+def test_the_judge_forgives_a_recording_that_begins_late_and_nothing_else(
+    tmp_path, keyframe, hole, made, is_known
+):
+    """Without its first keyframe a transport stream is what recorders of broadcasts write."""
+    whole = next(path for path in make_victims(tmp_path)["video"] if path.suffix == ".ts")
+    data = bytearray(whole.read_bytes())
+    signs = [match.end() - 1 for match in re.finditer(b"\0\0\1\x65", data)]  # H.264: a slice of a keyframe
+    data[signs[keyframe] : signs[keyframe] + hole] = bytes(hole)
+    hurt = tmp_path / "hurt.ts"
+    hurt.write_bytes(data)
+    (tmp_path / "out").mkdir()
+    out = write_clip(tmp_path / "out" / "made.mkv", frame_count=made)
+    report = json.dumps([{"frame_count": made, "corrupt_count": 0, "notes": []}])
+    ended = Outcome(exit_code=0, timed_out=False, stdout=report, stderr="", seconds=0.1, peak_mb=100.0)
+    bad = what_is_bad(ended, hurt=hurt, whole=whole, out=out, whole_frames=24)
+    assert (bad is not None) == is_known

@@ -14,9 +14,9 @@ from skimage import data
 
 from clips import write_clip
 
-__all__ = ["FRAMES", "make_victims"]
+__all__ = ["FRAMES", "GOP_FRAMES", "frame_count", "make_victims"]
 
-FRAMES = 24
+FRAMES, GOP_FRAMES = 24, 6
 _SETTINGS = """\
 model:
   batch_size: 2

@@ -431,10 +431,13 @@ def set_in_box(path: Path, kind: bytes, offset: int, value: int) -> None:
 
 
 @pytest.mark.parametrize("sessions", [1, 2])
-def test_frames_whose_times_lie_behind_the_film_are_missing(tmp_path: Path, sessions: int) -> None:
-    """The edit list shows all there is, and FFmpeg leaves out what a damaged table of offsets puts behind its end."""
+@pytest.mark.parametrize(("table", "offset"), [(b"ctts", 8 * 12), (b"stts", 8)])
+def test_frames_whose_times_lie_behind_the_film_are_missing(
+    tmp_path: Path, table: bytes, offset: int, sessions: int
+) -> None:
+    """The edit list shows all there is, and FFmpeg leaves out what a damaged table of times puts behind its end."""
     path = intact_clip(tmp_path / "in.mp4")
-    set_in_box(path, b"ctts", 8 * 12, 10_000_000)
+    set_in_box(path, table, offset, 10_000_000)
     with open_video(path, decoder_sessions=sessions) as reader:
         shown = len(list(reader))
     assert shown < 60

@@ -117,6 +117,29 @@ def test_a_comment_of_a_gif_that_swallows_images_is_a_break(tmp_path):
     assert broken_at(hurt, "gif") == controls[5]
 
 
+def test_a_picture_of_a_transport_stream_without_its_start_code_is_a_break(tmp_path):
+    content = bytearray(make(tmp_path / "in.ts").read_bytes())
+    starts = [match.start() for match in re.finditer(b"\0\0\1\xe0", content)]
+    content[starts[20] + 2] = 3
+    hurt = tmp_path / "hurt.ts"
+    hurt.write_bytes(content)
+    assert broken(hurt) == starts[20] // 188 * 188
+
+
+def test_a_block_of_matroska_whose_head_is_another_is_a_break(tmp_path):
+    whole = make(tmp_path / "in.mkv")
+    content = whole.read_bytes()
+    with av.open(str(whole)) as container:
+        number = [packet.pos for packet in container.demux(video=0) if packet.size][
+            20
+        ]  # behind it: time, flags
+    block = content.rindex(b"\xa3", 0, number)
+    for place, value in ((block, 0xA7), (number + 3, 0xFF)):
+        hurt = tmp_path / "hurt.mkv"
+        hurt.write_bytes(content[:place] + bytes([value]) + content[place + 1 :])
+        assert broken(hurt) == block
+
+
 def test_a_transport_stream_whose_first_keyframe_is_damaged_lacks_it(tmp_path):
     """A recording may begin anywhere; one that begins with a keyframe lacks what does not come of it."""
     whole = make(tmp_path / "in.ts", codec_options={"g": "12"})

@@ -19,7 +19,7 @@ from av.video.stream import VideoStream
 from vitascope.errors import CorruptInputError
 from vitascope.media.libav import describe_av_error, fraction_or_none
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
-from vitascope.media.metadata.mp4_boxes import declared_boxes, scan_file
+from vitascope.media.metadata.mp4_boxes import declared_boxes, read_moov, scan_file, video_track
 from vitascope.media.reading.structure import broken_at
 
 if TYPE_CHECKING:
@@ -457,14 +457,18 @@ def _promised_packets(video: OpenedVideo) -> int | None:
 
 def _left_out_by_times(video: OpenedVideo) -> int:
     """Samples of an MP4 that are not shown although its edit list is as long as all of them: their times are wrong."""
-    stream, rate = video.stream, fraction_or_none(video.stream.average_rate)
-    time_base = fraction_or_none(stream.time_base)
-    if "mp4" not in video.container.format.name or not (stream.duration and rate and time_base):
+    stream = video.stream
+    if "mp4" not in video.container.format.name or not stream.frames or not stream.duration:
         return 0
-    shown_seconds = (stream.duration - max(stream.start_time or 0, 0)) * time_base
-    if shown_seconds < (stream.frames - Fraction(1, 2)) / rate:
+    left_out = stream.frames - sum(not entry.is_discard for entry in stream.index_entries)
+    if left_out <= 0 or (moov := read_moov(video.path)) is None or (track := video_track(moov)) is None:
         return 0
-    return max(stream.frames - sum(not entry.is_discard for entry in stream.index_entries), 0)
+    header = track.child(b"mdia", b"mdhd")
+    # ISO/IEC 14496-12, 8.4.2: version, flags, two times, time scale, duration, of 32 bits or, the times, of 64.
+    place, size = (24, 8) if header is not None and header.head[:1] == b"\1" else (16, 4)
+    media_ticks = 0 if header is None else int.from_bytes(header.head[place : place + size], "big")
+    shown_ticks = stream.duration - max(stream.start_time or 0, 0)
+    return left_out if shown_ticks >= media_ticks * (1 - 0.5 / stream.frames) else 0
 
 
 def _parse_duration(tag: str) -> float | None:

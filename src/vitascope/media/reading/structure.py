@@ -47,7 +47,7 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1) -> int | None:
 
 # Matroska (RFC 9559): a segment's children, a cluster's, a block group's.
 _EBML = 0x1A45DFA3
-_CLUSTER, _BLOCK_GROUP = 0x1F43B675, 0xA0
+_CLUSTER, _BLOCK_GROUP, _SIMPLE_BLOCK = 0x1F43B675, 0xA0, 0xA3
 _VOID, _CRC = 0xEC, 0xBF
 _OF_SEGMENT = frozenset(
     {
@@ -63,7 +63,10 @@ _OF_SEGMENT = frozenset(
         _CRC,
     }
 )
-_OF_CLUSTER = frozenset({0xE7, 0x5854, 0xA7, 0xAB, 0xA3, _BLOCK_GROUP, 0xAF, _VOID, _CRC})
+_NUMBERS = frozenset({0xE7, 0xA7, 0xAB})
+"""A cluster's time, place and length of the one before: a bit away from the sign of a block."""
+_LONGEST_NUMBER_BYTES = 8
+_OF_CLUSTER = frozenset({0xE7, 0x5854, 0xA7, 0xAB, _SIMPLE_BLOCK, _BLOCK_GROUP, 0xAF, _VOID, _CRC})
 
 
 def _matroska_break(data: mmap.mmap) -> int | None:
@@ -95,7 +98,9 @@ def _children_break(data: mmap.mmap, at: int, end: int, known: frozenset[int]) -
                 return at
             at = _end_of_open_cluster(data, begin, end)
             continue
-        if begin + length > end:
+        if begin + length > end or (identifier in _NUMBERS and length > _LONGEST_NUMBER_BYTES):
+            return at
+        if identifier == _SIMPLE_BLOCK and _has_reserved_flags(data, begin):
             return at
         if identifier == _CLUSTER:
             broken = _children_break(data, begin, begin + length, _OF_CLUSTER)
@@ -103,6 +108,12 @@ def _children_break(data: mmap.mmap, at: int, end: int, known: frozenset[int]) -
                 return broken
         at = begin + length
     return None
+
+
+def _has_reserved_flags(data: mmap.mmap, block: int) -> bool:
+    """True for flags that no writer sets; they stand behind the track's number and two bytes of time."""
+    number_bytes = 9 - data[block].bit_length()
+    return any(flags & 0x70 for flags in data[block + number_bytes + 2 : block + number_bytes + 3])
 
 
 def _end_of_open_cluster(data: mmap.mmap, at: int, end: int) -> int:
@@ -191,6 +202,7 @@ _TS_PACKET_BYTES = (188, 192, 204)
 _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
 _PACKETS_TO_TELL = 1 << 12
+_START_CODE = b"\0\0\1"
 
 
 def _transport_break(data: mmap.mmap, pid: int) -> int | None:
@@ -212,7 +224,7 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
         out_of_step = np.flatnonzero(part[:, 0] != _SYNC)
         if out_of_step.size:
             part = part[: out_of_step[0]]
-        at, last_counter = _counter_jump(part, pid, last_counter)
+        at, last_counter = _video_break(part, pid, last_counter)
         if at is not None or out_of_step.size:
             return begin + (first + (len(part) if at is None else at)) * length
     return None
@@ -228,10 +240,10 @@ def _packet_grid(content: npt.NDArray[np.uint8]) -> tuple[int, int]:
     return length, begin if content[begin] == _SYNC else int(places[length].argmax())
 
 
-def _counter_jump(
+def _video_break(
     packets: npt.NDArray[np.uint8], pid: int, last_counter: int | None
 ) -> tuple[int | None, int | None]:
-    """The first packet of the video whose counter does not follow, and the last counter."""
+    """The first packet of the video that does not follow, or begins nothing, and the last counter."""
     heads = packets[:, 1:4].astype(np.int32)
     own = np.flatnonzero((((heads[:, 0] & 0x1F) << 8) | heads[:, 1]) == pid)
     own = own[(heads[own, 2] & 0x10) > 0]  # those with a payload are counted
@@ -241,8 +253,14 @@ def _counter_jump(
     steps = np.diff(counters, prepend=counters[:1] if last_counter is None else last_counter) & 0xF
     has_field = (heads[own, 2] & 0x20) > 0
     is_meant = has_field & (packets[own, 4] > 0) & ((packets[own, 5] & 0x80) > 0)
-    jumps = np.flatnonzero((steps > 1) & ~is_meant)  # a packet may come twice
-    return (int(own[jumps[0]]) if jumps.size else None), int(counters[-1])
+    is_broken = (steps > 1) & ~is_meant  # a packet may come twice
+    # What begins a picture begins with a start code, behind the field; one that is scrambled cannot be read anyway.
+    payload = np.where(has_field, packets[own, 4].astype(np.int32) + 5, 4)
+    begins = ((heads[own, 0] & 0x40) > 0) & ((heads[own, 2] & 0xC0) == 0)
+    for place, byte in enumerate(_START_CODE):
+        is_broken |= begins & (packets[own, np.minimum(payload + place, 187)] != byte)
+    places = np.flatnonzero(is_broken)
+    return (int(own[places[0]]) if places.size else None), int(counters[-1])
 
 
 _WALKS: dict[str, Callable[[mmap.mmap], int | None]] = {
