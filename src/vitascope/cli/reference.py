@@ -42,6 +42,7 @@ COMMANDS = (
     ("vr", "info"),
     ("vr", "convert"),
     ("vr", "library"),
+    ("vr", "verify"),
     ("models",),
     ("models", "list"),
     ("models", "pull"),
