@@ -418,11 +418,12 @@ def test_the_last_word_says_where(run, clip, tmp_path):
         ),
         (
             ("o.mp4", "--type", "masks"),
-            "--type masks: expected one of mask, key, cutout, alpha, blur, replace, overlay",
+            "--type masks: expected one of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha",
         ),
         (
             ("o.mp4", "--type", "o.mov"),
-            "--type o.mov: expected one of mask, key, cutout, alpha, blur, replace, overlay; --out says where to write",
+            "--type o.mov: expected one of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha; "
+            "--out says where to write",
         ),
     ],
 )
