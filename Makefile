@@ -6,10 +6,13 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check docs bench baseline fuzz clean
 
-demo: $(VENV)/installed ## Segment the stereo example, animate the portrait, and say where the results are
-	$(BIN)/vitascope segment examples/astronaut_sbs.mp4 -o demo/out.mp4 --preview demo/out.png
+demo: $(VENV)/installed ## Cut a stereo clip and a VR180 video, animate the portrait, and say where the results are
+	$(BIN)/vitascope segment examples/astronaut_sbs.mp4 -o demo/out.mp4 --preview demo/out.png -y
+	$(BIN)/python examples/make_vr180.py demo/astronaut_LR_180.mp4
+	$(BIN)/vitascope segment demo/astronaut_LR_180.mp4 -o demo/headset/ --player heresphere --preview demo/headset.png -y
+	$(BIN)/vitascope vr verify demo/headset/astronaut_FISHEYE190_alpha.mp4
 	$(BIN)/vitascope animate examples/astronaut.jpg --driver examples/talk.motion -o demo/portrait.mp4
-	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance) and demo/portrait.mp4."
+	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance), demo/headset/ (demo/headset.png) and demo/portrait.mp4."
 
 test: $(VENV)/installed-dev check ## Run the checks and the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
