@@ -137,7 +137,7 @@ class MeasuredSegmenter(Segmenter):
             clock = _Clock()
             files: OutputSet | None = None
             if not discard:
-                files = stack.enter_context(film.files(outputs, encodings, keep_partial=False))
+                files = stack.enter_context(film.files(outputs, encodings))
             pipeline = film.pipeline(
                 clock.leaving(source),
                 wants_alpha=lambda _: False,

@@ -238,7 +238,6 @@ class FilmRunner:
             notes: Of what went before.
             began: ``perf_counter`` at the start.
         """
-        keep_partial = self.settings.output.keep_partial
         with ExitStack() as stack:
             reader = stack.enter_context(self.open_video(video))
             encodings = self.encodings(reader, outputs)
@@ -254,7 +253,7 @@ class FilmRunner:
                 FilmRun(self, reader, kinds, profiler=profile.profiler, keeps_mattes=True)
             )
             sheet = ContactSheet(preview, reader.info) if preview is not None else None
-            files = stack.enter_context(film.files(outputs, encodings, keep_partial=keep_partial))
+            files = stack.enter_context(film.files(outputs, encodings))
             source = FramesUntilDamage(reader)
 
             def encode(rendered: Rendered) -> None:
@@ -270,7 +269,7 @@ class FilmRunner:
             )
             if on_start is not None:
                 on_start(Started(pipeline, reader.expected_frame_count, film.vr.doubts))
-            with keeping_what_was_written(files, of_damaged=keep_partial):
+            with keeping_what_was_written(files, of_damaged=self.settings.output.keep_partial):
                 measured = pipeline.run()
                 source.raise_damage()
             if reader.decoded_count == 0:
@@ -409,8 +408,6 @@ class FilmRun:
         self,
         outputs: Sequence[tuple[OutputKind, Path]],
         encodings: Sequence[Encoding],
-        *,
-        keep_partial: bool,
     ) -> OutputSet:
         """The files of a whole film; a context manager.
 
@@ -423,7 +420,6 @@ class FilmRun:
             outputs,
             encodings,
             trim=settings.video,
-            keep_partial=keep_partial,
             vr=self.vr,
             settings=settings.output,
         )

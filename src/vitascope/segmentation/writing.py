@@ -48,7 +48,6 @@ class OutputSet:
         outputs: Kind and path of each.
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
-        keep_partial: Damaged sound ends with a note instead of ending the run.
         vr: What the input is to VR.
         settings: They say what the pictures of some kinds look like.
         writer: What writes each file; ``VideoWriter`` when omitted.
@@ -64,7 +63,6 @@ class OutputSet:
         encodings: Sequence[Encoding],
         *,
         trim: VideoSettings,
-        keep_partial: bool,
         vr: VrDescription,
         settings: OutputSettings,
         writer: type[VideoWriter] | None = None,
@@ -86,7 +84,6 @@ class OutputSet:
                         start_seconds=trim.start_seconds or None,
                         end_seconds=trim.end_seconds,
                         hdr=None if kind == "mask" else reader.hdr,
-                        keep_partial=keep_partial,
                     )
                 )
         except BaseException:

@@ -173,6 +173,8 @@ _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
 _BESIDE_SECONDS = 3
 """Sound that jumped, and is now further from the picture beside it in the file, has a damaged time or another clock."""
+_LATE_SECONDS = 60
+"""Sound may begin that long after the picture, wherever it lies in the file."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
 """Tags that the muxer writes about the file, not about the video."""
 _CODING_TAGS = frozenset(
@@ -511,7 +513,7 @@ class _SoundTime:
         is_beside = picture.now is None or abs(moved - picture.now) <= _BESIDE_SECONDS
         if self._read_end is None:
             self._end = moved if picture.begin is None else picture.begin
-            is_steady, fits = False, is_beside or abs(moved - self._end) <= _BESIDE_SECONDS
+            is_steady, fits = False, is_beside or abs(moved - self._end) <= _LATE_SECONDS
         else:
             is_steady = abs(ticks - self._read_end) * self._base <= 1
             fits = abs(moved - self._end) <= 1 or (is_beside and moved > self._end)

@@ -149,7 +149,6 @@ class ProcessCrew:
                     outputs,
                     [output.encoding for output in job.outputs],
                     trim=settings.video,
-                    keep_partial=settings.output.keep_partial,
                     vr=vr,
                     settings=settings.output,
                 )

@@ -139,7 +139,6 @@ class JoinedOutputSet(OutputSet):
         outputs: Kind and path of each.
         encodings: How each is encoded, in the same order.
         trim: Which part of the input is written.
-        keep_partial: As of ``OutputSet``.
         vr: As of ``OutputSet``.
         settings: As of ``OutputSet``.
 
@@ -154,7 +153,6 @@ class JoinedOutputSet(OutputSet):
         encodings: Sequence[Encoding],
         *,
         trim: VideoSettings,
-        keep_partial: bool,
         vr: VrDescription,
         settings: OutputSettings,
     ) -> None:
@@ -163,7 +161,6 @@ class JoinedOutputSet(OutputSet):
             outputs,
             encodings,
             trim=trim,
-            keep_partial=keep_partial,
             vr=vr,
             settings=settings,
             writer=JoiningWriter,
