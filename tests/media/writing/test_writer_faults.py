@@ -113,10 +113,11 @@ def test_output_equal_to_input_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_encoder_that_refuses_is_an_output_error(tmp_path: Path) -> None:
-    info = make_info(8, 8)
+    info = make_info(96, 64)
     path = tmp_path / "a.mp4"
     encoding = choose_encoding(path, codec="h265", source_format=info.format)
-    with pytest.raises(OutputError, match=r"a\.mp4: cannot encode 8x8 .* libx265"):
+    encoding = replace(encoding, options={"preset": "unheard-of"})
+    with pytest.raises(OutputError, match=r"a\.mp4: cannot encode 96x64 .* libx265"):
         encode(path, info, encoding=encoding)
     assert list(tmp_path.iterdir()) == []
 
