@@ -87,13 +87,24 @@ def _bad_output(outcome: Outcome, out: Path, whole_frames: int | None) -> str | 
 def _cannot_tell(hurt: Path, whole: Path, out: Path | None) -> bool:
     """True for what no reader of the file alone can know."""
     if whole.suffix == ".ts" and out is not None:
-        return _packet_heads(hurt) == _packet_heads(whole) and _begins_late(hurt, frame_count(out))
+        heads, of_whole = _packet_heads(hurt), _packet_heads(whole)
+        if heads == of_whole:
+            return _begins_late(hurt, frame_count(out))
+        before, after = whole.read_bytes(), hurt.read_bytes()
+        is_cut = before.startswith(after) and len(after) % 188 == 0
+        return is_cut and _is_between_pictures(of_whole[len(heads) :])
     return _lacks_a_run_of_blocks(hurt, whole)
 
 
 def _packet_heads(stream: Path) -> list[bytes]:
     data = stream.read_bytes()
     return [data[at : at + 4] for at in range(0, len(data), 188)]
+
+
+def _is_between_pictures(rest: list[bytes]) -> bool:
+    """True where a stream that is cut before these packets is a shorter recording; FFmpeg calls the video 256."""
+    following = next(head for head in rest if int.from_bytes(head[1:3], "big") & 0x1FFF == 256)
+    return bool(following[1] & 0x40)
 
 
 def _begins_late(hurt: Path, made: int) -> bool:

@@ -63,6 +63,21 @@ def test_the_judge_forgives_a_gif_that_cannot_tell_and_nothing_else(tmp_path, da
     assert (bad is not None) == is_known
 
 
+def test_the_judge_forgives_a_recording_that_ends_between_two_pictures(tmp_path):
+    whole = next(path for path in make_victims(tmp_path)["video"] if path.suffix == ".ts")
+    data = whole.read_bytes()
+    starts = [match.start() // 188 * 188 for match in re.finditer(b"\0\0\1\xe0", data)]
+    (tmp_path / "out").mkdir()
+    out = write_clip(tmp_path / "out" / "made.mkv", frame_count=20)
+    report = json.dumps([{"frame_count": 20, "corrupt_count": 0, "notes": []}])
+    ended = Outcome(exit_code=0, timed_out=False, stdout=report, stderr="", seconds=0.1, peak_mb=100.0)
+    hurt = tmp_path / "hurt.ts"
+    for end, is_known in ((starts[20], False), (starts[18] + 188, True), (starts[20] + 100, True)):
+        hurt.write_bytes(data[:end])
+        bad = what_is_bad(ended, hurt=hurt, whole=whole, out=out, whole_frames=24)
+        assert (bad is not None) == is_known, end
+
+
 @pytest.mark.parametrize(
     ("keyframe", "hole", "made", "is_known"),
     [(0, 1, 18, False), (0, 1, 17, True), (2, 1, 18, True), (0, 400, 18, True)],

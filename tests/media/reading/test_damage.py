@@ -444,6 +444,15 @@ def test_frames_whose_times_lie_behind_the_film_are_missing(
     assert shown + reader.corrupt_count == 60
 
 
+def test_frames_of_an_mp4_without_its_time_scale_are_missing(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "in.mp4")
+    path.write_bytes(path.read_bytes().replace(b"mdhd", b"ldhd", 1))
+    with open_video(path) as reader:
+        shown = len(list(reader))
+    assert shown < 60
+    assert shown + reader.corrupt_count == 60
+
+
 def test_an_edit_list_may_leave_frames_out(tmp_path: Path) -> None:
     path = intact_clip(tmp_path / "in.mp4")
     set_in_box(path, b"elst", 4, 1250)  # milliseconds of 2500

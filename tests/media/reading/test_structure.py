@@ -117,6 +117,18 @@ def test_a_comment_of_a_gif_that_swallows_images_is_a_break(tmp_path):
     assert broken_at(hurt, "gif") == controls[5]
 
 
+def test_a_tag_of_flash_video_that_swallows_all_others_is_a_break(tmp_path):
+    """The last one still is as long as the file's end says."""
+    whole = make(tmp_path / "in.flv")
+    content = bytearray(whole.read_bytes())
+    with av.open(str(whole)) as container:
+        tag = [packet.pos for packet in container.demux(video=0) if packet.size][20]
+    content[tag + 1] = 0x7F  # the first of three bytes of its length
+    hurt = tmp_path / "hurt.flv"
+    hurt.write_bytes(content)
+    assert broken(hurt) == tag
+
+
 def test_a_picture_of_a_transport_stream_without_its_start_code_is_a_break(tmp_path):
     content = bytearray(make(tmp_path / "in.ts").read_bytes())
     starts = [match.start() for match in re.finditer(b"\0\0\1\xe0", content)]

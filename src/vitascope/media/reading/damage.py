@@ -458,10 +458,12 @@ def _promised_packets(video: OpenedVideo) -> int | None:
 def _left_out_by_times(video: OpenedVideo) -> int:
     """Samples of an MP4 that are not shown although its edit list is as long as all of them: their times are wrong."""
     stream = video.stream
-    if "mp4" not in video.container.format.name or not stream.frames or not stream.duration:
+    if "mp4" not in video.container.format.name or not stream.frames:
         return 0
-    left_out = stream.frames - sum(not entry.is_discard for entry in stream.index_entries)
-    if left_out <= 0 or (moov := read_moov(video.path)) is None or (track := video_track(moov)) is None:
+    left_out = max(stream.frames - sum(not entry.is_discard for entry in stream.index_entries), 0)
+    if stream.duration is None:  # its header is damaged
+        return left_out
+    if not left_out or (moov := read_moov(video.path)) is None or (track := video_track(moov)) is None:
         return 0
     header = track.child(b"mdia", b"mdhd")
     # ISO/IEC 14496-12, 8.4.2: version, flags, two times, time scale, duration, of 32 bits or, the times, of 64.

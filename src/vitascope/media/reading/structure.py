@@ -149,7 +149,7 @@ def _flv_break(data: mmap.mmap) -> int | None:
     at, size = int.from_bytes(data[5:9], "big") + 4, len(data)
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
-        if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0":
+        if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
             return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
