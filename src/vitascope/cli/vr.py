@@ -156,9 +156,7 @@ def convert(
             crf=crf,
             preset=preset,
             keep_partial=keep_partial,
-            may_write=lambda path: may_replace(
-                [path] if path.exists() else [], overwrite=overwrite, screen=screen
-            ),
+            may_replace=lambda path: may_replace([path], overwrite=overwrite, screen=screen),
             on_start=started,
         )
     if json:

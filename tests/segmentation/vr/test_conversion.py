@@ -30,6 +30,7 @@ from vitascope.vr.stereo import eye_regions
 
 SIDE = 160
 SBS, TB, MONO = StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, StereoLayout.MONO
+PNG = {"codec": "png", "pixel_format": "rgb24"}
 VR180 = Equirectangular(180.0, 180.0)
 
 
@@ -261,6 +262,25 @@ def test_hdr_stays(tmp_path):
     assert read_hdr(tmp_path / "b.mp4") == read_hdr(source)
     assert (after.color.primaries, after.color.transfer, after.color.matrix) == (9, 16, "bt2020")
     assert after.format.bit_depth == before.format.bit_depth == 10
+
+
+def test_folders_of_pictures(tmp_path):
+    """A folder is where the file goes, but one of an earlier run's pictures is itself what is written."""
+    (tmp_path / "a_MONO_180").mkdir()
+    for number in range(2):
+        film(tmp_path / "a_MONO_180" / f"{number}.png", [VR180], MONO, width=SIDE, frame_count=1, **PNG)
+    source, frames = tmp_path / "a_MONO_180", tmp_path / "frames"
+    replaced: list[Path] = []
+    convert(source, frames, "flat", may_replace=replaced.append)
+    assert sorted(path.name for path in frames.iterdir()) == ["000000.png", "000001.png"]
+    convert(source, frames, "fisheye190", may_replace=replaced.append)
+    assert sorted(path.name for path in frames.iterdir()) == ["000000.png", "000001.png"]
+    assert replaced == [frames]
+    (tmp_path / "made").mkdir()
+    report = convert(source, tmp_path / "made", "flat", may_replace=replaced.append)
+    assert (report.output, report.notes) == (tmp_path / "made" / "a_flat.mp4", ())
+    convert(source, tmp_path / "made", "flat", may_replace=replaced.append)
+    assert replaced == [frames, report.output]
 
 
 def test_names(tmp_path):

@@ -32,6 +32,7 @@ from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import CodecName, choose_encoding
+from vitascope.media.writing.output_target import is_written
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.plan import no_picture_between
@@ -148,7 +149,7 @@ def convert(
     crf: int | None = None,
     preset: str | None = None,
     keep_partial: bool = False,
-    may_write: Callable[[Path], object] | None = None,
+    may_replace: Callable[[Path], object] | None = None,
     on_start: Callable[[Converting], object] | None = None,
 ) -> ConversionReport:
     """Paint every eye of a video in another projection; sound, subtitles, chapters, tags and HDR metadata stay.
@@ -162,7 +163,7 @@ def convert(
         crf: Likewise.
         preset: Likewise.
         keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
-        may_write: Told the output before it is opened; may raise.
+        may_replace: Told an output that is there, before it is opened; may raise.
         on_start: Called once everything is open, from this thread.
 
     Raises:
@@ -185,12 +186,12 @@ def convert(
         source = vr_of(info, wanted, always_looks=True)
         _check(video, info, source, target)
         path = default_output(video, source, target) if output is None else output
-        if path.is_dir():
+        if path.is_dir() and not is_written(path):  # a folder of pictures is an output itself
             path /= default_output(video, source, target).name
         made = _made_info(info, source, TARGETS[target])
         encoding = choose_encoding(path, codec=codec, source_format=info.format, crf=crf, preset=preset)
-        if may_write is not None:
-            may_write(path)
+        if may_replace is not None and is_written(path):
+            may_replace(path)
         painter = Reprojector(info, made, source, TARGETS[target])
         frames = FramesUntilDamage(reader)
         with (
@@ -389,8 +390,11 @@ def _notes_on_name(video: Path, path: Path, source: VrDescription, target: Targe
     words = _words_of(source, TARGETS[target])
     named, wanted = read_name(path.stem), read_name(f"x{words}")
     facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
-    is_video = path.suffix.lower() not in ("", ".png")
-    if not is_video or all(getattr(named, fact) == getattr(wanted, fact) for fact in facts):
+    if path.suffix.lower() in ("", ".png"):
+        return []
+    if not words and {named.layout, named.projection} <= {None, StereoLayout.MONO, Projection.FLAT}:
+        return []
+    if all(getattr(named, fact) == getattr(wanted, fact) for fact in facts):
         return []
     better = default_output(video.with_suffix(path.suffix), source, target).name
     return [f"players go by names, and {path.name} does not say what it is: {better} would"]
