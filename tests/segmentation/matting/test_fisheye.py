@@ -40,7 +40,12 @@ def waves(size):
 
 @pytest.mark.parametrize(
     ("lens", "eye", "count"),
-    [(HALF, (96, 96), 1), (WHOLE, (86, 173), 2), (Equirectangular(200, 180), (86, 96), 1)],
+    [
+        (HALF, (96, 96), 1),
+        (WHOLE, (86, 173), 2),
+        (Equirectangular(200, 180), (86, 96), 1),
+        (Equirectangular(150, 120), (70, 87), 1),
+    ],
 )
 def test_an_eye_is_as_fine_as_what_the_network_sees(lens, eye, count):
     views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
@@ -59,10 +64,18 @@ def test_the_fisheye_picture_shows_each_direction_where_a_fisheye_does(lens):
     outside = np.isnan(ahead[0])
     expected = ahead / 2 + 0.5
     assert np.abs(shown[0, 0][:, ~outside] - expected[:, ~outside]).max() < 0.03
-    assert (shown[0, 0][:, outside] == 0).all()
+    # Outside the circle the rim is repeated: a corner shows what the circle shows nearest to it.
+    assert np.abs(shown[0, 0][:, 0, 0] - expected[:, 14, 14]).max() < 0.05
+    assert np.isfinite(shown[0, 0][:, outside]).all()
     if lens is WHOLE:  # the second camera looks back: left and right, ahead and back change their sides
         back = ahead * [[[-1]], [[1]], [[-1]]] / 2 + 0.5
         assert np.abs(shown[0, 1][:, ~outside] - back[:, ~outside]).max() < 0.03
+
+
+def test_a_part_of_the_half_sphere_repeats_its_borders():
+    views = FisheyeViews.of_network(Equirectangular(120, 90), Square(), (900, 1200))
+    shown = views.show(np.full((1, 1, 3, *views.eye.size), 0.7, np.float32))
+    assert shown == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("lens", [HALF, WHOLE])

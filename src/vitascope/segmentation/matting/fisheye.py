@@ -21,7 +21,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.remap import remap
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, Estimator, array_module
-from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, reprojection_map, turned
+from vitascope.vr.projection import Equirectangular, Fisheye, reprojection_map, turned
 
 __all__ = ["FisheyeViews", "ThroughFisheye"]
 
@@ -63,7 +63,7 @@ class FisheyeViews:
         return _count(self.lens)
 
     def show(self, images: Any) -> Any:
-        """The fisheye pictures of eyes; black outside their circles.
+        """The fisheye pictures of eyes; outside their circles they repeat the rim.
 
         Args:
             images: [T, E, ...] as ``eye`` says, NumPy or CuPy.
@@ -76,15 +76,12 @@ class FisheyeViews:
         shape = replace(self.eye, size=self.size).picture_shape()
         shown = array_module(on_gpu=is_on_gpu(images)).empty((steps, eyes * self.count, *shape), images.dtype)
         pictures = shown.reshape(steps * eyes, self.count, *shape)
-        for number, (map_x, map_y, outside) in enumerate(_maps_there(self, _device_of(images))):
+        for number, (map_x, map_y) in enumerate(_maps_there(self, _device_of(images))):
             for picture, image in zip(
                 pictures[:, number], images.reshape(-1, *images.shape[2:]), strict=True
             ):
                 for target, source in zip(picture, image, strict=True) if is_planar else [(picture, image)]:
                     target[...] = remap(source, map_x, map_y)
-                # RGB 0, normalised as the rest.
-                for channel, (mean, std) in enumerate(zip(self.eye.mean, self.eye.std, strict=True)):
-                    (picture[channel] if is_planar else picture[..., channel])[outside] = -mean / std
         return shown
 
     def take_back(self, estimate: MatteEstimate) -> MatteEstimate:
@@ -130,7 +127,8 @@ class ThroughFisheye:
         return [self._views.take_back(estimate) for estimate in self._inner.estimate(shown)]
 
 
-_Maps = Sequence[tuple[Any, Any, Any]]
+_Maps = Sequence[tuple[Any, ...]]
+_SPHERE = Equirectangular(360.0, 180.0)
 
 
 def _count(lens: Equirectangular) -> int:
@@ -153,24 +151,34 @@ def _cameras(lens: Equirectangular) -> list[npt.NDArray[np.float64]]:
 
 @lru_cache(maxsize=8)
 def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
-    """For each fisheye picture the eye's samples to read, and where it shows nothing."""
-    fisheye = Fisheye(_fov_degrees(views.lens))
+    """For each fisheye picture the eye's samples to read."""
+    lens, fov = views.lens, _fov_degrees(views.lens)
+    across, down = _grid(views.size)
+    # The rim is repeated: a black surround makes a thing of the whole circle, and cuts people who reach it.
+    inwards = 0.5 / np.maximum(np.hypot(across - 0.5, down - 0.5), 0.5)
+    ahead = Fisheye(fov).unproject(0.5 + (across - 0.5) * inwards, 0.5 + (down - 0.5) * inwards)
     maps = []
-    for camera in _cameras(views.lens):
-        map_x, map_y = reprojection_map(
-            views.lens, fisheye, source_size=views.eye.size, target_size=views.size, rotation=camera
+    for camera in _cameras(lens):
+        x, y = _SPHERE.project(np.tensordot(camera, ahead, axes=1))
+        places = (
+            (x - 0.5) * _SPHERE.horizontal_fov_degrees / lens.horizontal_fov_degrees + 0.5,
+            (y - 0.5) * _SPHERE.vertical_fov_degrees / lens.vertical_fov_degrees + 0.5,
         )
-        maps.append((map_x, map_y, map_x == np.float32(OUTSIDE)))
+        maps.append(
+            tuple(
+                (place.clip(0, 1) * count - 0.5).astype(np.float32)
+                for place, count in zip(places, reversed(views.eye.size), strict=True)
+            )
+        )
     return _on_device(maps, device)
 
 
 @lru_cache(maxsize=8)
 def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -> _Maps:
     """For each fisheye picture the samples to read at an eye's places, and how much they count there."""
-    lens, (height, width) = views.lens, views.eye.size
+    lens = views.lens
     fisheye = Fisheye(_fov_degrees(lens))
-    y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
-    angle = np.degrees(np.arccos(np.clip(lens.unproject(x, y)[2], -1, 1)))
+    angle = np.degrees(np.arccos(np.clip(lens.unproject(*_grid(views.eye.size))[2], -1, 1)))
     # Where two pictures overlap, one fades into the other from border to border.
     overlap = _LARGEST_FOV_DEGREES - 180
     ahead = np.clip(0.5 + (90 - angle) / overlap, 0, 1) if views.count == 2 else np.ones_like(angle)
@@ -181,6 +189,13 @@ def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -
         )
         maps.append((*_inside_circle(*places, size), weight.astype(np.float32)))
     return _on_device(maps, device)
+
+
+def _grid(size: tuple[int, int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """X and y of each sample's centre, as fractions of width and height."""
+    height, width = size
+    y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
+    return x, y
 
 
 def _inside_circle(
@@ -205,4 +220,4 @@ def _on_device(maps: _Maps, device: int | None) -> _Maps:
         return maps
     arrays = array_module(on_gpu=True)
     with arrays.cuda.Device(device):
-        return [(arrays.asarray(x), arrays.asarray(y), arrays.asarray(rest)) for x, y, rest in maps]
+        return [tuple(map(arrays.asarray, one)) for one in maps]
