@@ -117,13 +117,14 @@ def test_a_comment_of_a_gif_that_swallows_images_is_a_break(tmp_path):
     assert broken_at(hurt, "gif") == controls[5]
 
 
-def test_a_tag_of_flash_video_that_swallows_all_others_is_a_break(tmp_path):
-    """The last one still is as long as the file's end says."""
+@pytest.mark.parametrize(("offset", "value"), [(1, 0x7F), (12, 0)])
+def test_a_tag_of_flash_video_that_takes_pictures_away_is_a_break(tmp_path, offset, value):
+    """One whose length reaches beyond all others, and a picture that is called the decoder's configuration."""
     whole = make(tmp_path / "in.flv")
     content = bytearray(whole.read_bytes())
     with av.open(str(whole)) as container:
         tag = [packet.pos for packet in container.demux(video=0) if packet.size][20]
-    content[tag + 1] = 0x7F  # the first of three bytes of its length
+    content[tag + offset] = value
     hurt = tmp_path / "hurt.flv"
     hurt.write_bytes(content)
     assert broken(hurt) == tag

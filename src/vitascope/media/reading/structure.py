@@ -144,12 +144,19 @@ def _avi_break(data: mmap.mmap) -> int | None:
     return None
 
 
+_AVC_HEADS = (b"\x17\0", b"\x27\0")
+"""What begins the decoder's configuration in H.264's tags, called a keyframe or none."""
+
+
 def _flv_break(data: mmap.mmap) -> int | None:
     """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
     at, size = int.from_bytes(data[5:9], "big") + 4, len(data)
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
         if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
+            return at
+        is_head = data[at] & 0x1F == 9 and data[at + 11 : at + 13] in _AVC_HEADS
+        if is_head and data[at + 16 : at + 17] != b"\1":  # the version of what it is called and is not
             return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
