@@ -34,7 +34,7 @@ import av
 import cv2
 import numpy as np
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.device import available_cores
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
 from vitascope.media.reading.reader import open_video
@@ -221,7 +221,7 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     new = {(row["claim"], row["clip"]) for row in rows}
     merged = [row for row in kept if (row["claim"], row["clip"]) not in new]
-    RESULTS.write_text(json.dumps([*merged, *({**row, **stamp} for row in rows)], indent=1) + "\n")
+    write_rows(RESULTS, [*merged, *({**row, **stamp} for row in rows)])
 
 
 if __name__ == "__main__":

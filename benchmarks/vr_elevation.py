@@ -11,7 +11,8 @@ weights from the eye shrunk to the network's size; ``averaged`` first takes the 
 row, which is what a sample of the fisheye picture covers there; ``1.5x`` reads from an eye shrunk to 1.5 times the
 network's size; ``rim`` shows the circle's rim again outside it, instead of black. The network's coefficients go back to
 the eye at the network's size, or (``full``) straight at the eye's own, or (``alpha``) its alpha goes back, and is
-refined against the eye. ``product`` is what a run of Vitascope makes of such a video today: ``raw``.
+refined against the eye. ``product`` is what a run of Vitascope makes of such a video: fisheye pictures with their rim
+repeated, from the eye at the network's size.
 
 Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways "raw,1.5x rim"] [--frames 6] [--keep ROWS.json]
 """
@@ -19,7 +20,6 @@ Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways "raw,1.5x rim"] [-
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, StereoLayout
 from vitascope.gpu.kernels.guided import refine_alpha
@@ -238,7 +238,9 @@ def full_alpha(frame: Frame, estimate: MatteEstimate) -> np.ndarray:
 def product_alphas(network: RvmNetwork, frames: Sequence[Frame]) -> list[np.ndarray]:
     """What a run of Vitascope makes of the frames, float32 0..1."""
     size = frames[0].height, frames[0].width
-    matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=MattingOptions())
+    matting = StreamMatting(
+        network, size=size, layout=StereoLayout.MONO, lens=Equirectangular(180, 180), options=MattingOptions()
+    )
     mattes = [matting.refine(one) for frame in frames for one in matting.infer([matting.prepare([frame])])]
     return [matte.alpha.astype(np.float32) / 255 for matte in mattes]
 
@@ -354,7 +356,7 @@ def main() -> None:
                     ]
     network.close()
     if options.keep is not None:
-        options.keep.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(options.keep, rows)
 
 
 if __name__ == "__main__":

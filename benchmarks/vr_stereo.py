@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 
 from levers import written
-from row_stamp import commit
+from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.store.store import ModelStore
@@ -118,7 +118,7 @@ def main() -> None:
                         str(options.sheets / f"{name}_{profile}.png"), cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR)
                     )
     if options.keep is not None:
-        options.keep.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(options.keep, rows)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from vitascope.animation.portrait import Portrait
 from vitascope.config import load_settings
 from vitascope.device import select_device
 from vitascope.errors import EngineError, InputError, ModelError, UsageError
+from vitascope.media.reading import camera
 
 PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
@@ -65,7 +66,7 @@ def live(face_model, model_store, monkeypatch, still):
         asked.append((source, frame_rate))
         return StillCamera(still)
 
-    monkeypatch.setattr(live_run, "open_capture", open_capture)
+    monkeypatch.setattr(camera, "open_capture", open_capture)
 
     def runner(driver, *assignments, seconds=None):
         threads, said = [], []

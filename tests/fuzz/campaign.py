@@ -1,6 +1,6 @@
 """Thousands of damaged files, and how each was handled: ``make fuzz N=100000``.
 
-Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--keep FOLDER] [--out ROW.json]
+Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--keep FOLDER] [--out ../benchmarks/results/fuzz.json]
 
 Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``. Ctrl-C ends it with
 the row of what was tried until then, which is that of a campaign of so many.

@@ -53,7 +53,7 @@ class VideoSettings(Section):
     )
     projection: ProjectionChoice = setting(
         "auto",
-        "What the picture of an eye is: auto (from metadata), flat, equirect180, equirect360 or fisheye.",
+        "What the picture of an eye is: auto (boxes, name, frames), flat, equirect180, equirect360 or fisheye.",
     )
     fov_degrees: float | None = setting(
         None,

@@ -92,7 +92,8 @@ def segment(
         video: Any video that FFmpeg reads, an image, or a folder of images.
         out: Where to write; the suffix chooses the container. Several kinds get suffixes.
         profile: ``fast``, ``balanced`` (default) or ``quality``.
-        output: What to write: ``mask``, ``key`` (default), ``cutout``, ``alpha``, ``blur``, ``replace``, ``overlay``.
+        output: What to write: ``mask``, ``key`` (default), ``cutout``, ``alpha``, ``blur``, ``replace``, ``overlay``,
+            ``packed-alpha``.
         settings: More settings by dotted key, for example ``{"edges.feather_px": 1.5}``.
         preview: Where to write a contact sheet (PNG).
 

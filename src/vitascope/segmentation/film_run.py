@@ -313,7 +313,7 @@ class FilmRunner:
             stereo_reason=film.vr.layout_reason.how,
             projection=film.vr.projection.value,
             projection_reason=film.vr.projection_reason.how,
-            network_size=job.network_input.size,
+            network_size=job.matting.network_size,
             wall_seconds=perf_counter() - began,
             peak_memory_bytes=peak_memory_bytes(),
             pipeline=measured,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vitascope.config import OutputKind, Settings, vitascope_home
-from vitascope.errors import EngineError
+from vitascope.errors import EngineError, UsageError
 from vitascope.frames import VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.pipeline import quick_turns
@@ -101,6 +101,8 @@ def open_job(
 
     packer = None
     if any(kind == "packed-alpha" for kind, _ in outputs):
+        if info.rotation_degrees:
+            raise UsageError(f"{info.path}: it is to be turned when shown, which no packed alpha is")
         packer = AlphaPacker(
             eye_regions(info.width, info.height, vr.layout),
             vr.lenses,

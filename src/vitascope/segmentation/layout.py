@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import VideoSettings
-from vitascope.frames import Plane, Projection, VideoInfo
+from vitascope.frames import Plane, Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.keyframes import keyframe_lumas
 from vitascope.vr.detection import VrDescription, describe_vr
 from vitascope.vr.stereo import NO_SIGN, possible_layout
@@ -48,7 +48,10 @@ def vr_of(
     said = describe(())
     if info.container == "images" or not (always_looks or _leaves_open(said, info)):
         return said
-    return describe(_keyframes(info.path, info.path.stat().st_mtime_ns))
+    try:
+        return describe(_keyframes(info.path, info.path.stat().st_mtime_ns))
+    except OSError:  # removed meanwhile
+        return said
 
 
 def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
@@ -58,7 +61,7 @@ def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
     if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:
         return True
     is_guess = said.projection_reason.sureness == "a guess"
-    return is_guess and (said.projection is not Projection.FLAT or said.layout_reason.how != NO_SIGN)
+    return is_guess and (said.projection is not Projection.FLAT or said.layout is not StereoLayout.MONO)
 
 
 @lru_cache(maxsize=64)

@@ -191,7 +191,9 @@ def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None)
     )
     stem = video.relative_path.stem
     if wanted == "packed-alpha":
-        return output_name(stem, player, kind=wanted) if wanted in player.kinds else None
+        if wanted not in player.kinds:
+            return None
+        return output_name(stem, player, kind=wanted, fov_degrees=settings.output.packed_fov_degrees)
     try:
         found = vr_of(probe(video.path), settings.video)
     except InputError:  # whoever opens it says so

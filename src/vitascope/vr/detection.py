@@ -301,6 +301,8 @@ def _projection(
 _SQUARE, _TWO_TO_ONE = (0.9, 1.1), (1.9, 2.1)
 _SQUEEZED_SQUARE = (0.45, 0.55)
 _LEAST_VR_LINES = 1024
+_EXACT_SQUARE = 0.02
+"""Of VR180 eyes; half side by side films of 1.85:1 have eyes of 0.92."""
 
 
 def _fits(projection: Projection | None, aspect: float) -> bool:
@@ -315,7 +317,7 @@ def _projection_of_shape(
     if layout is StereoLayout.MONO:
         if _TWO_TO_ONE[0] <= aspect <= _TWO_TO_ONE[1] and _goes_around(pictures):
             return Projection.EQUIRECTANGULAR, Reason(
-                "left and right border meet, and the poles are even", "likely"
+                "left and right border meet, and the poles are even", "a guess"
             )
         return Projection.FLAT, Reason("no sign of VR", "likely" if pictures else "a guess")
     for low, high, surface, shape in (
@@ -325,7 +327,7 @@ def _projection_of_shape(
     ):
         if low <= aspect <= high:
             # Nobody films a small square, and much of what is square and small is a photograph.
-            is_likely = shape == "square" and info.height >= _LEAST_VR_LINES
+            is_likely = abs(aspect - 1) <= _EXACT_SQUARE and info.height >= _LEAST_VR_LINES
             return surface, Reason(f"each eye is {shape}", "likely" if is_likely else "a guess")
     return Projection.FLAT, Reason("the shape of the eyes", "a guess")
 

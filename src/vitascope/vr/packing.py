@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -202,6 +201,11 @@ class AlphaPacker:
         self._regions, self._color = tuple(regions[order]), color
         self._fov_degrees = packed_fov(lenses, fov_degrees)
         self._side = packed_size(regions)[0] if side is None else side
+        # Made now: frames are packed by several threads.
+        self._target = Fisheye(self._fov_degrees)
+        self._frame_maps = self._made_frame_maps()
+        self._tile_maps = self._made_tile_maps()
+        self._uploaded: dict[tuple[int, int], Any] = {}
 
     def pack(self, frame: Frame, alpha: Plane) -> Frame:
         """One packed picture.
@@ -213,8 +217,7 @@ class AlphaPacker:
         Returns:
             A frame of the same format, colour and moment, of ``packed_size``.
         """
-        arrays: Any = _array_module(frame.planes[0])
-        maps = [arrays.asarray(places) for places in self._frame_maps]
+        maps = _on_device(self._frame_maps, frame.planes[0], self._uploaded)
         picture = remap(frame, *maps, border="constant")
         assert isinstance(picture, Frame)
         pack_discs(picture, self.tiles(alpha), color=self._color)
@@ -242,16 +245,11 @@ class AlphaPacker:
                 scale=1.0,
                 layout_out="NCHW",
             )[0, 0]
-            maps = (arrays.asarray(places) for places in self._tile_maps[eye])
+            maps = _on_device(self._tile_maps[eye], alpha, self._uploaded)
             tiles[eye] = arrays.rint(remap(small, *maps, border="constant")).astype(alpha.dtype)
         return tiles
 
-    @cached_property
-    def _target(self) -> Fisheye:
-        return Fisheye(self._fov_degrees)
-
-    @cached_property
-    def _frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
+    def _made_frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
         """For each sample of the picture the frame's sample to read; an eye reads nothing of the other."""
         halves = []
         for region, lens in zip(self._regions, self._lenses, strict=True):
@@ -264,12 +262,24 @@ class AlphaPacker:
             halves.append((map_x.astype(np.float32), map_y.astype(np.float32)))
         return tuple(np.ascontiguousarray(np.concatenate(pair, axis=1)) for pair in zip(*halves, strict=True))
 
-    @cached_property
-    def _tile_maps(self) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+    def _made_tile_maps(self) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
         size = tile_size(self._side)
         return [
             reprojection_map(lens, self._target, source_size=size, target_size=size) for lens in self._lenses
         ]
+
+
+def _on_device(
+    maps: Sequence[npt.NDArray[np.float32]], plane: Any, uploaded: dict[tuple[int, int], Any]
+) -> Any:
+    """Maps where a plane is; on a GPU they are brought up once."""
+    if not is_on_gpu(plane):
+        return maps
+    key = id(maps), int(plane.device.id)
+    if key not in uploaded:
+        arrays: Any = _array_module(plane)
+        uploaded[key] = [arrays.asarray(places) for places in maps]
+    return uploaded[key]
 
 
 def _side(frame: Frame) -> int:

@@ -196,8 +196,7 @@ def output_name(
         words = vr_words(
             StereoLayout.SIDE_BY_SIDE,
             Projection.FISHEYE,
-            fov_degrees=190,
-            right_eye_first=right_eye_first,
+            fov_degrees=fov_degrees or 190,
             is_packed_alpha=True,
         )
     else:

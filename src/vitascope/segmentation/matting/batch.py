@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.models.network import MatteEstimate
+from vitascope.models.network import FloatArray, MatteEstimate
 
 __all__ = [
     "Batch",
     "Estimator",
     "Matted",
+    "RememberingEstimator",
     "array_module",
     "resized",
     "tile_means",
@@ -118,6 +119,19 @@ class Estimator(Protocol):
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, one each."""
+        ...
+
+
+@runtime_checkable
+class RememberingEstimator(Estimator, Protocol):
+    """An estimator whose network's memory can be kept, and gone on from in another run."""
+
+    def memory(self) -> list[FloatArray] | None:
+        """What the network remembers of the stream; None where that cannot be told."""
+        ...
+
+    def remember(self, memory: Sequence[FloatArray]) -> bool:
+        """Go on from what ``memory`` gave; False where the network cannot."""
         ...
 
 

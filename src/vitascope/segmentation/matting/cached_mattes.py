@@ -13,10 +13,10 @@ import numpy as np
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import FloatArray, MatteEstimate
-from vitascope.segmentation.matting.batch import Batch, Estimator, tile_means
+from vitascope.segmentation.matting.batch import Batch, Estimator, RememberingEstimator, tile_means
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
-from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
+from vitascope.segmentation.matting.shots import StreamNetwork
 
 __all__ = ["CachedMattes", "Coming"]
 
@@ -126,7 +126,7 @@ class CachedMattes:
             is_whole: True when the video, or its stretch, ended and was not broken off.
         """
         self.store()
-        memory = self._inner.memory() if isinstance(self._inner, ShotInference) else None
+        memory = self._inner.memory() if isinstance(self._inner, RememberingEstimator) else None
         self._cache.finish(is_whole=is_whole, memory=memory)
         return self._cache.notes
 
@@ -145,7 +145,7 @@ class CachedMattes:
     def _inferred(self, batch: Batch) -> list[MatteEstimate]:
         if not self._has_begun and self._cache.known_frames:
             inner = self._opened()
-            if isinstance(inner, ShotInference) and inner.remember(self._cache.memory()):
+            if isinstance(inner, RememberingEstimator) and inner.remember(self._cache.memory()):
                 self._broke_off = False
         self._has_begun = True
         return self._kept(batch, self._asked(batch))
@@ -185,7 +185,7 @@ class CachedMattes:
 
     def _memory(self, frames: int) -> list[FloatArray] | None:
         """The network's memory after so many more frames, where it is time to keep a copy."""
-        if not isinstance(self._inner, ShotInference):
+        if not isinstance(self._inner, RememberingEstimator):
             return None
         self._since_memory += frames
         if self._since_memory < _MEMORY_FRAMES:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.remap import remap
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, Estimator, array_module
+from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.matting.batch import Batch, RememberingEstimator, array_module
 from vitascope.vr.projection import Equirectangular, Fisheye, reprojection_map, turned
 
 __all__ = ["FisheyeViews", "ThroughFisheye"]
@@ -111,15 +111,23 @@ class FisheyeViews:
 
 
 class ThroughFisheye:
-    """Shows an estimator equirectangular eyes as fisheye pictures, and maps its mattes back.
+    """Shows a network equirectangular eyes as fisheye pictures, and maps its mattes back.
 
     Args:
         inner: Sees the fisheye pictures.
         views: Of the eyes.
     """
 
-    def __init__(self, inner: Estimator, views: FisheyeViews) -> None:
+    def __init__(self, inner: RememberingEstimator, views: FisheyeViews) -> None:
         self._inner, self._views = inner, views
+
+    def memory(self) -> list[FloatArray] | None:
+        """See ``RememberingEstimator``."""
+        return self._inner.memory()
+
+    def remember(self, memory: Sequence[FloatArray]) -> bool:
+        """See ``RememberingEstimator``."""
+        return self._inner.remember(memory)
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, in the eyes' own projection."""

@@ -113,10 +113,10 @@ class StreamMatting:
         """pts of the frames that began a new shot, so far."""
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
-        fisheye = None
+        self._fisheye: FisheyeViews | None = None
         if known is None and isinstance(lens, Equirectangular) and options.inference.shows_whole_eyes:
-            fisheye = FisheyeViews.of_network(lens, network, eye_size)
-            known = fisheye.eye
+            self._fisheye = FisheyeViews.of_network(lens, network, eye_size)
+            known = self._fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
         self._views = Views(self.regions, rotation_degrees)
         self._times = times
@@ -130,7 +130,7 @@ class StreamMatting:
             first_network=first_network,
             sizer=sizer,
             times=times,
-            fisheye=fisheye,
+            fisheye=self._fisheye,
         )
         self._tally = stream.tally
         self._cached: CachedMattes | None = None
@@ -214,8 +214,15 @@ class StreamMatting:
 
     def report(self) -> LeverReport:
         """What became of the frames so far."""
-        height, width = self.network_input.size
-        return self._tally.report(len(self.regions) * height * width)
+        pictures, (height, width) = len(self.regions), self.network_size
+        if self._fisheye is not None:
+            pictures *= self._fisheye.count
+        return self._tally.report(pictures * height * width)
+
+    @property
+    def network_size(self) -> tuple[int, int]:
+        """(height, width) of the pictures that the network sees."""
+        return self.network_input.size if self._fisheye is None else self._fisheye.size
 
     @property
     def refines_in_order(self) -> bool:

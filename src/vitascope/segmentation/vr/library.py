@@ -84,7 +84,10 @@ def read_library(
             failures.append((path, error))
             continue
         videos.append((path, description))
-        described = _described(path, info, description, base_url=base_url, folder=folder, key_color=key_color)
+        described = _described(
+            path, info, description,
+            base_url=base_url, folder=folder, key_color=key_color if _KEYED in path.stem.lower() else None,
+        )  # fmt: skip
         files |= {_beside(path, name): values for name, values in described.items()}
         addresses = {name: _url(_beside(path, name), base_url, folder, beside=folder) for name in described}
         lists["heresphere"].append(addresses["heresphere"])
@@ -122,12 +125,18 @@ def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list
     for output in outputs if wanted.player is not None else ():
         if output.kind not in ("packed-alpha", "key") or not output.path.is_file():
             continue
-        player, info = PLAYERS[wanted.player or ""], probe(output.path)
+        player = PLAYERS[wanted.player or ""]
+        try:
+            info = probe(output.path)
+        except InputError as error:
+            notes.append(f"{player.title} is told nothing of {output.path.name}: {error}")
+            continue
         found = replace(vr_of(info, VideoSettings()), is_packed_alpha=output.kind == "packed-alpha")
         if player.json is not None:
             described = _described(
                 output.path, info, found,
-                base_url="", folder=output.path.parent, key_color=wanted.key_color.as_tuple(),
+                base_url="", folder=output.path.parent,
+                key_color=wanted.key_color.as_tuple() if output.kind == "key" else None,
             )  # fmt: skip
             path = _beside(output.path, player.json)
             beside_files(outputs, partial(write_library, Library({path: described[player.json]}, (), ())))
@@ -182,10 +191,9 @@ def _described(
         "size_bytes": path.stat().st_size,
         "duration_seconds": info.duration_seconds,
     }
-    is_keyed = _KEYED in path.stem.lower()
     return {
         "heresphere": heresphere_json(description, **facts, subtitles=_subtitles(path, base_url, folder)),
-        "deovr": deovr_json(description, **facts, key_color=key_color if is_keyed else None),
+        "deovr": deovr_json(description, **facts, key_color=key_color),
     }
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vitascope.config import VideoSettings
 from vitascope.errors import InputError, UsageError
-from vitascope.frames import Frame, VideoInfo
+from vitascope.frames import Frame, Projection, VideoInfo
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.observe.report_values import plain_value
@@ -150,9 +150,9 @@ def verify(
         with nullcontext() if matte is None else open_video(matte) as masks:
             truth: Iterator[npt.NDArray[np.float32]] = iter(())
             if masks is not None:
-                truth = map(
-                    _tiles_of(masks, settings, side=info.height, fov_degrees=found.fov_degrees), masks
-                )
+                is_known = found.projection is Projection.FISHEYE and found.fov_reason.sureness != "a guess"
+                fov_degrees = (is_known and found.fov_degrees) or 190.0
+                truth = map(_tiles_of(masks, settings, side=info.height, fov_degrees=fov_degrees), masks)
             for count, (frame, tiles) in enumerate(zip_longest(reader, truth), start=1):
                 discs.add(frame, tiles)
                 if on_frame is not None:
@@ -165,7 +165,7 @@ def verify(
 
 
 def _tiles_of(
-    reader: VideoReader, wanted: VideoSettings, *, side: int, fov_degrees: float | None
+    reader: VideoReader, wanted: VideoSettings, *, side: int, fov_degrees: float
 ) -> Callable[[Frame], npt.NDArray[np.float32]]:
     """Makes of a mask's frames what the discs should hold."""
     info = reader.info
@@ -176,7 +176,7 @@ def _tiles_of(
             regions,
             vr.lenses,
             right_eye_first=vr.right_eye_first,
-            fov_degrees=fov_degrees or 190.0,
+            fov_degrees=fov_degrees,
             side=side,
         )
     except UsageError as error:

@@ -41,9 +41,8 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
     elif options.region == "zoom":
         inner = Zoomed(stream, options, multiple=multiple)
     else:
-        inner = stream.shots()
-        if stream.fisheye is not None:
-            inner = ThroughFisheye(inner, stream.fisheye)
+        shots = stream.shots()
+        inner = shots if stream.fisheye is None else ThroughFisheye(shots, stream.fisheye)
     if options.early_exit != "off":
         if options.early_exit == "smaller":
             assert multiple is not None  # require_possible
