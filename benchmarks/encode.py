@@ -47,7 +47,7 @@ FORMAT = PIXEL_FORMATS["yuv420p"]
 COLOR = ColorSpec(matrix="bt709", matrix_code=1, primaries=1, transfer=1)
 TICK = Fraction(1, 25)
 MOST_BYTES = 1 << 30
-"""Of pictures in memory; encoders of 8K want the rest."""
+"""Most bytes of pictures in memory; encoders of 8K want the rest."""
 COMPARED = 8
 
 
@@ -124,13 +124,13 @@ def forth_and_back(there: int, count: int) -> list[int]:
 
 
 def processor_seconds() -> float:
-    """Of this process, user and system."""
+    """CPU time of this process, user and system."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def thread_seconds() -> dict[int, float]:
-    """Of each thread of this process that is there; empty where the system does not tell."""
+    """CPU time of each thread of this process; empty where the system does not tell."""
     seconds = {}
     tick = os.sysconf("SC_CLK_TCK")
     for task in Path("/proc/self/task").glob("*/stat"):
@@ -158,7 +158,7 @@ def quality(path: Path, source: list[np.ndarray], size: tuple[int, int], count: 
 
 
 def ssim(a: np.ndarray, b: np.ndarray) -> float:
-    """Of two planes of 8 bits."""
+    """Structural similarity of two 8-bit planes (Wang et al., 2004)."""
 
     def smooth(plane: np.ndarray) -> np.ndarray:
         return cv2.GaussianBlur(plane, (11, 11), 1.5)

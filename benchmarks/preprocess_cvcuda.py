@@ -20,8 +20,8 @@ except ImportError:
 
 Chain = Callable[[int], object]
 MOST_MEAN_ERROR = 0.05
-"""Of the normalised input, on a smooth picture: CV-CUDA rounds to bytes after the colour conversion, and places chroma
-elsewhere."""
+"""Largest mean error of the normalised input, on a smooth picture: CV-CUDA rounds to bytes after the colour conversion,
+and places chroma elsewhere."""
 
 
 def available() -> bool:

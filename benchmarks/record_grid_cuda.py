@@ -76,9 +76,9 @@ HELD = {
 }
 """Settings of all cells; a cell's own values come over them."""
 MEMORY_BETWEEN = 0.45
-"""Of the way from the memory of the smallest cell to that of the largest: above it cells do not fit."""
+"""Share of the way from the smallest cell's memory to the largest's; cells above it do not fit."""
 REPEATS = 4
-"""Of the first cell, for the noise of measurements."""
+"""How often the first cell is measured, to know the noise."""
 GRACE_SECONDS = 30.0
 """After the time that is given, for the cell that is on its way; then the process ends itself."""
 

@@ -39,7 +39,7 @@ from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.segmenter import Segmenter
 
 LIVE_BITS_PER_SECOND = 60_000_000
-"""Of the 4K stream whose latency is measured; its keyframes may be four frames' worth of it (VBV)."""
+"""Bit rate of the 4K stream whose latency is measured; its keyframes may be four frames' worth of it (VBV)."""
 SIZES = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
 WANTED = list(SIZES)
 FRAMES = {"1080p": 12_000, "4K": 4800, "8K": 1200}

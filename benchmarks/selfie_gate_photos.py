@@ -36,7 +36,7 @@ IMAGENET = {
     "animals held by people": """4 163 171 183 199 203-204 217 220 229 240 243 255 257 259 266 333 389 391 394-395
         398-399""",
 }
-"""Of the others, 0-399 are animals alone, 400-999 objects."""
+"""Numbers of photographs by what they show; of those not listed, 0-399 are animals alone, 400-999 objects."""
 BSDS = {
     "people": """6 31 36 38-39 42 44-48 51 55 67 70-76 81-82 85-87 92 94 97-101 103-105 108-110 113-115 119-121
         124-125 127-128 131 135 139 147 153-154 156 158 160-162 178-179 190-191 193-194 221 223 234-238 240-244 256
@@ -51,7 +51,7 @@ BSDS = {
         403-409 411-412 414-415 424-428 431-432 436-437 439 447 451-452 456 459 463 465 472-473 475-476 478-479
         486-489 492 496-497""",
 }
-"""Of BSDS500's photographs, its test, train and val folder in one row; the others are scenes."""
+"""Photographs of BSDS500, its test, train and val folder in one row; the others are scenes."""
 CALTECH_ANIMALS = """Leopards ant bass beaver brontosaurus butterfly cougar_body cougar_face crab crayfish crocodile
     crocodile_head dalmatian dolphin dragonfly elephant emu flamingo flamingo_head gerenuk hawksbill hedgehog ibis
     kangaroo llama lobster mayfly octopus okapi panda pigeon platypus rhino rooster scorpion sea_horse starfish
@@ -71,9 +71,9 @@ COCO_PERSON, COCO_PERSON_PIXEL, COCO_ANIMALS = 0, 1, range(14, 24)
 COCO_SMALLEST = 0.02
 """Part of a COCO photograph that people must cover: where it is less, a selfie network means something else."""
 MOST_OF_A_CLASS = 80, 60
-"""Of a class of Caltech-101, and of a folder of the 15 scenes."""
+"""Most photographs taken of a class of Caltech-101, and of a folder of the 15 scenes."""
 TESTED_PERCENT = 25
-"""Of the collections that are not parted by their authors, so many photographs are for the test."""
+"""Share of photographs kept for the test, in collections that their authors do not part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

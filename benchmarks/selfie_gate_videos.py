@@ -92,7 +92,7 @@ def mattes(frames: list[FloatArray], network: SelfieNetwork) -> tuple[FloatArray
 
 
 def claims(found: FloatArray) -> Any:
-    """Of each frame, bool [T], whether somebody is claimed."""
+    """Tell for each frame whether it claims a person: bool [T]."""
     return (found > 0.5).mean(axis=(1, 2)) > CLAIMED
 
 

@@ -18,7 +18,7 @@ ROWS = Path(__file__).parent / "results" / "suite_h200.json"
 
 
 def row(results: BenchResults, cell: Cell) -> dict[str, Any]:
-    """Of one cell."""
+    """Write one cell as a row."""
     key, verdict = cell.key, limit_of(cell)
     eyes = "" if key.stereo in ("mono", "auto") else f", {key.stereo}"
     film = "" if key.clip == "synthetic" else f" ({key.clip})"

@@ -54,7 +54,7 @@ EYE, ROUND = Equirectangular(), Fisheye(180)
 ELEVATIONS = (-75, -60, -45, -35, 0, 35, 45, 60, 75)
 DISTANCES_M = (1.8, 0.9)
 HEIGHT_M = 1.75
-"""Of a figure's picture, which is the person with a narrow border."""
+"""Height of a figure's picture, which is the person with a narrow border."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Way:
 
     straightened: bool = True
     picture_scale: float = 1.0
-    """Of the picture that the fisheye is read from, to the network's."""
+    """Size of the picture that the fisheye is read from, to the network's."""
     averaged: bool = False
     rim: bool = False
     """Outside the circle the rim goes on, instead of black."""

@@ -22,7 +22,7 @@ class Found(NamedTuple):
     """What the example measured."""
 
     mean_levels: list[float]
-    """Of every frame, brightened on the device."""
+    """Mean level of every frame, brightened on the device."""
     pinned_allocations: int
     device_allocations: int
     peak_bytes: int

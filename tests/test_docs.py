@@ -226,3 +226,17 @@ def test_hooks_run_what_make_check_runs() -> None:
         tool = hook["entry"].removeprefix(".venv/bin/").split()[0]
         assert f"$(BIN)/{tool}" in makefile
     assert [hook["id"] for hook in hooks] == ["ruff-check", "ruff-format", "mypy", "lint-imports"]
+
+
+def test_no_docstring_begins_as_a_fragment() -> None:
+    """A docstring that begins with *Of* says whose something is, and leaves out what it is."""
+    folders = ("src", "tests", "benchmarks", "examples")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if line.lstrip().startswith('"""Of ')
+    ]
+    assert len(files) > 500
+    assert found == []

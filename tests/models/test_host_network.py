@@ -98,7 +98,7 @@ def test_it_speaks_for_its_network(fake):
 
 
 def test_pictures_in_the_hosts_memory_go_straight_to_the_network(fake):
-    """Of a video whose frames cannot stay on the GPU."""
+    """The video's frames cannot stay on the GPU."""
     network = Counting(plain=False)
     expected = Counting(plain=False).infer(PICTURES, {"frames": 0})
     answers = HostNetwork(network).infer(PICTURES, {"frames": 0})

@@ -66,7 +66,7 @@ def wait_for_scrapes(prometheus: subprocess.Popen, answers: Answers) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """Of a Prometheus that saw a job, a live run and a GPU."""
+    """Answers of a Prometheus that saw a job, a live run and a GPU."""
     if PROMETHEUS is None:
         pytest.skip("needs Prometheus: no prometheus is on PATH")
     folder = tmp_path_factory.mktemp("prometheus")

@@ -140,7 +140,7 @@ def test_nvenc_is_left_alone_where_it_would_lose_something(clip, monkeypatch):
 
 
 def test_outputs_are_the_same_on_either_encoder(tmp_path, monkeypatch):
-    """Of frames in the host's memory, with x264 as NVENC."""
+    """Frames lie in the host's memory, and x264 stands in for NVENC."""
     film = write_clip(tmp_path / "in.mp4", width=320, height=256, frame_count=3)
     kinds = ("mask", "key", "cutout")
 

@@ -54,7 +54,7 @@ class VrDescription:
     fov_degrees: float | None
     """Horizontal field of view of an eye; None of a flat picture, where nobody says it."""
     lenses: tuple[Lens, ...]
-    """Of each eye, in the order of ``eye_regions``."""
+    """One lens an eye, in the order of ``eye_regions``."""
     layout_reason: Reason
     projection_reason: Reason
     fov_reason: Reason
@@ -302,7 +302,7 @@ _SQUARE, _TWO_TO_ONE = (0.9, 1.1), (1.9, 2.1)
 _SQUEEZED_SQUARE = (0.45, 0.55)
 _LEAST_VR_LINES = 1024
 _EXACT_SQUARE = 0.02
-"""Of VR180 eyes; half side by side films of 1.85:1 have eyes of 0.92."""
+"""How far a VR180 eye may be from square; eyes of a 1.85:1 video in half side by side are 0.92 wide."""
 
 
 def _fits(projection: Projection | None, aspect: float) -> bool:

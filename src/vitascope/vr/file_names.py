@@ -48,7 +48,7 @@ class VrName:
     projection: Projection | None = None
     projection_word: str = ""
     fov_degrees: float | None = None
-    """Of a fisheye lens."""
+    """Field of view of a fisheye lens."""
     right_eye_first: bool = False
     is_half: bool = False
     """True when the eyes are said to be squeezed to half their width or height."""

@@ -173,7 +173,7 @@ class Rectilinear:
 
     @property
     def _half_size(self) -> tuple[float, float]:
-        """Of the picture at distance 1."""
+        """Half the picture's width and height at distance 1."""
         return (
             math.tan(math.radians(self.horizontal_fov_degrees) / 2),
             math.tan(math.radians(self.vertical_fov_degrees) / 2),

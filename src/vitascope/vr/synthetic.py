@@ -74,7 +74,7 @@ class Figure:
     place: Place | Callable[[float], Place] = Place()
     """Where it stands, or where it is after so many seconds."""
     height_m: float | None = None
-    """Of the whole picture; its width follows from the picture's shape."""
+    """Height of the whole picture; its width follows from the picture's shape."""
     height_degrees: float | None = None
     """The angle that the picture's height fills, at any distance; instead of ``height_m``."""
 
@@ -129,7 +129,7 @@ class Surround:
     rgb: npt.NDArray[np.uint8]
     """uint8 [h, w, 3]: the whole sphere, equirectangular, straight ahead in the middle."""
     radius_m: float = math.inf
-    """Of the sphere around the viewer's head that it is painted on."""
+    """Radius of the sphere around the viewer's head that it is painted on."""
 
     def __post_init__(self) -> None:
         """Check the picture."""

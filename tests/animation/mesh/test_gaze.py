@@ -88,7 +88,7 @@ def test_a_small_glance_is_a_small_change(mesh):
 
 
 def test_an_eye_that_shows_no_white_gets_none(mesh):
-    """Of a statue or a cartoon with black eyes: what is left behind is its own lightest."""
+    """A statue, or a cartoon with black eyes: what the iris leaves behind takes the eye's own lightest colour."""
     animator, _, irises = with_face(mesh, white=IRIS + 10)
     made = animator.animate(looking(0.3))[..., 0].astype(int)
     for centre, radius, _ in irises:

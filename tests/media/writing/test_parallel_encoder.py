@@ -185,7 +185,7 @@ def test_no_encoder_looks_further_than_a_chunk(tmp_path: Path) -> None:
 
 
 def mean_luma_errors(path: Path) -> npt.NDArray[np.float64]:
-    """Of each picture of a film of ``make_frame``."""
+    """Mean luma error of each frame of a video made by ``make_frame``."""
     errors = []
     for index, picture in enumerate(decode(path)):
         luma = picture.to_ndarray()[: picture.height]

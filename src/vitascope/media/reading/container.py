@@ -91,7 +91,7 @@ class OpenedVideo:
     def __init__(self, path: Path, decoding: Decoding) -> None:
         self.path = path
         self.byte_count = 0
-        """Of the file, when it was opened."""
+        """Size of the file when it was opened."""
         self._decoding = decoding
         self._container: InputContainer | None = None
         self.reopen()

@@ -48,7 +48,7 @@ _MIN_CHUNK_FRAMES = 15
 """Keyframes cost bits: nearer together than this they are most of the video."""
 _PENDING_BYTES = 2 << 30
 _LARGE_PICTURE_BYTES = 6_000_000
-"""Of 4:2:0 in 8 bits, between 1920x1080 and 3840x2160: what was measured."""
+"""Bytes of a 4:2:0 picture in 8 bits between 1920x1080 and 3840x2160, where the gain was measured."""
 _PICTURES_HELD = 65
 """The memory of one x264 of a few threads, in pictures; to which come two for each that it looks ahead. Measured at
 1920x1080 to 7680x4320: 42 to 51 with ``superfast``, 56 to 65 with ``veryfast``, 122 with ``medium``."""

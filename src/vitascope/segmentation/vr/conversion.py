@@ -59,7 +59,7 @@ class Target:
 
     @property
     def lens(self) -> Lens:
-        """Of each eye."""
+        """The lens that each eye is converted to."""
         return lens_of(self.projection, self.fov_degrees, aspect=float(self.aspect))
 
 

@@ -39,7 +39,7 @@ class Surroundings(ABC):
         self._stream, self._options = stream, options
         self._wanted, self._tally = stream.wanted, stream.tally
         self._shots = stream.shots()
-        """Of the whole pictures."""
+        """The network over whole pictures."""
         self._looks = _Looks(stream.wanted.size, options.recheck_frames)
         self._nobody = False
 
