@@ -403,8 +403,9 @@ def test_the_last_word_says_where(run, clip, tmp_path):
     assert run("segment", clip, clip, tmp_path / "both", "--profile", "fast", "-q")[0] == 0
     assert run("segment", clip, tmp_path / "c.mp4", "--type", "mask,key", "--profile", "fast")[0] == 0
     assert run("segment", clip, "--out", tmp_path / "d.mp4", "--output", "mask", "--profile", "fast")[0] == 0
+    assert run("segment", clip, "--profile", "fast", tmp_path / "e.mp4", "-q")[0] == 0
     made = {path.name for path in tmp_path.iterdir()}
-    assert {"a.mp4", "both", "c_mask.mp4", "c_key.mp4", "d.mp4"} <= made
+    assert {"a.mp4", "both", "c_mask.mp4", "c_key.mp4", "d.mp4", "e.mp4"} <= made
 
 
 @pytest.mark.parametrize(

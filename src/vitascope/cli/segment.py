@@ -58,9 +58,7 @@ _SETTINGS = Group("Settings", sort_key=20)
 
 
 def segment(
-    inputs: Annotated[list[str] | None, Parameter(negative="", group=_INPUT)] = None,
-    /,
-    *,
+    *inputs: Annotated[str, Parameter(group=_INPUT)],
     recursive: Annotated[bool, Parameter(negative="", alias="-r", group=_INPUT)] = False,
     start: Annotated[str | None, Parameter(group=_INPUT)] = None,
     end: Annotated[str | None, Parameter(group=_INPUT)] = None,
@@ -182,7 +180,7 @@ def segment(
                 raise UsageError(
                     f"{flag} is for live runs: name a camera, or a video in its place, with --camera"
                 )
-        inputs, out = _split(inputs or [], out, output)
+        inputs, out = _split(inputs, out, output)
     given = {
         "output.kinds": ("--type", _kinds(type_, output)),
         "model.name": ("--model", model),
@@ -245,8 +243,7 @@ def segment(
             json=json,
             quiet=quiet,
         )
-    assert inputs is not None  # split above
-    assert out is not None
+    assert out is not None  # split above
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
         from vitascope.segmentation.batch import failure_to_dict, plan_batch
@@ -307,7 +304,7 @@ def segment(
     return errors[0].exit_code if errors else 0
 
 
-def _split(inputs: list[str], out: str | None, former: list[str] | None) -> tuple[list[str], str]:
+def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -> tuple[tuple[str, ...], str]:
     """Inputs, and where to write: with ``--out``, or as the last word."""
     if out is not None:
         return inputs, out
@@ -358,7 +355,7 @@ def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> No
         screen.print(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
 
 
-def _refuse_with_camera(words: Sequence[str] | None, flags: Sequence[str]) -> None:
+def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
     if words:
         raise UsageError(
             f"{words[0]}: --camera is the input; a file to write is named with -o, such as -o {words[-1]}"

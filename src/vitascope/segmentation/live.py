@@ -52,6 +52,7 @@ from vitascope.segmentation.notes import notes_on
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.renderer import Rendered
+from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 from vitascope.segmentation.writing import written_info
 from vitascope.vr.detection import eyes_in_words
 
@@ -516,5 +517,5 @@ def _profile(source: str, sinks: Sequence[Sink], loaded: LoadedSettings) -> Pipe
         target,
         wanted=loaded.settings.debug.profile_performance,
         device_id=loaded.settings.gpu.device_id,
-        parts_of_stages={"network": "matte", "composite": "matte"},
+        parts_of_stages=PARTS_OF_STAGES,
     )
