@@ -319,6 +319,23 @@ def test_no_memory_for_anything_is_one_line(fails, tmp_path, clip, monkeypatch):
     assert message.startswith("vitascope: no memory is left: Unable to allocate 445 KiB")
 
 
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("libx.so.1: failed to map segment from shared object", "no memory is left for it; free some"),
+        ("No module named 'x'", "install Vitascope again"),
+    ],
+)
+def test_a_library_that_cannot_be_loaded_is_one_line(fails, tmp_path, clip, monkeypatch, reason, advice):
+    def broken(*_, **__):
+        raise ImportError("Cannot import module 'y'") from ImportError(reason)
+
+    monkeypatch.setattr(film_run, "open_network", broken)
+    code, message = fails("segment", clip, "-o", tmp_path / "o.mp4")
+    assert code == 1
+    assert message.startswith(f"vitascope: a library cannot be loaded: {reason}: {advice}")
+
+
 def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):
     answer = subprocess.run(
         [sys.executable, "-m", "vitascope", "segment", clip, "-o", tmp_path / "ü.mp4", "--profile", "fast"],

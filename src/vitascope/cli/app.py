@@ -116,6 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except MemoryError as error:
         _complain(f"no memory is left: {error}; free some, or take fewer frames at a time", debug=debug)
         raise SystemExit(FAILED) from None
+    except ImportError as error:
+        _complain(_not_loaded(error), debug=debug)
+        raise SystemExit(FAILED) from None
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:  # os.getcwd names nothing
             _complain("the working folder does not exist any more: cd to one that does", debug=debug)
@@ -159,6 +162,16 @@ def _complain(message: str, *, debug: bool) -> None:
         sys.stderr.write(escaped(traceback.format_exc()))
     console = Screen()
     console.print(f"vitascope: {' '.join(message.split())}")
+
+
+def _not_loaded(error: ImportError) -> str:
+    """Name the library that a command needs and cannot have; its own error is wrapped in those of who imports it."""
+    cause: BaseException = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    short = "failed to map segment" in str(cause) or "cannot allocate memory" in str(cause).lower()
+    what = "no memory is left for it; free some, or raise the limit" if short else "install Vitascope again"
+    return f"a library cannot be loaded: {cause}: {what}"
 
 
 def in_words(error: CycloptsError) -> str:
