@@ -36,7 +36,13 @@ from typing import Any
 import numpy as np
 
 from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredSegmenter
-from vitascope.bench.network_probe import NetworkProbe, ProbeEffort, film_pictures, open_on_cpu, trace_network
+from vitascope.bench.network_probe import (
+    NetworkProbe,
+    ProbeEffort,
+    open_on_cpu,
+    trace_network,
+    video_pictures,
+)
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import load_settings
 from vitascope.device import available_cores
@@ -178,7 +184,7 @@ def measure(clip: Path, assignments: list[str], batch: int) -> dict[str, Any]:
             segmenter.device.kind == "cuda",
         )
         frames = min(batch, COUNTED_FRAMES)
-        pictures = film_pictures(clip, network=network, loaded=loaded, count=frames).astype(np.float32)
+        pictures = video_pictures(clip, network=network, loaded=loaded, count=frames).astype(np.float32)
         is_gated = isinstance(network.new_state(), SelfieState)
         calls = ceil(SETTLING_FRAMES / frames) if is_gated else 1
         sessions = trace_network(

@@ -12,7 +12,7 @@ from clips import write_clip
 from fake_cupy import fake_cupy
 from vitascope.bench import network_probe
 from vitascope.bench.measured_run import MeasuredSegmenter
-from vitascope.bench.network_probe import NetworkProbe, ProbeEffort, film_pictures
+from vitascope.bench.network_probe import NetworkProbe, ProbeEffort, video_pictures
 from vitascope.bench.results import Operations
 from vitascope.config import load_settings
 from vitascope.errors import DeviceMemoryError, EngineError
@@ -55,19 +55,19 @@ def film(tmp_path_factory):
 
 def test_pictures_are_the_films_first_frames(film):
     network, loaded = CountingNetwork("float16"), load_settings(profile="fast")
-    pictures = film_pictures(film, network=network, loaded=loaded, count=4)
+    pictures = video_pictures(film, network=network, loaded=loaded, count=4)
     assert pictures.shape == (4, 1, 3, 18, 32)
     assert pictures.dtype == np.float16
     assert pictures.std() > 0.01
     assert not np.array_equal(pictures[0], pictures[1])
-    longer = film_pictures(film, network=network, loaded=loaded, count=8)
+    longer = video_pictures(film, network=network, loaded=loaded, count=8)
     assert np.array_equal(longer[:4], pictures)
     assert np.array_equal(longer[6:], pictures[:2])  # begins anew
 
 
 def test_two_eyes_are_two_pictures(film):
     loaded = load_settings(profile="fast", assignments=["video.stereo=side-by-side"])
-    assert film_pictures(film, network=CountingNetwork(), loaded=loaded, count=2).shape == (2, 2, 3, 18, 32)
+    assert video_pictures(film, network=CountingNetwork(), loaded=loaded, count=2).shape == (2, 2, 3, 18, 32)
 
 
 @pytest.mark.parametrize(("batch", "warm_ups"), [(1, 12), (4, 3), (32, 2)])

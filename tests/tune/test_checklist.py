@@ -46,7 +46,7 @@ TUNED = {
     "file": "/home/me/tuned.yaml",
 }
 GOOD = Measurements(
-    film="talk_sbs.mp4",
+    video="talk_sbs.mp4",
     is_synthetic=False,
     layout="side-by-side (stereo box)",
     machine=H200,

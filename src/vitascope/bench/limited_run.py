@@ -67,7 +67,7 @@ def run_for(
 
     Args:
         run: What to run. Settings that share the work among processes, or spare it, are switched off: tools watch
-            one, and the warm network has seen the film.
+            one, and the warm network has seen the video.
         around: Makes what is entered around the work, once the network is there.
         keep_in: Where the profile of ``debug.profile_performance`` is kept; not written when omitted.
         marks_work: Tell NVIDIA's tools where the work begins and ends, so that they can leave out what is before.

@@ -42,11 +42,11 @@ __all__ = [
     "NetworkProbe",
     "ProbeEffort",
     "ProbedNetwork",
-    "film_pictures",
     "open_on_cpu",
     "operations_of_calls",
     "operations_of_kernels",
     "trace_network",
+    "video_pictures",
 ]
 
 TOP = 10
@@ -88,19 +88,19 @@ class NetworkProbe:
     def __init__(self, effort: ProbeEffort) -> None:
         self._effort = effort
 
-    def look(self, segmenter: MeasuredSegmenter, film: Path, *, batch: int) -> ProbedNetwork:
+    def look(self, segmenter: MeasuredSegmenter, video: Path, *, batch: int) -> ProbedNetwork:
         """Time the network that is open, and record its operators.
 
         Args:
             segmenter: Open, and idle.
-            film: Whose first frames the network is shown.
+            video: Whose first frames the network is shown.
             batch: Frames of a call.
 
         Raises:
             VitascopeError: The video cannot be read, or the network failed.
         """
         network = opening(segmenter.chosen).network
-        pictures = film_pictures(film, network=network, loaded=segmenter.loaded, count=batch)
+        pictures = video_pictures(video, network=network, loaded=segmenter.loaded, count=batch)
         if segmenter.device.kind == "cuda" and not isinstance(network, HostNetwork):
             index = segmenter.device.index
             times = self._times_on_gpu(network, pictures, index)
@@ -187,11 +187,11 @@ class NetworkProbe:
         )
 
 
-def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings, count: int) -> FloatArray:
+def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettings, count: int) -> FloatArray:
     """The first frames of a video as a network takes them, in the host's memory; a shorter video begins anew.
 
     Args:
-        film: Decoded on the CPU.
+        video: Decoded on the CPU.
         network: What they are for.
         loaded: Settings of the run: where the video begins, and how it lies in the frame.
         count: Frames.
@@ -202,12 +202,12 @@ def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings
     Raises:
         InputError: The video cannot be read, or has no frame there.
     """
-    video = loaded.settings.video
+    part = loaded.settings.video
     with open_video(
-        film, start_seconds=video.start_seconds or None, end_seconds=video.end_seconds, threads=0
+        video, start_seconds=part.start_seconds or None, end_seconds=part.end_seconds, threads=0
     ) as reader:
         info = reader.info
-        regions = eye_regions(info.width, info.height, vr_of(info, video).layout)
+        regions = eye_regions(info.width, info.height, vr_of(info, part).layout)
         wanted = network.input_for(upright_size(regions[0].size, info.rotation_degrees))
         pictures = [
             preprocess(
@@ -223,7 +223,7 @@ def film_pictures(film: Path, *, network: MattingNetwork, loaded: LoadedSettings
             for frame in islice(reader, count)
         ]
     if not pictures:
-        raise InputError(f"{film}: no picture to show the network")
+        raise InputError(f"{video}: no picture to show the network")
     return np.stack([pictures[number % len(pictures)] for number in range(count)])
 
 

@@ -86,28 +86,28 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
         MeasuredSegmenter(loaded=loaded) as segmenter,
     ):
         on_gpu = segmenter.device.kind == "cuda"
-        film = options.video or make_clip(
+        video = options.video or make_clip(
             Path(folder) / "synthetic.mp4",
             width=_SIZE[0],
             height=_SIZE[1],
             frame_count=_GPU_FRAMES if on_gpu else _FRAMES,
             stereo=options.stereo,
         )
-        warm_up(segmenter, film, kind=segmenter.settings.output.kinds[0])
+        warm_up(segmenter, video, kind=segmenter.settings.output.kinds[0])
         with UtilisationSampler(interval_seconds=0.1, device_id=segmenter.device.index) as sampler:
-            run = _run(segmenter, film, options)
+            run = _run(segmenter, video, options)
         if run.frame_count < FEWEST_FRAMES:
             raise InputError(
-                f"{film}: only {frames_in_words(run.frame_count)} came out in {run.wall_seconds:.1f} s; a "
+                f"{video}: only {frames_in_words(run.frame_count)} came out in {run.wall_seconds:.1f} s; a "
                 f"measurement needs at least {FEWEST_FRAMES}: {options.advice_when_slow}"
             )
-        info = probe(film)
+        info = probe(video)
         # Frames come out in groups; of a short run not even two of them may be there.
         group_size = run.frames_per_call if run.frame_count >= 3 * run.frames_per_call else 1
         name = f"{info.width}x{info.height}"
         stereo = loaded.settings.video.stereo
         key = CellKey(
-            clip="synthetic" if options.video is None else film.name,
+            clip="synthetic" if options.video is None else video.name,
             resolution="1080p" if options.video is None else name,
             width=info.width,
             height=info.height,
@@ -139,7 +139,7 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
     )
 
 
-def _run(segmenter: MeasuredSegmenter, film: Path, options: PipelineOptions) -> MeasuredRun:
+def _run(segmenter: MeasuredSegmenter, video: Path, options: PipelineOptions) -> MeasuredRun:
     kind = segmenter.settings.output.kinds[0]
     with stopping_after(options.seconds) as start_clock:
-        return segmenter.measure(film, kind=kind, discard=options.discard, on_start=start_clock)
+        return segmenter.measure(video, kind=kind, discard=options.discard, on_start=start_clock)

@@ -51,7 +51,7 @@ def encoder_end(cell: Cell) -> tuple[float, float] | None:
 def limit_of(cell: Cell) -> Finding | None:
     """The verdict on the whole run; None where there is none.
 
-    After the last picture an encoder cannot have more left than the whole film. If it takes longer for that than
+    After the last picture an encoder cannot have more left than the whole video. If it takes longer for that than
     everything took before, it is slower than all the rest, and limits the run; of several encoders, where the video is
     long enough for all of them. If it takes less long, the pipeline's verdict stands, with a gain that leaves the
     encoder's end as long as it is.

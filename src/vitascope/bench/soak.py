@@ -147,12 +147,12 @@ class Soak:
         return [(seconds, float(size)) for seconds, size in found if size is not None]
 
 
-def soak(loaded: LoadedSettings, film: Path, *, seconds: float) -> Soak:
+def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
     """Segment a video until the time is over, in one process and with one network; what is written goes away.
 
     Args:
         loaded: Settings that keep the work in this process.
-        film: The video.
+        video: The video.
         seconds: How long.
 
     Raises:
@@ -171,7 +171,7 @@ def soak(loaded: LoadedSettings, film: Path, *, seconds: float) -> Soak:
         looks = [look()]
         with AtIntervals(lambda: looks.append(look()), interval, name="vitascope-soak"):
             while (left := seconds - look.elapsed()) > 0:
-                frame_count, damaged, whole = _pass(segmenter, film, counts, seconds=left)
+                frame_count, damaged, whole = _pass(segmenter, video, counts, seconds=left)
                 damaged_count += damaged
                 if whole:
                     passes.append(frame_count)
@@ -208,7 +208,7 @@ def check_soak_seconds(seconds: float) -> None:
         )
 
 
-def _pass(segmenter: Segmenter, film: Path, counts: JobCounts, *, seconds: float) -> tuple[int, int, bool]:
+def _pass(segmenter: Segmenter, video: Path, counts: JobCounts, *, seconds: float) -> tuple[int, int, bool]:
     """Frames, damage, and whether the video was gone through to its end.
 
     Raises:
@@ -228,7 +228,7 @@ def _pass(segmenter: Segmenter, film: Path, counts: JobCounts, *, seconds: float
             return found is not None and found.stopped and not found.stages[0].items
 
         try:
-            report = segmenter.write(film, [(kind, Path(folder) / "soak.mp4")], on_start=begin)
+            report = segmenter.write(video, [(kind, Path(folder) / "soak.mp4")], on_start=begin)
         except InputError as error:
             if isinstance(error, CorruptInputError) or not ended_before_its_first_frame():
                 raise

@@ -32,8 +32,8 @@ from vitascope.observe.report_values import frames_in_words
 
 __all__ = [
     "Axis",
-    "SuiteFilms",
     "SuiteOptions",
+    "SuiteVideos",
     "cell_assignments",
     "explicit_settings",
     "keep_earlier",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-class SuiteFilms:
+class SuiteVideos:
     """Videos and the mattes that others are checked against.
 
     Args:
@@ -59,7 +59,7 @@ class SuiteFilms:
         """By size and stereo layout."""
         self._expected: dict[tuple[str, str], list[npt.NDArray[np.float32]]] = {}
 
-    def film(self, key: CellKey) -> Path:
+    def video(self, key: CellKey) -> Path:
         """The video of a cell."""
         if self._options.video is not None:
             return self._options.video
@@ -81,11 +81,11 @@ class SuiteFilms:
 
     def expected(self, key: CellKey) -> list[npt.NDArray[np.float32]]:
         """The first mattes in fp32 with one frame a call."""
-        film, shape = self.film(key), (key.resolution, key.stereo)
+        video, shape = self.video(key), (key.resolution, key.stereo)
         if shape not in self._expected:
             plain = self._options.loaded(*cell_assignments(key, batch=1, precision="fp32"))
             with MeasuredSegmenter(loaded=plain) as segmenter:
-                self._expected[shape] = segmenter.alphas(film, count=_CHECKED_FRAMES)
+                self._expected[shape] = segmenter.alphas(video, count=_CHECKED_FRAMES)
         return self._expected[shape]
 
 
@@ -282,16 +282,16 @@ def _visit(
     again = [key for key in keys if key.precision == "fp32" or on_gpu] * (visits - 1)
     count = len(keys) + len(again)
     with tempfile.TemporaryDirectory(prefix="vitascope-bench-") as folder:
-        films = SuiteFilms(options, Path(folder), on_gpu=on_gpu, keep=options.quick)
+        videos = SuiteVideos(options, Path(folder), on_gpu=on_gpu, keep=options.quick)
         for number, key in enumerate((*keys, *again), start=1):
             known = results.results.cell(key)
             if known is None:
-                known = _measure(options, key, films, networks, on_gpu=on_gpu)
+                known = _measure(options, key, videos, networks, on_gpu=on_gpu)
                 results.add(known)
             elif number > len(keys):
                 if known.status != "measured":
                     continue
-                known = merged(known, _measure(options, key, films, None, on_gpu=on_gpu))
+                known = merged(known, _measure(options, key, videos, None, on_gpu=on_gpu))
                 results.replace(known)
             if on_cell is not None:
                 on_cell(known, number, count)
@@ -355,33 +355,33 @@ def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
 
 
 def _measure(
-    options: SuiteOptions, key: CellKey, films: SuiteFilms, networks: NetworkProbe | None, *, on_gpu: bool
+    options: SuiteOptions, key: CellKey, videos: SuiteVideos, networks: NetworkProbe | None, *, on_gpu: bool
 ) -> Cell:
     """One visit of a cell; ``networks`` is None where its network was looked at alone before."""
     if key.precision != "fp32" and not on_gpu:
         reason = f"the CPU computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)
-    film = films.film(key)
+    video = videos.video(key)
     limits: list[str] = []
     if options.video is not None:
         start_seconds = options.loaded().settings.video.start_seconds
         frame_count = options.frame_count(key.width, key.height, on_gpu=on_gpu)
-        available, limits = _first_frames(film, frame_count, start_seconds=start_seconds)
-        short = too_short(film, frame_count=available, batch=key.batch)
+        available, limits = _first_frames(video, frame_count, start_seconds=start_seconds)
+        short = too_short(video, frame_count=available, batch=key.batch)
         if short is not None:
             return Cell(key=key, status="skipped", reason=short)
     wanted = options.loaded(*cell_assignments(key, batch=key.batch, precision=key.precision), *limits)
     rounds = _QUICK_ROUNDS if options.quick else _ROUNDS
     try:
-        expected = films.expected(key)  # before the network of this cell takes memory
+        expected = videos.expected(key)  # before the network of this cell takes memory
         with MeasuredSegmenter(loaded=wanted) as segmenter:
-            error = _alpha_error(key, expected, segmenter.alphas(film, count=_CHECKED_FRAMES))
-            runs, load = measure_rounds(segmenter, film, kind=wanted.settings.output.kinds[0], rounds=rounds)
+            error = _alpha_error(key, expected, segmenter.alphas(video, count=_CHECKED_FRAMES))
+            runs, load = measure_rounds(segmenter, video, kind=wanted.settings.output.kinds[0], rounds=rounds)
             is_reference = key.batch == 1 and key.precision == "fp32"
             cell = cell_of_runs(key, segmenter, runs, load, alpha_error=None if is_reference else error)
             if cell.status != "measured" or networks is None:
                 return cell
-            return _with_network(cell, networks, segmenter, film)
+            return _with_network(cell, networks, segmenter, video)
     except (UsageError, InputError, ModelError):
         raise  # every cell would end like this
     except _WrongMattesError as wrong:
@@ -433,10 +433,10 @@ def _alpha_error(
     return error
 
 
-def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegmenter, film: Path) -> Cell:
+def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegmenter, video: Path) -> Cell:
     """The network's own time and operators on top; where that fails, the cell stands, and says why."""
     try:
-        probed = networks.look(segmenter, film, batch=cell.key.batch)
+        probed = networks.look(segmenter, video, batch=cell.key.batch)
     except (VitascopeError, MemoryError, RuntimeError) as error:  # CuPy's errors of CUDA are RuntimeErrors
         if isinstance(error, VitascopeError):
             reason = one_line(error)
@@ -447,16 +447,18 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
     return replace(cell, rows=(*cell.rows, probed.row), operations=probed.operations)
 
 
-def _first_frames(film: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
+def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
     """How many frames can be had, at most so many, and the settings that end a longer video there.
 
     Raises:
         InputError: The video is too short for any measurement.
     """
-    info = probe(film)
+    info = probe(video)
     known = info.frame_count_estimate
     if known is not None and known < FEWEST_FRAMES:
-        raise InputError(f"{film} has {frames_in_words(known)}; a measurement needs at least {FEWEST_FRAMES}")
+        raise InputError(
+            f"{video} has {frames_in_words(known)}; a measurement needs at least {FEWEST_FRAMES}"
+        )
     end_seconds = start_seconds + float(frame_count / info.average_frame_rate)
     available = frame_count if known is None else min(known, frame_count)
     return available, [f"video.end_seconds={end_seconds}"]

@@ -76,7 +76,7 @@ def animate(
         set_: One setting as key=value, for example animation.gaze=0.5; see vitascope config show.
         animator: What moves the portrait: the mesh, LivePortrait, or auto.
         gpu_id: Number of the GPU that animates.
-        gpu_ids: Several GPUs that share a film's pictures, such as 0,1; live, one.
+        gpu_ids: Several GPUs that share a video's pictures, such as 0,1; live, one.
         fp16: Compute LivePortrait in half precision.
         batch_size: Driving frames for each call of the network; live runs take one at a time.
         expression: Strength of what the face does; 1 is the driver's own.

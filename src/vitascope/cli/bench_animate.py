@@ -49,7 +49,7 @@ def animate(
             with --auto-tune a video is made of it, which the tracker follows).
         duration: Seconds of measuring, all trials of --auto-tune together.
         auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator; of
-            LivePortrait also the batch for films.
+            LivePortrait also the batch for videos.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order. What it sets is not tuned.

@@ -84,7 +84,7 @@ class JobStreams:
                 stream.synchronize()
 
     def finish(self) -> None:
-        """Wait until all three are idle, and give idle memory back: the next film has other sizes.
+        """Wait until all three are idle, and give idle memory back: the next video has other sizes.
 
         Raises:
             EngineError: The GPU failed meanwhile.

@@ -28,7 +28,7 @@ _OF_TENSORRT = (
 _OF_ANIMATE = ("animation.", "tracking.", "performance.frame_skip_")
 _OF_LIVE_RUNS = ("performance.prefetch_frames", "performance.use_async_")
 _OF_LIVEPORTRAIT = ("performance.gpu_memory_fraction", "performance.clear_cache_interval")
-_OF_FILMS = (
+_OF_FILES = (
     "performance.auto_tune",
     "performance.mode",
     "processing.enable_caching",
@@ -52,7 +52,7 @@ _OF_OTHERS = {
 """Beginnings of keys that serve another command, and whose they are."""
 _NOT_LIVE = {
     **{keys: reader for keys, reader in _OF_OTHERS.items() if keys != _OF_LIVE_RUNS},
-    _OF_FILMS: "live, each picture is made and shown at once",
+    _OF_FILES: "live, each picture is made and shown at once",
 }
 _OF_TUNER = ("performance.target_fps", "performance.max_latency_ms")
 _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
@@ -134,7 +134,7 @@ def notes_on(
     }
     idle: tuple[str, ...] = ()
     if device.kind == "cpu":
-        acts = loaded.settings.gpu.precision == "int8"  # or the film was refused
+        acts = loaded.settings.gpu.precision == "int8"  # or the video was refused
         idle = tuple(key for key in _GPU_ONLY if not (acts and key == "gpu.precision"))
         why = "this run computed on the processor"
     elif isinstance(network, HostNetwork):

@@ -100,7 +100,7 @@ def plan_outputs(
             f"{out}: {what} into a folder, not a file; name one, such as {target.with_suffix('')}/"
         )
     taken: set[str] = set()
-    # Who keeps its name chooses first: a film that is added to a folder takes no other's, which may be done already.
+    # Who keeps its name chooses first: a video that is added to a folder takes no other's, which may be done already.
     keeps = [
         video.relative_path.suffix.lower() == _suffix_in_folder(video, kinds[0], codec) for video in videos
     ]

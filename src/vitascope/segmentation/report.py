@@ -57,7 +57,7 @@ class SegmentReport(VideoReport):
     peak_memory_bytes: int | None
     """Largest resident size of the process so far; None where the system does not tell."""
     levers: LeverReport | None = None
-    """What became of the frames on their way to the network; None where several processes shared the film."""
+    """What became of the frames on their way to the network; None where several processes shared the video."""
     gpu: GpuReport | None = None
     """Time and memory of the GPU; None where the frames stayed on the processor."""
 

@@ -183,7 +183,7 @@ class Segmenter:
             OutputError: A sink cannot be opened, or every one failed.
             PipelineError: A stage failed.
         """
-        from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a film needs none of that
+        from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a video needs none of that
 
         if not isinstance(self._runner, FilmRunner):
             raise UsageError(IN_ONE_PROCESS)

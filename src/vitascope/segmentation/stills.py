@@ -1,7 +1,7 @@
 """Single pictures of many threads: what they hand in at the same time shares one call of the network.
 
 Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
-``DynamicBatcher``. The pictures of one call lie where a stereo film's eyes lie, each with a memory of its own that
+``DynamicBatcher``. The pictures of one call lie where a stereo video's eyes lie, each with a memory of its own that
 begins empty, so a picture's matte does not depend on its company.
 """
 

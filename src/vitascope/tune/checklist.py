@@ -46,7 +46,7 @@ class ChecklistItem:
 class Measurements:
     """What the answers are drawn from."""
 
-    film: str
+    video: str
     """How to speak of it."""
     is_synthetic: bool
     layout: str
@@ -183,7 +183,7 @@ def _speed(found: Measurements) -> ChecklistItem:
         _PRODUCTION,
         f"{found.target_fps:g} frames a second at {key.width}x{key.height}",
         row.p50 >= found.target_fps,
-        f"{row.p50:.1f} fps (p5 {row.p5:.1f}, p95 {row.p95:.1f}, n {row.n}), {found.film}",
+        f"{row.p50:.1f} fps (p5 {row.p5:.1f}, p95 {row.p95:.1f}, n {row.n}), {found.video}",
         "vitascope optimize finds the fastest settings; performance.target_fps sets another target",
     )
 
@@ -222,9 +222,9 @@ def _real_content(found: Measurements) -> ChecklistItem:
     if found.is_synthetic:
         return answered(_PRODUCTION, question, None, "the video was synthetic; name one of yours")
     if not found.layout:
-        return answered(_PRODUCTION, question, None, f"{found.film} is flat, not stereo")
+        return answered(_PRODUCTION, question, None, f"{found.video} is flat, not stereo")
     run = found.free_running
-    figure = f"{run.frames} frames of {found.film}, {found.layout}, {run.damaged_count} damaged"
+    figure = f"{run.frames} frames of {found.video}, {found.layout}, {run.damaged_count} damaged"
     return answered(_PRODUCTION, question, not run.damaged_count, figure, _REPAIR)
 
 
@@ -306,7 +306,7 @@ def _is_cool(found: Measurements) -> ChecklistItem:
 def _is_tuned(found: Measurements) -> ChecklistItem:
     question, tuned = "the best settings are known, written down and in use", found.tuned
     if tuned is None:
-        advice = "vitascope optimize FILM --save-config tuned.yaml, then -c tuned.yaml"
+        advice = "vitascope optimize VIDEO --save-config tuned.yaml, then -c tuned.yaml"
         return answered(
             _PRODUCTION, question, False, "optimize has not run for this device and network", advice
         )

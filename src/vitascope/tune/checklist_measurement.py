@@ -46,10 +46,10 @@ class ChecklistOptions(SettingsSource):
     results: Path | None = None
     """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
 
-    def run_of(self, film: Path, *more: str) -> PipelineOptions:
+    def run_of(self, video: Path, *more: str) -> PipelineOptions:
         """One pass over the video, with settings over those of the user."""
         return PipelineOptions(
-            video=film,
+            video=video,
             seconds=_PASS_SECONDS,
             profile=self.profile,
             files=self.files,
@@ -78,28 +78,28 @@ def measure_for_checklist(
     suite = _suite(options.results)
     throttled_before = processor_throttle_count()
     with tempfile.TemporaryDirectory(prefix="vitascope-checklist-") as folder:
-        film, spoken = synthetic_or(options.video, Path(folder))
-        probe(film)  # what cannot be read is refused before anything is said
-        loaded = options.run_of(film).loaded()
+        video, spoken = synthetic_or(options.video, Path(folder))
+        probe(video)  # what cannot be read is refused before anything is said
+        loaded = options.run_of(video).loaded()
         say(f"{spoken}: as the settings are, for at most {_PASS_SECONDS:g} s")
-        free_running = _cell(bench_pipeline(options.run_of(film)))
+        free_running = _cell(bench_pipeline(options.run_of(video)))
         say("the same in performance.mode=latency")
-        prompt = _cell(bench_pipeline(options.run_of(film, "performance.mode=latency")))
-        not_doubled = _why_not_doubled(loaded, film, free_running)
+        prompt = _cell(bench_pipeline(options.run_of(video, "performance.mode=latency")))
+        not_doubled = _why_not_doubled(loaded, video, free_running)
         doubled = None
         if not_doubled is None:
             say(f"the same with a batch of {2 * free_running.key.batch}")
-            doubled = _doubled(options, film, free_running)
+            doubled = _doubled(options, video, free_running)
         endured: Soak | None = None
         if options.soak_seconds is not None:
             say(f"again and again for {options.soak_seconds:g} s")
-            endured = soak(loaded, film, seconds=options.soak_seconds)
+            endured = soak(loaded, video, seconds=options.soak_seconds)
     machine = this_machine()
     settings = loaded.settings
     tuned = _newest_tuning(free_running)
     throttled_after = processor_throttle_count()
     return Measurements(
-        film=spoken,
+        video=spoken,
         is_synthetic=options.video is None,
         layout=_layout(options.video, loaded),
         machine=machine,
@@ -135,22 +135,22 @@ def _cell(results: BenchResults) -> Cell:
     return cell
 
 
-def _why_not_doubled(loaded: LoadedSettings, film: Path, cell: Cell) -> str | None:
+def _why_not_doubled(loaded: LoadedSettings, video: Path, cell: Cell) -> str | None:
     if loaded.settings.performance.mode == "latency":
         return "performance.mode=latency takes one frame at a time"
-    frames = probe(film).frame_count_estimate
+    frames = probe(video).frame_count_estimate
     needed = _FEWEST_BATCHES * 2 * cell.key.batch
     if frames is not None and frames < needed:
         return f"{frames} frames are too few for a larger batch than {cell.key.batch}: {needed} tell"
     return None
 
 
-def _doubled(options: ChecklistOptions, film: Path, cell: Cell) -> Cell:
+def _doubled(options: ChecklistOptions, video: Path, cell: Cell) -> Cell:
     """The video with twice the batch; a failure where that does not fit, skipped where it is too slow to tell."""
     batch = 2 * cell.key.batch
-    name = batch_key(options.run_of(film).loaded())
+    name = batch_key(options.run_of(video).loaded())
     try:
-        (doubled,) = bench_pipeline(options.run_of(film, f"{name}={batch}")).cells
+        (doubled,) = bench_pipeline(options.run_of(video, f"{name}={batch}")).cells
     except VitascopeError as error:
         # The video was read before, so what is wrong with it now is that too little of it came out.
         status: Literal["skipped", "failed"] = "skipped" if isinstance(error, InputError) else "failed"

@@ -190,7 +190,7 @@ def preset_for(device: Device, *, width: int, height: int) -> str | None:
     Args:
         device: What computes.
         width: Of the video, in pixels.
-        height: Of the film.
+        height: Of the video.
     """
     if device.kind != "cuda":
         return None

@@ -68,7 +68,7 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
 
 
 def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
-    """The batches of LivePortrait to try in films: those in the range that was set, none where it is one number."""
+    """The batches of LivePortrait to try in videos: those in the range that was set, none where it is one number."""
     if not loaded.origin(_BATCH).explicit:
         return _BATCHES
     wanted = loaded.settings.animation.batch_size
@@ -155,7 +155,7 @@ class LiveTuned(TunedSettings):
 class LiveTuner:
     """Finds settings with which a portrait is animated live at ``performance.target_fps``, or near it.
 
-    Where LivePortrait animates, the batch with which it draws films the fastest is found, too.
+    Where LivePortrait animates, the batch with which it draws videos the fastest is found, too.
 
     Each trial is a live run. Its score, in percent, is the share of the target's pictures times the share by which
     ``performance.max_latency_ms`` is kept times what is kept of the picture (``live_knobs.kept_quality``): 100 when
@@ -167,7 +167,7 @@ class LiveTuner:
         driver: A video of a face; of a ``.motion`` file, a video of the portrait that moves so is made, for a tracker
             to follow.
         store: Where the tracker's model lies.
-        folder: For that film.
+        folder: For that video.
         seconds: Of measuring, all trials together.
         command: What searches anew, as it is typed.
         on_trial: Told each trial and how many may come.
@@ -259,7 +259,7 @@ class LiveTuner:
         )
 
     def _batch(self, values: Mapping[str, Any]) -> Effect | None:
-        """The batch with which LivePortrait draws films the fastest; live, each picture is drawn at once."""
+        """The batch with which LivePortrait draws videos the fastest; live, each picture is drawn at once."""
         rates: dict[int, float] = {}
         for size in batch_sizes(self._loaded):
             loaded = self._with({**values, _BATCH: size})

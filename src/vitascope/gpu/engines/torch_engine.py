@@ -7,7 +7,7 @@ a CUDA graph unless said otherwise; ``benchmarks/rvm_cuda.py`` measures it again
   A module whose parts are fused already, as ``models/rvm_torch_triton`` does it, runs in 0.49 ms and has nothing left
   to compile: it starts in seconds, so it is what ``RvmTorchNetwork`` takes unless told otherwise.
 * ``compile``: ``torch.compile`` fuses what lies between convolutions: 0.95 ms. It takes 14 s for one frame and 33 s for
-  sixteen, at each start of the program and for each shape: more than a short film takes to matte.
+  sixteen, at each start of the program and for each shape: more than a short video takes to matte.
 * ``aot``: the same code from an AOTInductor package on disk. The first run compiles as long; later ones load it.
 
 So the default is ``eager``, and the compiled modes pay for networks that nobody fused by hand.

@@ -2,7 +2,7 @@
 
 Launches of ``composite.cu`` that differ in pointers alone: described once, then patched from frame to frame.
 
-Filling in the job takes longer than the kernel. Frames of one film differ only in where their planes lie, so the job
+Filling in the job takes longer than the kernel. Frames of one video differ only in where their planes lie, so the job
 of the first is kept, with what each of its pointers is relative to.
 """
 

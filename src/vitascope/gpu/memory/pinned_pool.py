@@ -163,7 +163,7 @@ _SMALLEST_BYTES = 4096  # a page: less cannot be locked
 _STEPS_LOG2 = 3
 _TIMEOUT_SECONDS = 30.0
 _SHARED_PART_OF_MEMORY = 0.5
-# An encoder may hold many pictures of a slow film; who waits longer than this waits for nothing.
+# An encoder may hold many pictures of a slow video; who waits longer than this waits for nothing.
 _SHARED_TIMEOUT_SECONDS = 120.0
 _UNKNOWN_MEMORY_BYTES = 8 << 30
 

@@ -182,7 +182,7 @@ class StillnessGate:
 class TemporalOptimizer(Generic[Result]):
     """Runs ``model`` on pictures that changed, and gives the last result again for those that did not.
 
-    Each stream (a camera, a film, an eye) has a state of its own. Not thread-safe: one thread, or one optimizer for
+    Each stream (a camera, a video, an eye) has a state of its own. Not thread-safe: one thread, or one optimizer for
     each.
 
     Args:

@@ -1,1 +1,1 @@
-"""A film cut into stretches, each matted and encoded by a process of its own."""
+"""A video cut into stretches, each matted and encoded by a process of its own."""

@@ -1,4 +1,4 @@
-"""Segmenting with several processes: they share each film, and this one joins what they encode into the files."""
+"""Segmenting with several processes: they share each video, and this one joins what they encode into the files."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ __all__ = ["ProcessCrew"]
 
 _STILLS = 12
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
-"""As long as these takes it to open a film's decoder and encoders anew: some tenths of a second."""
+"""As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
 
 
 class ProcessCrew:
-    """Worker processes, each with its network open, and what is needed to share films among them.
+    """Worker processes, each with its network open, and what is needed to share videos among them.
 
     Args:
         loaded: Settings of the run.
@@ -320,7 +320,7 @@ class ProcessCrew:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a film is shared."""
+    """How a video is shared."""
 
     begin_pts: int
     segments: tuple[FilmSegment, ...]

@@ -74,18 +74,18 @@ class OutputJob:
 
 @dataclass(frozen=True, slots=True)
 class FilmJob:
-    """One film, and what is made of it."""
+    """One video, and what is made of it."""
 
     video: Path
     outputs: tuple[OutputJob, ...]
     begin_pts: int
     """pts of the first picture of the run."""
     end_pts: int | None
-    """First pts that is no longer wanted; None is the film's end."""
+    """First pts that is no longer wanted; None is the video's end."""
     frame_ticks: Fraction
     """Ticks of a picture, on average: frames are numbered by it."""
     warm_up_frames: int
-    """Fewest pictures that a stretch in the middle of the film must have seen before its first."""
+    """Fewest pictures that a stretch in the middle of the video must have seen before its first."""
     still_pts: tuple[int, ...]
     """Moments that the contact sheet shows, in order."""
     int8: Int8Choice | None = None
@@ -94,7 +94,7 @@ class FilmJob:
 
 @dataclass(frozen=True, slots=True)
 class OpenFilm:
-    """Open a film; segments of it follow."""
+    """Open a video; segments of it follow."""
 
     job: FilmJob
 
@@ -113,7 +113,7 @@ class Enough:
 
 @dataclass(frozen=True, slots=True)
 class CloseFilm:
-    """Nothing more of this film."""
+    """Nothing more of this video."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +171,14 @@ class StretchDone:
     cut_count: int
     corrupt_count: int
     damage: CorruptInputError | None
-    """Why the film could not be read any further."""
+    """Why the video could not be read any further."""
     gpu: GpuReport | None
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilmClosed:
-    """What the worker has to say of the film as a whole."""
+    """What the worker has to say of the video as a whole."""
 
     network_size: tuple[int, int]
     engine_name: str
@@ -189,7 +189,7 @@ class FilmClosed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something went wrong; the stretch and the film are closed."""
+    """Something went wrong; the stretch and the video are closed."""
 
     error: Exception
     trace: str

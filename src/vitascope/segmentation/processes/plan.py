@@ -15,7 +15,7 @@ __all__ = ["plan_crew", "settings_for_one", "warm_up_frames", "worth_sharing"]
 _CORES_OF_A_WORKER = 4
 """What a network uses well: see ``benchmarks/results/processes.json``."""
 _MEMORY_OF_RECURRENT_FRAMES = 192
-"""RVM started in the middle of a film against RVM from its start: ``benchmarks/results/seams.json``. Clear pictures
+"""RVM started in the middle of a video against RVM from its start: ``benchmarks/results/seams.json``. Clear pictures
 settle within 16 frames (0.1 of 255); of people half hidden and out of focus it stays undecided for seconds (18.9 after
 16 frames, 2.5 after 128, 1.4 after 192)."""
 _MEMORY_OF_OTHERS_FRAMES = 16
@@ -45,7 +45,7 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
         "pipeline.stages.postprocess.threads": stages.postprocess.threads or share,
         "pipeline.stages.encode.threads": stages.encode.threads or share,
         "gpu.device_ids": None,
-        # What is kept of a film belongs to its frames' numbers, which a process in the middle only estimates.
+        # What is kept of a video belongs to its frames' numbers, which a process in the middle only estimates.
         "processing.enable_caching": False,
     }
     if ids is None:
@@ -77,10 +77,10 @@ def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
 
 
 def worth_sharing(frame_count: int, *, workers: int, warm_up: int) -> int:
-    """How many of the workers a film is worth: with them all, overlaps shall stay below half of its frames.
+    """How many of the workers a video is worth: with them all, overlaps shall stay below half of its frames.
 
     Args:
-        frame_count: Of the film.
+        frame_count: Of the video.
         workers: How many there are.
         warm_up: Frames of an overlap.
     """

@@ -1,4 +1,4 @@
-"""Cutting a film into segments that are matted apart from one another: pure arithmetic on time stamps.
+"""Cutting a video into segments that are matted apart from one another: pure arithmetic on time stamps.
 
 A segment *owns* the pictures shown from its ``begin`` up to, and without, its ``end``, which is the next one's
 ``begin``: every picture has exactly one owner, whatever the frame rate does. Whoever works on a segment starts at
@@ -12,13 +12,13 @@ Decoders start at keyframes. So a segment begins that far *behind* a keyframe, a
 warm-up itself, which the segment before decodes, too. The lead is for containers whose index has decoding times: a
 picture is shown a few pictures' time later than it is decoded.
 
-The plan knows nothing of processes or devices: those that share a film, on one machine or several, need only
+The plan knows nothing of processes or devices: those that share a video, on one machine or several, need only
 agree on it.
 
-Who takes which segment of a film: neighbours stay together, and whoever is done helps the one furthest behind.
+Who takes which segment of a video: neighbours stay together, and whoever is done helps the one furthest behind.
 
 Each worker begins with a range of neighbouring segments of its own. From one segment to its neighbour a network's
-memory simply goes on; only where a range begins it must be warmed up anew, and only there the film has a seam. So there
+memory simply goes on; only where a range begins it must be warmed up anew, and only there the video has a seam. There
 are as few of these as there are workers, and one more whenever a worker that has run out takes over the end of what
 another has still before it: as much as lets both be done at the same time, the beginning included, if both go on as
 fast as until then; and nothing where the beginning takes longer than what is left.
@@ -44,10 +44,10 @@ back further, which costs time and nothing else."""
 
 @dataclass(frozen=True, slots=True)
 class FilmSegment:
-    """A stretch of a film, in ticks of its presentation times."""
+    """A stretch of a video, in ticks of its presentation times."""
 
     number: int
-    """Position in the film, from 0."""
+    """Position in the video, from 0."""
     warm_up_from: int | None
     """First pts that is decoded, for the memory of network and smoother, by whoever did not do the segment before;
     None where nothing comes before."""
@@ -59,7 +59,7 @@ class FilmSegment:
 
 @dataclass(frozen=True, slots=True)
 class FilmSpan:
-    """The part of a film that a run is about.
+    """The part of a video that a run is about.
 
     Raises:
         ValueError: No length, or a frame without duration.
@@ -91,11 +91,11 @@ def plan_film(
     most_frames: int,
     warm_up_frames: int,
 ) -> tuple[FilmSegment, ...]:
-    """Cut a film for a number of workers that share it.
+    """Cut a video for a number of workers that share it.
 
     Args:
         span: What is to be cut.
-        keyframes: Time stamps of the film's keyframes in ticks, growing, decoding or presentation times; None where
+        keyframes: Time stamps of the video's keyframes in ticks, growing, decoding or presentation times; None where
             decoding can start anywhere (pictures).
         workers: How many work at a time; 1 or more.
         most_frames: Pictures that a segment shall have at most; segments whose keyframes lie further apart have more.

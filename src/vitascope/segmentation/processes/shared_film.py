@@ -1,4 +1,4 @@
-"""One film shared by worker processes: segments go out, stretches of packets come back and wait for their turn."""
+"""One video shared by worker processes: segments go out, stretches of packets come back and wait for their turn."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ class _Desk:
 
 
 class SharedFilm:
-    """Hands a film's segments to the workers of a pool, and gives what they encode in the order of the film.
+    """Hands a video's segments to the workers of a pool, and gives what they encode in the order of the video.
 
     A context manager; one at a time for a pool, whose processes end with it when they are not done.
 
     Args:
         pool: Open.
-        job: The film.
+        job: The video.
         segments: The plan.
         workers: How many of the pool's take part, the first ones.
         beginning: As of ``WorkSharing``.
         max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
-        tolerant: Damage ends the film where it lies, instead of the run at once.
+        tolerant: Damage ends the video where it lies, instead of the run at once.
         spool_folder: Where packets that wait for their turn may go.
     """
 
@@ -95,7 +95,7 @@ class SharedFilm:
         self._max_corrupt_frames = max_corrupt_frames
         self._tolerant = tolerant
         self._spool_folder = spool_folder
-        # Fewer segments than workers leave some without work; these do not even open the film.
+        # Fewer segments than workers leave some without work; these do not even open the video.
         self._desks = [_Desk() for _ in range(min(workers, len(segments)))]
         self._sharing = WorkSharing(len(segments), workers=len(self._desks), beginning=beginning)
         self._changed = threading.Condition()
@@ -105,7 +105,7 @@ class SharedFilm:
         self._ended_at = 0.0
 
     def __enter__(self) -> SharedFilm:
-        """Let the workers open the film."""
+        """Let the workers open the video."""
         self._pool.listen(self._receive)
         for number in range(len(self._desks)):
             self._pool.send(number, OpenFilm(self._job))
@@ -122,12 +122,12 @@ class SharedFilm:
             stretch.spool.close()
 
     def encoded(self) -> Iterator[Encoded]:
-        """What the workers encode, in the order of the film.
+        """What the workers encode, in the order of the video.
 
         Raises:
             VitascopeError: What failed in a worker.
             WorkerError: A worker ended by itself.
-            CorruptInputError: The film stops being decodable; everything before was given out.
+            CorruptInputError: The video stops being decodable; everything before was given out.
         """
         number = corrupt_count = 0
         while number < len(self._segments):
@@ -146,7 +146,7 @@ class SharedFilm:
             number = stretch.last + 1
 
     def finish(self) -> list[FilmClosed]:
-        """Wait until all workers have closed the film; what each has to say.
+        """Wait until all workers have closed the video; what each has to say.
 
         Raises:
             VitascopeError: As ``encoded``.
@@ -158,7 +158,7 @@ class SharedFilm:
 
     @property
     def stretches(self) -> list[Stretch]:
-        """All of them so far, in the order of the film."""
+        """All of them so far, in the order of the video."""
         with self._changed:
             return [self._stretches[first] for first in sorted(self._stretches)]
 

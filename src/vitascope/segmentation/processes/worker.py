@@ -1,4 +1,4 @@
-"""A worker process: mattes and encodes stretches of films for a run in another process."""
+"""A worker process: mattes and encodes stretches of videos for a run in another process."""
 
 from __future__ import annotations
 
@@ -103,11 +103,11 @@ class Link:
 class StretchFrames:
     """The frames of one stretch: its warm-up, its first segment, and the neighbours that the run grants.
 
-    Frames are numbered as in the whole film, as far as its average rate tells. Damage ends them.
+    Frames are numbered as in the whole video, as far as its average rate tells. Damage ends them.
 
     Args:
-        reader: Of the film.
-        job: The film.
+        reader: Of the video.
+        job: The video.
         first: The first segment.
         next_segment: Asked at the end of a segment; the neighbour, or None.
     """
@@ -154,7 +154,7 @@ class StretchFrames:
         self.corrupt_count = reader.corrupt_count - damaged_before
 
     def _number(self, frame: Frame) -> int:
-        """A frame's position in the film, by its time."""
+        """A frame's position in the video, by its time."""
         return round((frame.pts - self._job.begin_pts) / self._job.frame_ticks)
 
     def _pictures(self) -> Iterator[Frame]:
@@ -169,7 +169,7 @@ class StretchFrames:
             yield frame
 
     def _from_warm_up(self) -> Iterator[Frame]:
-        """Frames from the warm-up on to the end of the film.
+        """Frames from the warm-up on to the end of the video.
 
         Where pictures last longer than on average, the warm-up has fewer than it should. What was seen then does no
         harm, so the reader just goes back further, and the frames in between come a second time.
@@ -191,7 +191,7 @@ class StretchFrames:
 
 
 class SegmentWorker:
-    """Mattes stretches of films, and encodes them for a file that another process writes. A context manager.
+    """Mattes stretches of videos, and encodes them for a file that another process writes. A context manager.
 
     Args:
         loaded: Settings of this worker: one device, its share of the processor's cores.
@@ -199,7 +199,7 @@ class SegmentWorker:
     """
 
     def __init__(self, *, loaded: LoadedSettings, store: ModelStore) -> None:
-        # Its frames count from the beginning of a segment, not of the film.
+        # Its frames count from the beginning of a segment, not of the video.
         self._runner = FilmRunner(loaded, store=store, keeps_mattes=False)
 
     def __enter__(self) -> Self:
@@ -225,7 +225,7 @@ class SegmentWorker:
         )
 
     def film(self, job: FilmJob, link: Link) -> None:
-        """Work on a film until the run has no more of it."""
+        """Work on a video until the run has no more of it."""
         kinds = [(output.kind, output.encoding) for output in job.outputs]
         runner = self._runner
         size, engine, decoder = (0, 0), runner.chosen.network.engine_name, ""

@@ -95,7 +95,7 @@ class Background:
                 loop_seconds = length - _time_of(self._next)
                 self._loop_start_seconds += loop_seconds
                 behind = now_seconds - _time_of(self._next) - self._loop_start_seconds
-                if behind >= loop_seconds > 0:  # far into a film: whole loops need not be played
+                if behind >= loop_seconds > 0:  # far into a video: whole loops need not be played
                     self._loop_start_seconds += behind // loop_seconds * loop_seconds
 
     def _shown_seconds(self, frame: Frame) -> Fraction:

@@ -29,8 +29,8 @@ class ModuleNetwork:
     A module that is run operation by operation asks for the interpreter's lock at each, hundreds of times a call, and
     the other threads of a pipeline hold it: on an H200 DeepLabV3+ ran at a third of its speed so. Recorded as a CUDA
     graph it is one launch, whatever the other threads do. A shape is recorded when it is met a second time: recording
-    takes longer than a call, and the last batch of a film is often the only one of its size. When all graphs are taken,
-    further shapes run operation by operation.
+    takes longer than a call, and the last batch of a video is often the only one of its size. When all graphs are
+    taken, further shapes run operation by operation.
 
     A recorded module computes what it computed then with new pictures: one that keeps something from call to call, a
     recurrent state of its own, say, needs ``cuda_graphs=False``.
