@@ -10,6 +10,7 @@ from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.device import Gpu
 from vitascope.errors import OutputError, UsageError
+from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing import encoding, nvenc
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
@@ -27,7 +28,13 @@ def settings(**values):
 
 def choose(clip, name, kind, *, alone, **wishes):
     return encoding_for(
-        Path(name), kind, info=probe(clip), settings=settings(**wishes), threads=0, alone=alone
+        Path(name),
+        kind,
+        info=probe(clip),
+        layout=StereoLayout.MONO,
+        settings=settings(**wishes),
+        threads=0,
+        alone=alone,
     )
 
 
@@ -80,7 +87,13 @@ def test_pictures_make_video_that_players_take(tmp_path):
     assert info.format.name == "yuv444p"
     chosen = {
         (kind, name): encoding_for(
-            Path(name), kind, info=info, settings=load_settings().settings.output, threads=0, alone=True
+            Path(name),
+            kind,
+            info=info,
+            layout=StereoLayout.MONO,
+            settings=load_settings().settings.output,
+            threads=0,
+            alone=True,
         ).pixel_format
         for kind, name in (("key", "o.mp4"), ("alpha", "o.mov"), ("key", "pictures"))
     }
@@ -115,11 +128,12 @@ def test_nvenc_is_left_alone_where_it_would_lose_something(clip, monkeypatch):
     monkeypatch.setattr(nvenc, "why_nvenc_fails", lambda *_, **__: None)
     film = replace(probe(clip), width=3840, height=2160)
 
-    def is_nvenc(info, kind="key", name="o.mp4", **wishes):
+    def is_nvenc(info, kind="key", name="o.mp4", layout=StereoLayout.MONO, **wishes):
         chosen = encoding_for(
             Path(name),
             kind,
             info=info,
+            layout=layout,
             settings=settings(**wishes),
             threads=0,
             alone=True,
@@ -137,6 +151,9 @@ def test_nvenc_is_left_alone_where_it_would_lose_something(clip, monkeypatch):
     assert is_nvenc(wide, codec="h265")
     assert not is_nvenc(wide, "mask")
     assert is_nvenc(wide, "mask", mask_max_width=2048)
+    eyes = StereoLayout.SIDE_BY_SIDE  # packed, they are twice as wide as high, whatever they were
+    assert not is_nvenc(film, "packed-alpha", layout=eyes)
+    assert is_nvenc(replace(wide, height=1920), "packed-alpha", layout=eyes)
 
 
 def test_outputs_are_the_same_on_either_encoder(tmp_path, monkeypatch):

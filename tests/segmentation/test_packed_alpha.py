@@ -105,12 +105,19 @@ def test_top_bottom_eyes_are_packed_side_by_side(tmp_path, scripted):
     ],
 )
 def test_what_cannot_be_packed_is_refused_before_anything_is_written(
-    vr180, tmp_path, scripted, settings, said
+    vr180, tmp_path, scripted, capsys, settings, said
 ):
     out = tmp_path / "out.mp4"
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=f"wedding.mp4: .*{said}"):
         vitascope.segment(vr180, out, profile="fast", output="packed-alpha", settings=settings)
     assert not list(tmp_path.iterdir())
+    words = [f"--set={key}={value}" for key, value in settings.items()]
+    with pytest.raises(SystemExit) as ended:
+        command(["segment", str(vr180), str(out), "--type", "packed-alpha", *words, "--dry-run", "--json"])
+    assert ended.value.code == 2
+    said_by_dry_run = json.loads(capsys.readouterr().out)[0]
+    assert said_by_dry_run["status"] == "failed"
+    assert said in said_by_dry_run["error"]
 
 
 def test_field_of_view_and_colour_of_the_discs_are_the_users(vr180, tmp_path, scripted):

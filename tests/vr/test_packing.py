@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, StereoLayout
 from vitascope.vr.packing import AlphaPacker, pack_discs, packed_size, tile_size, unpack_discs
 from vitascope.vr.projection import Equirectangular, Fisheye
@@ -149,11 +148,6 @@ def test_a_person_aside_lies_aside_in_the_disc() -> None:
     assert read[1].max() < 0.02
     assert (weight * (x + 0.5)).sum() / weight.sum() == pytest.approx(width * (0.5 + 45 / 190), abs=0.2)
     assert (weight * (y + 0.5)).sum() / weight.sum() == pytest.approx(height / 2, abs=0.2)
-
-
-def test_one_eye_is_refused() -> None:
-    with pytest.raises(UsageError, match="two eyes"):
-        AlphaPacker(eye_regions(128, 64, StereoLayout.MONO), [Equirectangular(180, 180)])
 
 
 @pytest.mark.parametrize("size", [(64, 64), (65, 130), (8, 16)])

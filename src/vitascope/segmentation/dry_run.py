@@ -19,6 +19,7 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import size_in_words
+from vitascope.segmentation.jobs import picture_size
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
@@ -31,6 +32,7 @@ from vitascope.segmentation.plan import (
 )
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription
+from vitascope.vr.packing import refuse_unpackable
 
 __all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all"]
 
@@ -197,23 +199,31 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     info = _look_at(planned, settings)
     for _, path in planned.outputs:
         refuse_unwritable(path)
+    vr = vr_of(info, settings.video)
+    if any(kind == "packed-alpha" for kind, _ in planned.outputs):
+        refuse_unpackable(info, vr.lenses)
+    sizes = [
+        picture_size(kind, info, layout=vr.layout, mask_max_width=settings.output.mask_max_width)
+        for kind, _ in planned.outputs
+    ]
     encodings = tuple(
         encoding_for(
             path,
             kind,
             info=info,
+            layout=vr.layout,
             settings=settings.output,
             threads=0,
             alone=len(planned.outputs) == 1,
             hardware=hardware_for(settings.gpu, output_count=len(planned.outputs)),
             device_id=settings.gpu.device_id,
-        ).for_size(info.width, info.height)
-        for kind, path in planned.outputs
+        ).for_size(width, height)
+        for (kind, path), (height, width) in zip(planned.outputs, sizes, strict=True)
     )
     return Explanation(
         planned=planned,
         info=info,
-        vr=vr_of(info, settings.video),
+        vr=vr,
         model=model,
         encodings=encodings,
         skipped=resume and is_finished(planned, settings.video),

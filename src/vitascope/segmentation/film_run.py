@@ -177,12 +177,14 @@ class FilmRunner:
         Raises:
             OutputError: A container cannot hold what is asked for.
         """
+        layout = vr_of(reader.info, self.settings.video).layout
         threads = self.settings.pipeline.stages.encode.threads or 0
         return [
             encoding_for(
                 path,
                 kind,
                 info=planar_info(reader.info),
+                layout=layout,
                 settings=self.settings.output,
                 threads=threads,
                 alone=len(outputs) == 1,

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vitascope.config import OutputKind, Settings, vitascope_home
-from vitascope.errors import EngineError, UsageError
-from vitascope.frames import VideoInfo, YuvFormat
+from vitascope.errors import EngineError
+from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.pipeline import quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -26,14 +26,14 @@ from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.vr.detection import VrDescription
-from vitascope.vr.packing import AlphaPacker
+from vitascope.vr.packing import AlphaPacker, packed_size, refuse_unpackable
 from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
 
-__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "queue_limits"]
+__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "picture_size", "queue_limits"]
 
 _LATENCY_QUEUE = 2
 
@@ -101,8 +101,7 @@ def open_job(
 
     packer = None
     if any(kind == "packed-alpha" for kind, _ in outputs):
-        if info.rotation_degrees:
-            raise UsageError(f"{info.path}: it is to be turned when shown, which no packed alpha is")
+        refuse_unpackable(info, vr.lenses)
         packer = AlphaPacker(
             eye_regions(info.width, info.height, vr.layout),
             vr.lenses,
@@ -190,6 +189,23 @@ def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
     width = max(max_width // 4 * 4, 4)
     height = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4)
     return height, width
+
+
+def picture_size(
+    kind: OutputKind, info: VideoInfo, *, layout: StereoLayout, mask_max_width: int | None
+) -> tuple[int, int]:
+    """(height, width) of the pictures of an output.
+
+    Args:
+        kind: Of the output.
+        info: The input.
+        layout: How its eyes share a frame.
+        mask_max_width: See ``mask_size``.
+    """
+    if kind == "packed-alpha":
+        return packed_size(eye_regions(info.width, info.height, layout))
+    smaller = mask_size(info, mask_max_width) if kind == "mask" else None
+    return smaller or (info.height, info.width)
 
 
 def queue_limits(settings: Settings) -> QueueLimits:

@@ -10,10 +10,10 @@ from vitascope.config import OutputKind, OutputSettings
 from vitascope.config.compute import GpuSettings
 from vitascope.config.loading import engine_cache
 from vitascope.errors import UsageError
-from vitascope.frames import PIXEL_FORMATS, VideoInfo, YuvFormat
+from vitascope.frames import PIXEL_FORMATS, StereoLayout, VideoInfo, YuvFormat
 from vitascope.media.writing.encoding import Encoding, choose_encoding
 from vitascope.media.writing.nvenc import Hardware
-from vitascope.segmentation.jobs import mask_size
+from vitascope.segmentation.jobs import picture_size
 
 __all__ = ["check_kinds", "encoding_for", "hardware_for"]
 
@@ -57,6 +57,7 @@ def encoding_for(
     kind: OutputKind,
     *,
     info: VideoInfo,
+    layout: StereoLayout,
     settings: OutputSettings,
     threads: int,
     alone: bool,
@@ -73,6 +74,7 @@ def encoding_for(
         path: The output; its suffix chooses the container.
         kind: What it shows.
         info: The input.
+        layout: How its eyes share a frame.
         settings: The wishes; their ``kinds`` do not matter here.
         threads: Encoder threads; 0 takes what the machine has.
         alone: True for the only output of a run.
@@ -91,10 +93,7 @@ def encoding_for(
 
     if hardware == "auto" and kind != "mask" and info.has_hdr_side_data:
         hardware = "cpu"
-    height, width = (mask_size(info, settings.mask_max_width) if kind == "mask" else None) or (
-        info.height,
-        info.width,
-    )
+    height, width = picture_size(kind, info, layout=layout, mask_max_width=settings.mask_max_width)
     keeps_chroma = kind == "alpha" or codec in _EDITING_CODECS
 
     def choose(crf: int | None, preset: str | None) -> Encoding:

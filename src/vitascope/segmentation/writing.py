@@ -19,12 +19,11 @@ from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.writer import VideoWriter, WriteReport
-from vitascope.segmentation.jobs import mask_size
+from vitascope.segmentation.jobs import picture_size
 from vitascope.segmentation.render.renderer import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 from vitascope.vr.detection import VrDescription
-from vitascope.vr.packing import packed_fov, packed_size
-from vitascope.vr.stereo import eye_regions
+from vitascope.vr.packing import packed_fov
 
 __all__ = [
     "FramesUntilDamage",
@@ -160,13 +159,12 @@ def written_info(
             right_eye_first=vr.right_eye_first,
             fov_degrees=vr.fov_degrees,
         )
+    height, width = picture_size(kind, info, layout=vr.layout, mask_max_width=settings.mask_max_width)
     match kind:
         case "mask":
-            height, width = mask_size(info, settings.mask_max_width) or (info.height, info.width)
             color = matte_color(info.color, full_range=mask_is_full_range(encoding))
             return replace(info, color=color, width=width, height=height)
         case "packed-alpha":
-            height, width = packed_size(eye_regions(info.width, info.height, vr.layout))
             return replace(
                 info,
                 width=width,

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import UsageError
-from vitascope.frames import Frame, Plane
+from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut
@@ -37,6 +37,7 @@ __all__ = [
     "pack_discs",
     "packed_fov",
     "packed_size",
+    "refuse_unpackable",
     "tile_size",
     "unpack_discs",
 ]
@@ -160,20 +161,47 @@ def packed_size(regions: Sequence[Region]) -> tuple[int, int]:
     return side, 2 * side
 
 
+def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
+    """Refuse a video of which no packed alpha can be made.
+
+    Args:
+        info: The video.
+        lenses: Of each eye.
+
+    Raises:
+        UsageError: It does not have two eyes of a projection that a fisheye picture can show, or is shown turned.
+    """
+    reasons = (
+        (info.rotation_degrees != 0, "it is to be turned when shown, which no packed alpha is"),
+        (
+            len(lenses) != 2,
+            "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them",
+        ),
+        (
+            any(isinstance(lens, Rectilinear) for lens in lenses),
+            "packed-alpha needs VR180 or fisheye video; --projection equirect180 or --projection fisheye says so",
+        ),
+        (
+            any(isinstance(lens, Equirectangular) and lens.wraps for lens in lenses),
+            "packed-alpha shows half of the world, and this video shows all of it",
+        ),
+    )
+    for is_met, why in reasons:
+        if is_met:
+            raise UsageError(f"{info.path}: {why}")
+
+
 class AlphaPacker:
     """Makes packed-alpha pictures of the frames of one video.
 
     Args:
-        regions: Where each eye lies in a frame.
-        lenses: The eyes' projections, in the same order.
+        regions: Where each of two eyes lies in a frame.
+        lenses: The eyes' projections, in the same order, which ``refuse_unpackable`` lets pass.
         right_eye_first: That order; the pictures have the left eye first.
         fov_degrees: Field of view of the fisheye eyes to make; None is 190, which all players know, or that of a
             fisheye video, whose pictures then stay as they are.
         color: See ``pack_discs``.
         side: Of the eyes to make, in samples, even; that of ``packed_size`` when omitted.
-
-    Raises:
-        UsageError: The video does not have two eyes of a projection that a fisheye picture can show.
     """
 
     def __init__(
@@ -186,18 +214,8 @@ class AlphaPacker:
         color: PackedColor = "red",
         side: int | None = None,
     ) -> None:
-        if len(regions) != 2:
-            raise UsageError(
-                "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them"
-            )
         order = slice(None, None, -1 if right_eye_first else 1)
         self._lenses = tuple(lenses[order])
-        if any(isinstance(lens, Rectilinear) for lens in lenses):
-            raise UsageError(
-                "packed-alpha needs VR180 or fisheye video; --projection equirect180 or --projection fisheye says so"
-            )
-        if any(isinstance(lens, Equirectangular) and lens.wraps for lens in self._lenses):
-            raise UsageError("packed-alpha shows half of the world, and this video shows all of it")
         self._regions, self._color = tuple(regions[order]), color
         self._fov_degrees = packed_fov(lenses, fov_degrees)
         self._side = packed_size(regions)[0] if side is None else side

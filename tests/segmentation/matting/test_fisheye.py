@@ -137,6 +137,11 @@ def test_other_projections_are_shown_as_they_are(lens):
 
 
 def test_levers_that_look_at_parts_see_the_eyes_as_they_are():
-    network = BrightnessNetwork()
-    assert "Fisheye" in matting(network, HALF)._mattes.__class__.__name__
-    assert "Fisheye" not in matting(network, HALF, region="zoom")._mattes.__class__.__name__
+    frame, shares = solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1)), []
+    for inference in ({}, {"region": "zoom"}):
+        network = BrightnessNetwork()
+        stream = matting(network, HALF, **inference)
+        assert (stream._fisheye is None) == bool(inference)
+        stream.infer([stream.prepare([frame])])
+        shares.append(stream.report().network_share)
+    assert shares[0] == 1  # what the network sees of the fisheye pictures counts

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from vitascope.errors import DeviceMemoryError
 from vitascope.gpu import AdaptiveBatchSizer
-from vitascope.models.network import MatteEstimate
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.shots import ShotInference, next_part
+from vitascope.vr.projection import Equirectangular
 
 
 class HistoryState:
@@ -104,3 +106,29 @@ def test_parts_end_at_shots_and_at_the_bound():
     starts = [True, False, False, True, False]
     assert [next_part(starts, first, 2) for first in (0, 2, 3)] == [2, 3, 5]
     assert next_part(starts, 0, 100) == 3
+
+
+@pytest.mark.parametrize("part", ["show", "take_back"])
+def test_where_fisheye_pictures_do_not_fit_the_call_is_made_again_with_fewer(monkeypatch, part):
+    """Memory that runs out around the network costs no frame, and moves no state twice."""
+    views = FisheyeViews(Equirectangular(180, 180), NetworkInput((8, 8), "NCHW"), (8, 8))
+    inner, fails = getattr(FisheyeViews, part), [True]
+
+    def scarce(self, given):
+        if fails and (part == "take_back" or len(given) > 2):
+            fails.clear()
+            raise MemoryError("no room")
+        return inner(self, given)
+
+    monkeypatch.setattr(FisheyeViews, part, scarce)
+    network, said = HistoryNetwork(), []
+    sizer = AdaptiveBatchSizer(
+        4, max_batch_size=4, growing=False, on_shortage=lambda error, count: said.append(count)
+    )
+    shots = ShotInference(network, warm_up_frames=0, sizer=sizer, fisheye=views)
+    images = np.arange(8, dtype=np.float32).reshape(8, 1, 1, 1, 1) * np.ones((1, 1, 3, 8, 8), np.float32)
+    answers = shots.run(images, [False] * 8)
+    assert not fails
+    assert said == [2]
+    assert [answer.alpha.max() for answer in answers] == pytest.approx(range(1, 9))
+    assert [seen for seen, _ in network.histories] == list(range(8))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from clips import write_clip
+from pictures import solid_frame
 from scripted import BrightnessNetwork
 from vitascope.cli import main
 from vitascope.config import VideoSettings, load_settings
 from vitascope.errors import UsageError
-from vitascope.frames import StereoLayout
+from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.segmentation.vr.verification import verify
+from vitascope.segmentation.vr.verification import _Discs, verify
+from vitascope.vr.packing import disc_area, pack_discs
 
 SIDE, FRAMES = 256, 12
 WANTED = VideoSettings(stereo="sbs", projection="equirect180")
@@ -81,6 +84,21 @@ def test_a_mask_of_other_frames_is_out_of_step(runs, tmp_path):
     assert report.matte is not None
     assert report.matte.lag_frames == 2
     assert any("+2 frames" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "late"), [(2, 0, -2), (0, 3, 3), (0, 0, 0)])
+def test_a_lag_either_way_is_found_among_the_last_few_pictures_alone(ours, theirs, late):
+    """However long a video is, no more of its frames are kept than the longest lag needs."""
+    discs = _Discs(SimpleNamespace(height=64))
+    area = disc_area(64)
+    rng = np.random.default_rng(3)
+    tiles = (rng.random((40, 2, *area.shape)) * area).astype(np.float32)
+    for index in range(30):
+        frame = solid_frame(PIXEL_FORMATS["yuv444p"], (64, 128), (0, 0, 0))
+        pack_discs(frame, np.rint(tiles[index + ours] * 255).astype(np.uint8))
+        discs.add(frame, tiles[index + theirs])
+    assert discs.figures(compared=True)["matte"].lag_frames == late
+    assert len(discs._seen) == len(discs._meant) == 4
 
 
 def test_frames_of_which_only_one_has_them_are_counted(runs, tmp_path):

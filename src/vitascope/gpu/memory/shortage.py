@@ -30,9 +30,8 @@ class memory_errors:  # noqa: N801 - used as a function; a class because a gener
         """Raise ours in its place."""
         if error is None:
             return
-        import cupy
-
-        if not isinstance(error, cupy.cuda.memory.OutOfMemoryError):
+        cupy = sys.modules.get("cupy")  # what has not been imported reports nothing
+        if cupy is None or not isinstance(error, cupy.cuda.memory.OutOfMemoryError):
             return
         free, total = cupy.cuda.runtime.memGetInfo()
         # CuPy names its limit where there is one.

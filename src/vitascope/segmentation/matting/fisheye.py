@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.remap import remap
-from vitascope.models.network import FloatArray, MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, RememberingEstimator, array_module
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation.matting.batch import array_module
 from vitascope.vr.projection import Equirectangular, Fisheye, reprojection_map, turned
 
-__all__ = ["FisheyeViews", "ThroughFisheye"]
+__all__ = ["FisheyeViews"]
 
 _LARGEST_FOV_DEGREES = 200.0
 """One fisheye picture shows an eye up to here. Beyond, each of two has this field of view: they overlap by 20 degrees,
@@ -61,6 +61,10 @@ class FisheyeViews:
     def count(self) -> int:
         """Fisheye pictures of each eye."""
         return _count(self.lens)
+
+    def samples(self, steps: int, eyes: int) -> int:
+        """Samples of the fisheye pictures that some frames are shown as."""
+        return steps * eyes * self.count * math.prod(self.size)
 
     def show(self, images: Any) -> Any:
         """The fisheye pictures of eyes; outside their circles they repeat the rim.
@@ -108,31 +112,6 @@ class FisheyeViews:
                 for target, source in zip(targets[eye], sources[eye, number], strict=True):
                     target += remap(source, map_x, map_y) * weight
         return made
-
-
-class ThroughFisheye:
-    """Shows a network equirectangular eyes as fisheye pictures, and maps its mattes back.
-
-    Args:
-        inner: Sees the fisheye pictures.
-        views: Of the eyes.
-    """
-
-    def __init__(self, inner: RememberingEstimator, views: FisheyeViews) -> None:
-        self._inner, self._views = inner, views
-
-    def memory(self) -> list[FloatArray] | None:
-        """See ``RememberingEstimator``."""
-        return self._inner.memory()
-
-    def remember(self, memory: Sequence[FloatArray]) -> bool:
-        """See ``RememberingEstimator``."""
-        return self._inner.remember(memory)
-
-    def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames, in the eyes' own projection."""
-        shown = replace(batch, images=self._views.show(batch.images))
-        return [self._views.take_back(estimate) for estimate in self._inner.estimate(shown)]
 
 
 _Maps = Sequence[tuple[Any, ...]]

@@ -13,6 +13,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import (
     FloatArray,
@@ -199,7 +200,11 @@ class StreamNetwork:
     """What whole eyes are shown as; None where they are shown as they are."""
 
     def shots(
-        self, network: MattingNetwork | None = None, *, state: NetworkState | None = None
+        self,
+        network: MattingNetwork | None = None,
+        *,
+        state: NetworkState | None = None,
+        fisheye: FisheyeViews | None = None,
     ) -> ShotInference:
         """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given."""
         return ShotInference(
@@ -209,6 +214,7 @@ class StreamNetwork:
             sizer=self.sizer,
             times=self.times,
             tally=self.tally,
+            fisheye=fisheye,
         )
 
 
@@ -223,6 +229,7 @@ class ShotInference:
             and the call that failed is made again with fewer frames. All of a shot's in one call when omitted.
         times: Times the calls.
         tally: Counts the samples that ``estimate`` shows to the network.
+        fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
     """
 
     def __init__(
@@ -234,10 +241,11 @@ class ShotInference:
         sizer: AdaptiveBatchSizer | None = None,
         times: Times | None = None,
         tally: Tally | None = None,
+        fisheye: FisheyeViews | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames = warm_up_frames
-        self._sizer, self._times = sizer, times
+        self._sizer, self._times, self._fisheye = sizer, times, fisheye
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
@@ -261,7 +269,9 @@ class ShotInference:
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames."""
-        self._tally.samples += int(batch.images.size) // 3
+        pictures, views = batch.images, self._fisheye
+        shown = pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
+        self._tally.samples += int(shown)
         return self.run(batch.images, batch.starts_shot)
 
     def run(self, images: Any, starts_shot: Sequence[bool]) -> list[MatteEstimate]:
@@ -278,6 +288,7 @@ class ShotInference:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
         most = max(len(images), 1)
+        views = self._fisheye
         sizer = self._sizer or AdaptiveBatchSizer(
             most, max_batch_size=most, min_batch_size=most, growing=False
         )
@@ -286,10 +297,21 @@ class ShotInference:
             if starts_shot[first]:
                 self._state.reset()
                 self._is_cold = self._network.recurrent
-            return self._run_shot(images[first:end])
+            if views is None:
+                return self._run_shot(images[first:end])
+            with memory_errors():
+                shown = views.show(images[first:end])
+            return self._run_shot(shown)
 
         with nullcontext() if self._times is None else self._times.profile("network"):
-            return sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
+            estimates = sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
+            if views is None:
+                return estimates
+            # By itself: a call that is made again must not find a state that has moved on.
+            with memory_errors():
+                return sizer.in_ranges(
+                    len(estimates), lambda first, end: [*map(views.take_back, estimates[first:end])]
+                )
 
     def _run_shot(self, images: Any) -> list[MatteEstimate]:
         if self._is_cold:

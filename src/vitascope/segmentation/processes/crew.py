@@ -278,6 +278,7 @@ class ProcessCrew:
                 path,
                 kind,
                 info=info,
+                layout=vr.layout,
                 settings=settings.output,
                 threads=self._share.pipeline.stages.encode.threads,
                 alone=len(outputs) == 1,

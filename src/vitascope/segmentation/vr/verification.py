@@ -5,7 +5,8 @@ Compression, scaling by a website or a cut in an editor can ruin the discs witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -23,7 +24,7 @@ from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.observe.report_values import plain_value
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr.detection import VrDescription
-from vitascope.vr.packing import AlphaPacker, disc_area, unpack_discs
+from vitascope.vr.packing import AlphaPacker, disc_area, refuse_unpackable, unpack_discs
 from vitascope.vr.players import PLAYERS, as_played
 from vitascope.vr.stereo import eye_regions
 
@@ -32,6 +33,7 @@ __all__ = ["MatteComparison", "PackedReport", "verify"]
 _GONE, _FULL = 0.02, 0.98
 """Alpha that counts as nobody, and as a person."""
 _MOST_LAG_FRAMES = 3
+_LAGS = range(-_MOST_LAG_FRAMES, _MOST_LAG_FRAMES + 1)
 _SYNC_SIDE = 32
 """Samples of a side at which frames are compared for their time."""
 
@@ -124,7 +126,6 @@ def verify(
     *,
     matte: Path | None = None,
     wanted: VideoSettings | None = None,
-    on_frame: Callable[[int, int | None], object] | None = None,
 ) -> PackedReport:
     """Unpack a packed-alpha video, and look at what its discs hold.
 
@@ -132,7 +133,6 @@ def verify(
         video: The packed video.
         matte: The mask of the same run, as large as the source; compared with the discs when given.
         wanted: What the source was to VR: layout, projection and field of view of ``matte``.
-        on_frame: Told how many frames were looked at, of how many.
 
     Raises:
         InputError: A video cannot be read.
@@ -153,10 +153,8 @@ def verify(
                 is_known = found.projection is Projection.FISHEYE and found.fov_reason.sureness != "a guess"
                 fov_degrees = (is_known and found.fov_degrees) or 190.0
                 truth = map(_tiles_of(masks, settings, side=info.height, fov_degrees=fov_degrees), masks)
-            for count, (frame, tiles) in enumerate(zip_longest(reader, truth), start=1):
+            for frame, tiles in zip_longest(reader, truth):
                 discs.add(frame, tiles)
-                if on_frame is not None:
-                    on_frame(count, reader.expected_frame_count)
     if not discs.frame_count:
         raise InputError(f"{video}: no frame could be read")
     packed = replace(found, is_packed_alpha=True)
@@ -172,18 +170,19 @@ def _tiles_of(
     vr = vr_of(info, wanted)
     regions = eye_regions(info.width, info.height, vr.layout)
     try:
-        packer = AlphaPacker(
-            regions,
-            vr.lenses,
-            right_eye_first=vr.right_eye_first,
-            fov_degrees=fov_degrees,
-            side=side,
-        )
+        refuse_unpackable(info, vr.lenses)
     except UsageError as error:
         raise UsageError(
             f"{info.path}: it must be what the packed video was made of, and is {vr.in_words()}; "
             "--stereo and --projection say what it is"
         ) from error
+    packer = AlphaPacker(
+        regions,
+        vr.lenses,
+        right_eye_first=vr.right_eye_first,
+        fov_degrees=fov_degrees,
+        side=side,
+    )
     gain = float(rgb_from_yuv(info.color, info.format)[0][0, 0])
     black = float(yuv_from_rgb(info.color, info.format)[1][0])
 
@@ -205,8 +204,11 @@ class _Discs:
         self._levels = np.zeros(256, np.int64)
         self._errors: list[float] = []
         self._leaks: list[float] = []
-        self._seen: list[npt.NDArray[np.float32]] = []
-        self._meant: list[npt.NDArray[np.float32]] = []
+        # Small pictures of the last frames, the newest first.
+        self._seen: deque[npt.NDArray[np.float32]] = deque(maxlen=_MOST_LAG_FRAMES + 1)
+        self._meant: deque[npt.NDArray[np.float32]] = deque(maxlen=_MOST_LAG_FRAMES + 1)
+        self._apart = dict.fromkeys(_LAGS, (0.0, 0))
+        """For each shift, the sum of differences and their number."""
         self._missing = 0
 
     def add(self, frame: Frame | None, truth: npt.NDArray[np.float32] | None) -> None:
@@ -227,8 +229,13 @@ class _Discs:
         self._errors.append(float(np.abs(inside - meant).mean()))
         nobody = meant < _GONE
         self._leaks.append(float(inside[nobody].mean()) if nobody.any() else 0.0)
-        self._seen.append(_small(tiles))
-        self._meant.append(_small(truth))
+        self._seen.appendleft(_small(tiles))
+        self._meant.appendleft(_small(truth))
+        for lag, (total, count) in self._apart.items():
+            ours, wanted = max(-lag, 0), max(lag, 0)
+            if max(ours, wanted) < len(self._seen):
+                difference = np.abs(self._seen[ours] - self._meant[wanted]).mean()
+                self._apart[lag] = total + float(difference), count + 1
 
     def figures(self, *, compared: bool) -> dict[str, Any]:
         """The fields of the report that are counted."""
@@ -242,7 +249,7 @@ class _Discs:
                 mean_error=float(np.mean(self._errors)) * 255,
                 worst_frame_error=max(self._errors) * 255,
                 leakage=float(np.mean(self._leaks)) * 255,
-                lag_frames=_lag(self._seen, self._meant),
+                lag_frames=_lag(self._apart),
                 missing_frames=self._missing,
             )
         return {
@@ -268,15 +275,14 @@ def _small(tiles: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return tiles[:, ::step, ::step].copy()
 
 
-def _lag(seen: Sequence[npt.NDArray[np.float32]], meant: Sequence[npt.NDArray[np.float32]]) -> int:
-    """The shift in frames at which the two are most alike; 0 where no other is clearly better."""
+def _lag(apart: Mapping[int, tuple[float, int]]) -> int:
+    """The shift in frames at which two videos are most alike; 0 where no other is clearly better.
 
-    def difference(lag: int) -> float:
-        pairs = [
-            np.abs(seen[at + lag] - meant[at]).mean() for at in range(len(meant)) if 0 <= at + lag < len(seen)
-        ]
-        return float(np.mean(pairs)) if len(pairs) > 2 * _MOST_LAG_FRAMES else np.inf
-
-    differences = {lag: difference(lag) for lag in range(-_MOST_LAG_FRAMES, _MOST_LAG_FRAMES + 1)}
-    best = min(differences, key=lambda lag: (differences[lag], abs(lag)))
-    return best if differences[best] < 0.8 * differences[0] else 0
+    Args:
+        apart: For each shift, the sum of differences and their number.
+    """
+    means = {lag: total / count for lag, (total, count) in apart.items() if count > 2 * _MOST_LAG_FRAMES}
+    if not means:
+        return 0
+    best = min(means, key=lambda lag: (means[lag], abs(lag)))
+    return best if means[best] < 0.8 * means[0] else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from vitascope.errors import UsageError
 from vitascope.models.network import MattingNetwork, SpatialState, side_multiple
 from vitascope.segmentation.matting.batch import Estimator
-from vitascope.segmentation.matting.fisheye import ThroughFisheye
 from vitascope.segmentation.matting.levers.cropped import Cropped
 from vitascope.segmentation.matting.levers.early_exit import EarlyExit
 from vitascope.segmentation.matting.levers.multi_scale import MultiScale, scaled
@@ -41,8 +40,7 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
     elif options.region == "zoom":
         inner = Zoomed(stream, options, multiple=multiple)
     else:
-        shots = stream.shots()
-        inner = shots if stream.fisheye is None else ThroughFisheye(shots, stream.fisheye)
+        inner = stream.shots(fisheye=stream.fisheye)
     if options.early_exit != "off":
         if options.early_exit == "smaller":
             assert multiple is not None  # require_possible
