@@ -134,6 +134,27 @@ def test_a_frame_of_any_layout_is_packed(layout, size, made, lens) -> None:
     assert rim == (16 if isinstance(lens, Equirectangular) else 128)
 
 
+@pytest.mark.parametrize("name", ["yuv420p", "nv12"])
+@pytest.mark.parametrize("width", [320, 322])
+@pytest.mark.parametrize("layout", [StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM])
+@pytest.mark.parametrize("lens", [Equirectangular(180, 180), Fisheye(190)])
+def test_no_colour_of_one_eye_is_read_for_the_other(name, width, layout, lens) -> None:
+    """Nor where the seam cuts a chroma block: one eye's chroma is low, the other's high, and black in the middle."""
+    size = (160, width) if layout is StereoLayout.SIDE_BY_SIDE else (width, 160)
+    frame = grey_frame(*size, name)
+    along = 1 if layout is StereoLayout.SIDE_BY_SIDE else 0
+    for plane in frame.planes[1:]:
+        low, high = np.split(plane, [-(-plane.shape[along] // 2)], axis=along)
+        low[:], high[:] = 40, 240
+    packer = AlphaPacker(eye_regions(size[1], size[0], layout), [lens, lens])
+    packed = packer.pack(frame, np.zeros(size, np.uint8))
+    left, right = np.hsplit(packed.planes[1], 2)
+    assert left.min() == 40
+    assert left.max() <= 128
+    assert right.max() == 240
+    assert right.min() >= 128
+
+
 def test_a_person_aside_lies_aside_in_the_disc() -> None:
     """45 degrees to the right in an equirectangular eye is a quarter of 190 degrees' disc away from its middle."""
     side = 400

@@ -27,7 +27,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import remap
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, Rectilinear, reprojection_map
+from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear, eye_map, reprojection_map
 
 __all__ = [
     "DISC_SCALE",
@@ -268,16 +268,22 @@ class AlphaPacker:
         return tiles
 
     def _made_frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
-        """For each sample of the picture the frame's sample to read; an eye reads nothing of the other."""
-        halves = []
-        for region, lens in zip(self._regions, self._lenses, strict=True):
-            map_x, map_y = reprojection_map(
-                lens, self._target, source_size=region.size, target_size=(self._side, self._side)
+        """For each sample of the picture the frame's sample to read."""
+        frame_size = (
+            max(region.y + region.height for region in self._regions),
+            max(region.x + region.width for region in self._regions),
+        )
+        halves = [
+            eye_map(
+                lens,
+                self._target,
+                region,
+                frame_size=frame_size,
+                target_size=(self._side, self._side),
+                margin=1,
             )
-            shows = map_x != np.float32(OUTSIDE)
-            map_x = np.where(shows, np.clip(map_x, 0, region.width - 1) + region.x, map_x)
-            map_y = np.where(shows, np.clip(map_y, 0, region.height - 1) + region.y, map_y)
-            halves.append((map_x.astype(np.float32), map_y.astype(np.float32)))
+            for region, lens in zip(self._regions, self._lenses, strict=True)
+        ]
         return tuple(np.ascontiguousarray(np.concatenate(pair, axis=1)) for pair in zip(*halves, strict=True))
 
     def _made_tile_maps(self) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:

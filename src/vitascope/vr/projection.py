@@ -15,12 +15,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.gpu.kernels.region import Region
+
 __all__ = [
     "OUTSIDE",
     "Equirectangular",
     "Fisheye",
     "Lens",
     "Rectilinear",
+    "eye_map",
     "reprojection_map",
     "turned",
 ]
@@ -229,6 +232,42 @@ def reprojection_map(
         for place, size in zip(reversed(places), source_size, strict=True)
     )
     return map_x, map_y
+
+
+def eye_map(
+    source: Lens,
+    target: Lens,
+    region: Region,
+    *,
+    frame_size: tuple[int, int],
+    target_size: tuple[int, int],
+    margin: int,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The maps that show one eye of a frame in another projection, and nothing of the other eye, in chroma neither.
+
+    Args:
+        source: Projection of the eye.
+        target: Projection of the picture to make.
+        region: Where the eye lies in the frame.
+        frame_size: (height, width) in luma samples.
+        target_size: (height, width) of the picture to make.
+        margin: What is nearer to the eye's border than so many luma samples is shown as what lies there: 1 for linear
+            reading, 3 for cubic, which takes two samples of chroma, every other one of luma, on each side of a place.
+
+    Returns:
+        As ``reprojection_map``, in samples of the frame.
+    """
+    maps = reprojection_map(source, target, source_size=region.size, target_size=target_size)
+    starts, lengths = (region.x, region.y), (region.width, region.height)
+    kept = []
+    for places, start, length, whole in zip(maps, starts, lengths, reversed(frame_size), strict=True):
+        # A chroma block that a seam at an odd place cuts through belongs to neither eye.
+        first, end = start + start % 2, start + length
+        end -= end % 2 if end < whole else 0
+        inwards = min(margin, (end - first - 1) // 2)
+        inside = np.clip(places + start, first + inwards, end - 1 - inwards)
+        kept.append(np.where(places == OUTSIDE, np.float32(OUTSIDE), inside).astype(np.float32))
+    return kept[0], kept[1]
 
 
 _EDGE = 1e-9

@@ -18,13 +18,11 @@ from typing import Any, Literal
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
 from vitascope.config import VideoSettings
 from vitascope.device import available_cores
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
-from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import remap
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
@@ -40,7 +38,7 @@ from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
 from vitascope.vr.file_names import read_name, without_vr_words
 from vitascope.vr.players import vr_words
-from vitascope.vr.projection import OUTSIDE, Lens, reprojection_map
+from vitascope.vr.projection import Lens, eye_map
 from vitascope.vr.stereo import eye_regions
 
 __all__ = ["TARGETS", "ConversionReport", "Converting", "Target", "convert", "default_output"]
@@ -71,9 +69,8 @@ TARGETS: dict[TargetName, Target] = {
 }
 """By their names."""
 
-# Cubic reading takes two samples on each side of a place, of chroma, too, which are every other one. What is nearer to
-# the border than this many samples of luma is shown as what lies there, or black would shine through.
 _MARGIN = 3
+"""For ``eye_map``: frames are read with cubic weights."""
 _THREADS = 4
 """Threads that repaint; more wait for memory."""
 
@@ -243,9 +240,6 @@ def convert(
     )
 
 
-_Map = npt.NDArray[np.float32]
-
-
 class Reprojector:
     """Paints frames in another projection, eye by eye, on the CPU. Its maps are made once; threads may share it.
 
@@ -257,68 +251,24 @@ class Reprojector:
     """
 
     def __init__(self, info: VideoInfo, made: VideoInfo, source: VrDescription, target: Target) -> None:
-        self._size = made.height, made.width
-        fmt = info.format
-        steps = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
-        self._eyes: list[tuple[Region, Region, _Map, _Map]] = []
-        known: dict[tuple[object, ...], tuple[_Map, _Map]] = {}  # two eyes of one lens have one
-        for region, place, lens in zip(
-            eye_regions(info.width, info.height, source.layout),
-            eye_regions(made.width, made.height, source.layout),
-            source.lenses,
-            strict=True,
-        ):
-            window = _whole_blocks(region, info, steps)
-            key = (lens, region.size, window.size, window.x - region.x, window.y - region.y)
-            if key not in known:
-                known[key] = _maps(region, window, lens, target.lens, place.size)
-            self._eyes.append((window, place, *known[key]))
+        regions = eye_regions(info.width, info.height, source.layout)
+        places = eye_regions(made.width, made.height, source.layout)
+        maps = np.empty((2, made.height, made.width), np.float32)
+        for region, place, lens in zip(regions, places, source.lenses, strict=True):
+            maps[:, place.rows, place.columns] = eye_map(
+                lens,
+                target.lens,
+                region,
+                frame_size=(info.height, info.width),
+                target_size=place.size,
+                margin=_MARGIN,
+            )
+        self._maps = maps
 
     def paint(self, frame: Frame) -> Frame:
         """Paint one frame; black where the source shows nothing."""
-        eyes = [
-            (place, remap(cut(frame, window), map_x, map_y, interpolation="cubic", border="constant"))
-            for window, place, map_x, map_y in self._eyes
-        ]
-        if len(eyes) == 1:
-            made: Frame = eyes[0][1]
-            return made
-        chroma = frame.format.chroma_size(self._size[1], self._size[0])[::-1]
-        planes = tuple(
-            np.empty((chroma if slot else self._size) + plane.shape[2:], plane.dtype)
-            for slot, plane in enumerate(frame.planes)
-        )
-        whole = frame.with_planes(planes)
-        for place, eye in eyes:
-            for target, plane in zip(cut(whole, place).planes, eye.planes, strict=True):
-                target[...] = plane
-        return whole
-
-
-def _whole_blocks(region: Region, info: VideoInfo, steps: tuple[int, int]) -> Region:
-    """An eye without the chroma blocks that a seam at an odd place cuts through."""
-    left, top = -(-region.x // steps[0]) * steps[0], -(-region.y // steps[1]) * steps[1]
-    right, bottom = region.x + region.width, region.y + region.height
-    if right < info.width:
-        right -= right % steps[0]
-    if bottom < info.height:
-        bottom -= bottom % steps[1]
-    return Region(left, top, right - left, bottom - top)
-
-
-def _maps(
-    region: Region, window: Region, source: Lens, target: Lens, size: tuple[int, int]
-) -> tuple[_Map, _Map]:
-    """The maps from an eye's window in the source to its place in the target."""
-    maps = reprojection_map(source, target, source_size=region.size, target_size=size)
-    inside = []
-    for places, shift, length in zip(
-        maps, (region.x - window.x, region.y - window.y), (window.width, window.height), strict=True
-    ):
-        margin = min(_MARGIN, (length - 1) // 2)
-        kept = np.clip(places + shift, margin, length - 1 - margin)
-        inside.append(np.where(places == OUTSIDE, np.float32(OUTSIDE), kept).astype(np.float32))
-    return inside[0], inside[1]
+        made: Frame = remap(frame, *self._maps, interpolation="cubic", border="constant")
+        return made
 
 
 def _check(video: Path, info: VideoInfo, source: VrDescription, target: TargetName) -> None:
