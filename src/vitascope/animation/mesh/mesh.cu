@@ -375,9 +375,9 @@ __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, f
     Colour colour = {scene.cavity[0], scene.cavity[1], scene.cavity[2]};
     const float2 at = applied(mouth.tongue, x, y);
     const float across = at.y > 0.f ? at.y : 0.35f * at.y, radius = at.x * at.x + across * across;
-    const float cover = fminf(fmaxf((1.1f - radius) / 0.35f, 0.f), 1.f), furrow = at.x / 0.09f;
+    const float cover = fminf(fmaxf((1.3f - radius) / 0.7f, 0.f), 1.f), furrow = at.x / 0.16f;
     const float shade =
-        mouth.tongue_light * fminf(fmaxf(1.05f - 0.35f * radius - 0.18f * expf(-furrow * furrow), 0.3f), 1.1f);
+        mouth.tongue_light * fminf(fmaxf(1.05f - 0.35f * radius - 0.08f * expf(-furrow * furrow), 0.3f), 1.1f);
     colour = mixed(colour, {scene.tongue[0] * shade, scene.tongue[1] * shade, scene.tongue[2] * shade}, cover);
     colour = with_tooth(colour, scene.lower_teeth, scene, mouth.lower_teeth, x, y);
     if (mouth.has_upper_teeth) colour = with_tooth(colour, scene.upper_teeth, scene, mouth.upper_teeth, x, y);
@@ -388,7 +388,7 @@ __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, f
         const float from_x = x + mouth.light_px * offset.x, from_y = y + mouth.light_px * (offset.y - 0.5f);
         open += fminf(fmaxf(depth_inside(mouth.outline, from_x, from_y) + 1.f, 0.f), 1.f);
     }
-    const float light = 0.30f + 0.78f * fminf(mouth.shown * open / OFFSETS, 0.9f);
+    const float light = 0.50f + 0.60f * fminf(mouth.shown * open / OFFSETS, 0.9f);
     return {colour.r * light, colour.g * light, colour.b * light};
 }
 

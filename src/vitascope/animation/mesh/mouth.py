@@ -39,6 +39,10 @@ _WIDTHS_CM = {
     "lower": (0.50, 0.54, 0.60, 0.52, 0.44, 0.4),
 }
 _HEIGHTS_CM = {"upper": (1.0, 0.86, 0.95, 0.82, 0.74, 0.68), "lower": (0.84, 0.86, 0.92, 0.82, 0.74, 0.68)}
+_BETWEEN, _GUM = np.array([[0.62, 0.48, 0.42], [0.80, 0.55, 0.54]], np.float32)
+"""Colours between the crowns and above them, in shares of the teeth's own."""
+_SQUARENESS = (6.0, 4.5, 2.6, 3.0, 3.5, 3.5)
+"""Exponents of the superellipses that the crowns end in: incisors are cut straight, canines are pointed."""
 
 
 def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
@@ -52,36 +56,38 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     scale = PIXELS_A_CM * fine
     width, height = round(2 * HALF_WIDTH_CM * scale), round(HEIGHT_CM * scale)
     crowns = np.zeros((height, width), np.uint8)
-    edge = _EDGE_CM * scale
-    shade = np.ones((height, width), np.float32)
+    bulge = np.ones(width, np.float32)
     columns = np.arange(width, dtype=np.float32)
     for side in (-1, 1):
         x = 0.0
-        for tooth_width, tooth_height in zip(_WIDTHS_CM[row], _HEIGHTS_CM[row], strict=True):
-            inner, outer = x + 0.008, x + tooth_width - 0.008
-            left, right = sorted((width / 2 + side * inner * scale, width / 2 + side * outer * scale))
-            # The arch rises a little to the sides, and lateral incisors are shorter.
-            lift = (0.05 * (x / 1.5) ** 2 + (0.06 if 0.6 < x < 1.2 and row == "upper" else 0.0)) * scale
-            _rounded(
-                crowns, left, edge - lift - tooth_height * scale, right, edge - lift, radius=0.17 * scale
-            )
-            middle, half = (left + right) / 2, (right - left) / 2
+        for tooth_width, tooth_height, squareness in zip(
+            _WIDTHS_CM[row], _HEIGHTS_CM[row], _SQUARENESS, strict=True
+        ):
+            middle, half = width / 2 + side * (x + tooth_width / 2) * scale, (tooth_width / 2 - 0.006) * scale
+            # Lateral incisors are shorter.
+            shorter = 0.06 if row == "upper" and squareness == _SQUARENESS[1] else 0.0
+            lift = float(_lift_cm(row, np.array(x + tooth_width / 2))) + shorter
+            centre = (middle, (_EDGE_CM - lift - tooth_height / 2) * scale)
+            _fill_crown(crowns, centre, (half, tooth_height / 2 * scale), squareness)
             inside = np.abs(columns - middle) <= half + 1
-            bulge = 1 - 0.16 * np.clip(np.abs(columns - middle) / half, 0, 1) ** 3
-            shade[:, inside] *= bulge[inside]
+            bulge[inside] = 1 - 0.16 * np.clip(np.abs(columns[inside] - middle) / half, 0, 1) ** 3
             x += tooth_width
     cover_crowns = cv2.GaussianBlur(crowns, (0, 0), 0.012 * scale + 0.5).astype(np.float32) / 255
-    rows = np.arange(height, dtype=np.float32)[:, None] / scale  # cm from the gum's side
-    # Necks are yellower and darker, biting edges a little translucent.
-    from_edge = _EDGE_CM - rows
-    shade *= 0.80 + 0.2 * np.clip(1.15 - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
     across = np.abs(columns[None, :] / scale - HALF_WIDTH_CM)
-    shade *= np.clip(1.06 - 0.055 * across - 0.075 * across**2, 0.2, 1)
-    gum = np.clip((from_edge - (0.8 - 0.05 * across)) / 0.15, 0, 1)
-    enamel = np.stack((shade, shade * 0.985, shade * 0.95), -1)
-    flesh = np.array([0.62, 0.36, 0.35], np.float32) * np.clip(1 - 0.09 * across**2, 0.2, 1)[..., None]
-    light = enamel * cover_crowns[..., None] + flesh * (1 - cover_crowns[..., None])
-    cover = np.maximum(cover_crowns, gum * np.clip((2.65 - across) / 0.3, 0, 1))
+    from_edge = _EDGE_CM - _lift_cm(row, across) - np.arange(height, dtype=np.float32)[:, None] / scale
+    # Necks are darker, biting edges a little translucent; teeth farther back are darker and yellower.
+    shade = bulge * (
+        0.80 + 0.2 * np.clip(1.15 - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
+    )
+    shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
+    enamel = np.stack((shade, shade * (0.985 - 0.015 * across), shade * (0.95 - 0.04 * across)), -1)
+    gum = np.clip((from_edge - 0.75) / 0.15, 0, 1)
+    # Between two crowns their own shadow is seen, higher up the gum.
+    beside = _BETWEEN + (_GUM - _BETWEEN) * gum[..., None]
+    beside *= np.clip(1 - 0.09 * across**2, 0.2, 1)[..., None]
+    light = enamel * cover_crowns[..., None] + beside * (1 - cover_crowns[..., None])
+    closed = np.clip((from_edge - 0.15) / 0.15, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
+    cover = np.maximum(cover_crowns, closed)
     if row == "lower":
         light, cover = light[::-1], cover[::-1]
     half_size = (width // fine, height // fine)
@@ -92,16 +98,27 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     return np.asarray(small[0], np.float32), np.asarray(small[1], np.float32)
 
 
-def _rounded(
-    mask: npt.NDArray[np.uint8], left: float, top: float, right: float, bottom: float, *, radius: float
+def _lift_cm(row: Literal["upper", "lower"], across_cm: FloatArray) -> FloatArray:
+    """How far the arch's edge lies towards its gum, so far from the middle.
+
+    Both arches rise to the sides, the lower one more: it is seen from above.
+    """
+    if row == "upper":
+        return np.asarray(0.022 * across_cm**2, np.float32)
+    return np.asarray(-np.minimum(0.11 * across_cm**2, 0.5), np.float32)
+
+
+def _fill_crown(
+    mask: npt.NDArray[np.uint8], centre: tuple[float, float], half: tuple[float, float], squareness: float
 ) -> None:
-    """Fill a rectangle whose lower corners are round, in place."""
-    radius = min(radius, (right - left) / 2)
-    arc = np.linspace(0, np.pi / 2, 8)
-    points = [(left, top), (right, top)]
-    points += [(right - radius + radius * np.cos(a), bottom - radius + radius * np.sin(a)) for a in arc]
-    points += [(left + radius - radius * np.sin(a), bottom - radius + radius * np.cos(a)) for a in arc]
-    cv2.fillPoly(mask, [np.rint(np.array(points) * 16).astype(np.int32)], 255, lineType=cv2.LINE_AA, shift=4)
+    """Fill a tooth whose neck is an arch and whose lower end is a superellipse, in place."""
+    angle = np.linspace(-np.pi, np.pi, 64, endpoint=False)
+    across, down = np.cos(angle), np.sin(angle)
+    power = 2 / np.where(down > 0, squareness, 3.2)
+    points = np.stack((np.sign(across) * np.abs(across) ** power, np.sign(down) * np.abs(down) ** power), -1)
+    cv2.fillPoly(
+        mask, [np.rint((centre + points * half) * 16).astype(np.int32)], 255, lineType=cv2.LINE_AA, shift=4
+    )
 
 
 _OUTLINE = INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]
@@ -111,11 +128,17 @@ _OPEN_CM = 0.16
 """A portrait whose lips are farther apart shows what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
-_UPPER_EDGE_CM = 0.22
-"""Upper teeth end so far below the place where the lips meet at rest."""
-_TONGUE_LIGHT, _HALF_LIT_CM2 = 1.2, 8.0
-"""Light reaches a tongue between the lips: with lips 3 cm apart a driver's had half of his skin's brightness, with 4 cm
-seven tenths."""
+_UPPER_EDGE_CM, _OVERBITE_CM = 0.25, 0.12
+"""Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
+_TOUCHING_CM = 0.2
+"""A chin moves so far before teeth part."""
+_BARED, _CHIN_FOLLOWS = 1.3, 0.45
+"""A jaw that drops by 1 parts passive lips by 1.3; what they part beyond that bares teeth, and takes 0.45 of it from
+the skin of the chin, which sinks while the teeth stay together."""
+_LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = 0.28, 0.6
+"""Most of the lower teeth that stands above the lip when the jaw is open; so much more when teeth touch."""
+_TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
+"""Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
 _DEPTH_CM = 0.9
 """Teeth lie so far behind the lips."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
@@ -242,12 +265,17 @@ class Mouth:
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
         own_share = self._own_share(gap)
-        drop = bent.jaw_drop_cm
-        jaw = self._middle + np.array([0, -drop, -0.25 * drop], np.float32)
-        # Lower teeth stand just behind the upper ones when the jaw is closed.
-        lower = jaw + np.array([0, (_UPPER_EDGE_CM - 0.34) * self._scale, -0.15], np.float32)
-        parted_cm2 = (gap / self._scale) ** 2
-        upper = self._middle + np.array([0, -_UPPER_EDGE_CM * self._scale, 0], np.float32)
+        drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
+        bared = max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
+        parted = max(drop - _TOUCHING_CM - _CHIN_FOLLOWS * bared, 0.0)
+        upper = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
+        # Lower teeth stand just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
+        lower = upper + np.array([0, _OVERBITE_CM * self._scale - parted, -0.15 - 0.25 * parted], np.float32)
+        shows = _LOWER_SHOWS_CM + max(_CLENCHED_SHOWS_CM - parted, 0.0)
+        lower[1] = min(lower[1], low + shows * self._scale)
+        jaw = self._middle + np.array([0, -parted, -0.25 * parted], np.float32)
+        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
+        opening_cm2 = gap * width / self._scale**2
         return MouthPlacement(
             patch=patch,
             outline=outline,
@@ -255,11 +283,12 @@ class Mouth:
             own_share=own_share,
             own=self._own_matrix(bent.pose) if own_share > 0 else None,
             is_made=own_share < 1 or self._has_teeth,
-            tongue=self._tongue_matrix(bent.pose, jaw, drop),
-            tongue_light=_TONGUE_LIGHT * parted_cm2 / (parted_cm2 + _HALF_LIT_CM2),
+            tongue=self._tongue_matrix(bent.pose, jaw, parted),
+            tongue_light=_TONGUE_LIGHT[0]
+            + _TONGUE_LIGHT[1] * opening_cm2**2 / (opening_cm2**2 + _HALF_LIT_CM2**2),
             upper_teeth=None if self._has_teeth else self._teeth_matrix(bent.pose, upper, edge_at_top=False),
             lower_teeth=self._teeth_matrix(bent.pose, lower, edge_at_top=True),
-            light_px=max(1.0, 0.35 * bent.pose.scale),
+            light_px=max(1.0, 0.25 * bent.pose.scale),
         )
 
     def _own_share(self, gap: float) -> float:
@@ -289,8 +318,8 @@ class Mouth:
         return matrix
 
     def _tongue_matrix(self, pose: Pose, jaw: FloatArray, drop: float) -> FloatArray:
-        centre = jaw + np.array([0, -0.55 * self._scale - 0.25 * drop, -1.2], np.float32)
-        reach = np.array([[0, 0, 0], [1.75 * self._scale, 0, 0], [0, 0.62 + 0.2 * drop, 0]], np.float32)
+        centre = jaw + np.array([0, 0.1 * drop - 0.2 * self._scale, -1.2], np.float32)
+        reach = np.array([[0, 0, 0], [2.0 * self._scale, 0, 0], [0, 0.5 + 0.38 * drop, 0]], np.float32)
         placed = pose.place(centre + reach)[:, :2]
         return np.stack((placed[1] - placed[0], placed[2] - placed[0], placed[0]), axis=1).astype(np.float32)
 
@@ -337,7 +366,7 @@ class Mouth:
         open_light = cv2.GaussianBlur(small, (0, 0), radius / factor)
         shifted = np.roll(open_light, max(1, round(0.5 * radius / factor)), axis=0)
         light = cv2.resize(shifted, (patch.width, patch.height), interpolation=cv2.INTER_LINEAR)
-        colours *= (0.30 + 0.78 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
+        colours *= (0.50 + 0.60 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
 
     def _lay_tongue(self, colours: FloatArray, placed: MouthPlacement) -> None:
@@ -349,8 +378,8 @@ class Mouth:
         x, y = xs - (matrix[0, 2] - patch.left), ys - (matrix[1, 2] - patch.top)
         u, v = back[0, 0] * x + back[0, 1] * y, back[1, 0] * x + back[1, 1] * y
         radius = u**2 + np.where(v > 0, v, 0.35 * v) ** 2
-        cover = np.clip((1.1 - radius) / 0.35, 0, 1)
-        light = np.clip(1.05 - 0.35 * radius - 0.18 * np.exp(-((u / 0.09) ** 2)), 0.3, 1.1)
+        cover = np.clip((1.3 - radius) / 0.7, 0, 1)
+        light = np.clip(1.05 - 0.35 * radius - 0.08 * np.exp(-((u / 0.16) ** 2)), 0.3, 1.1)
         light *= placed.tongue_light
         colours += (self.tones.tongue * light[..., None] - colours) * cover[..., None]
 
@@ -397,13 +426,14 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     # As bright as skin in this light, as colourless as the eyes' whites, never brighter than enamel.
     tint = 0.5 * white / max(float(white.max()), 1.0) + 0.5 * skin / max(float(skin.max()), 1.0)
     tint = 0.3 + 0.7 * tint / max(float(tint.max()), 1e-3)
-    level = min(max(0.55 * float(skin.max()) + 0.55 * float(white.max()), 40.0), 245.0) / 255
+    level = max(1.12 * float(skin.max()), 0.55 * float(skin.max()) + 0.55 * float(white.max()))
+    level = min(max(level, 40.0), 245.0) / 255
     lips = lips / max(float(lips.max()), 1.0)
     flesh = np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5
     return Tones(
         np.asarray(_WHITE * tint * level, np.float32),
-        np.asarray(flesh * np.array([1.0, 0.6, 0.55]) * level * 45, np.float32),
-        np.asarray(flesh * level * 165, np.float32),
+        np.asarray(flesh * np.array([1.0, 0.75, 0.7]) * level * 95, np.float32),
+        np.asarray(flesh * level * 230, np.float32),
     )
 
 
