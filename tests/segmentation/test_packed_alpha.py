@@ -199,6 +199,22 @@ def test_one_flag_writes_what_a_player_shows(
             assert said["chromakey"]["hasAlpha"] == "true"
 
 
+def test_a_description_that_is_there_is_not_replaced_unasked(named_vr180, tmp_path, scripted, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    mine = out / "wedding_FISHEYE190_alpha.mp4.heresphere.json"
+    mine.write_text("mine")
+    command = ["segment", str(named_vr180), "-o", f"{out}/", "--profile", "fast", "--player", "heresphere"]
+    assert main([*command, "--dry-run"]) == 0
+    assert f"description for the player -> {mine} (replaces the file there)" in capsys.readouterr().out
+    assert main(command) == 4
+    assert f"{mine} exists already" in capsys.readouterr().err
+    assert mine.read_text() == "mine"
+    assert list(out.iterdir()) == [mine]
+    assert main([*command, "-y"]) == 0
+    assert json.loads(mine.read_text())["projection"] == "fisheye"
+
+
 def test_what_the_user_says_comes_over_the_player(named_vr180, tmp_path, scripted):
     out = tmp_path / "mine.mp4"
     flags = [

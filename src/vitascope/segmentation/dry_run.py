@@ -87,6 +87,10 @@ class Explanation:
             replaced = f" (replaces the {'file' if pictures is None else 'folder'} there)" if there else ""
             lines.append(f"  {kind} -> {path}: {encoding.encoder} {encoding.pixel_format}{replaced}")
             lines += [f"    note: {note}" for note in encoding.notes]
+        for path in self.planned.descriptions:
+            lines.append(
+                f"  description for the player -> {path}{' (replaces the file there)' * path.exists()}"
+            )
         if self.planned.preview is not None:
             lines.append(f"  contact sheet -> {self.planned.preview}")
         if self.estimate is not None:
@@ -109,6 +113,7 @@ class Explanation:
             "model": self.model,
             "seconds": self.stretch_seconds,
             "estimate": None if self.estimate is None else asdict(self.estimate),
+            "descriptions": [str(path) for path in self.planned.descriptions],
             "preview": None if self.planned.preview is None else str(self.planned.preview),
             "outputs": [
                 {
@@ -197,7 +202,7 @@ def _foresee(settings: Settings, store: ModelStore | None) -> str:
 
 def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: bool) -> Explanation:
     info = _look_at(planned, settings)
-    for _, path in planned.outputs:
+    for path in (*(path for _, path in planned.outputs), *planned.descriptions):
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
     if any(kind == "packed-alpha" for kind, _ in planned.outputs):

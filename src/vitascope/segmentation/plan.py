@@ -22,10 +22,11 @@ from vitascope.media.reading.reader import probe
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr.file_names import without_vr_words
-from vitascope.vr.players import PLAYERS, output_name
+from vitascope.vr.players import PLAYERS, description_beside, output_name
 
 __all__ = [
     "PlannedVideo",
+    "descriptions_of",
     "file_key",
     "is_finished",
     "no_picture_between",
@@ -48,6 +49,8 @@ class PlannedVideo:
     outputs: tuple[tuple[OutputKind, Path], ...]
     preview: Path | None = None
     """Where its contact sheet goes, if one is wanted."""
+    descriptions: tuple[Path, ...] = ()
+    """JSON that is written beside outputs for a VR player."""
 
     @property
     def is_done(self) -> bool:
@@ -55,8 +58,9 @@ class PlannedVideo:
         return all(is_written(path) for _, path in self.outputs)
 
     def existing(self) -> list[Path]:
-        """Outputs that are there already."""
-        return [path for _, path in self.outputs if is_written(path)]
+        """Outputs that are there already, and what is written beside them."""
+        written = [path for _, path in self.outputs if is_written(path)]
+        return [*written, *(path for path in self.descriptions if path.exists())]
 
 
 def plan_outputs(
@@ -92,7 +96,7 @@ def plan_outputs(
     previews = _previews(preview, videos)
     if len(videos) == 1 and videos[0].is_named and not _takes_files(out):
         outputs = tuple((kind, _with_kind(target, kind, kinds, codec)) for kind in kinds)
-        return [PlannedVideo(videos[0].path, outputs, previews[0])]
+        return [PlannedVideo(videos[0].path, outputs, previews[0], descriptions_of(outputs, settings))]
     looks_like_file = target.suffix.lower() in _SUFFIXES_OF_FILES and not _takes_files(out)
     if target.is_file() or looks_like_file:
         what = f"{len(videos)} inputs go" if len(videos) > 1 else f"{videos[0].path} was found, so it goes"
@@ -109,9 +113,23 @@ def plan_outputs(
         for number in sorted(range(len(videos)), key=lambda number: not keeps[number])
     }
     return [
-        PlannedVideo(video.path, outputs_of[number], sheet)
+        PlannedVideo(video.path, outputs_of[number], sheet, descriptions_of(outputs_of[number], settings))
         for number, (video, sheet) in enumerate(zip(videos, previews, strict=True))
     ]
+
+
+def descriptions_of(
+    outputs: Sequence[tuple[OutputKind, Path]], settings: Settings | None
+) -> tuple[Path, ...]:
+    """The JSON files that a VR player reads beside outputs, where one is written for it."""
+    if settings is None or settings.output.player is None:
+        return ()
+    reads = PLAYERS[settings.output.player].json
+    return tuple(
+        description_beside(path, reads)
+        for kind, path in outputs
+        if reads is not None and kind in ("packed-alpha", "key") and picture_folder(path) is None
+    )
 
 
 def file_key(path: Path) -> str:
@@ -291,6 +309,9 @@ def refuse_clashes(
                 read.refuse_folder(pictures, video=plan.video)
                 _refuse_other_things(pictures)
                 written.add(pictures.folder, is_folder=True)
+        for path in plan.descriptions:
+            read.refuse(path, video=plan.video, what="description for the player")
+            written.add(path)
         if plan.preview is not None:
             if plan.preview.is_dir():
                 raise UsageError(f"{plan.preview}: the contact sheet is a file; name one in that folder")

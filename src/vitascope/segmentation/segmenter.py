@@ -18,7 +18,7 @@ from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import check_kinds
-from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
+from vitascope.segmentation.plan import PlannedVideo, descriptions_of, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 
 if TYPE_CHECKING:
@@ -131,8 +131,14 @@ class Segmenter:
         """
         began = perf_counter()
         targets = tuple((kind, Path(target)) for kind, target in outputs)
-        planned = PlannedVideo(Path(video), targets, None if preview is None else Path(preview))
-        replaced = [f"{path} took the place of an earlier file" for _, path in targets if path.is_file()]
+        planned = PlannedVideo(
+            Path(video),
+            targets,
+            None if preview is None else Path(preview),
+            descriptions_of(targets, self.settings),
+        )
+        files = [*(path for _, path in targets), *planned.descriptions]
+        replaced = [f"{path} took the place of an earlier file" for path in files if path.is_file()]
         check_kinds([kind for kind, _ in targets], self.settings.output)
         refuse_clashes([planned], settings=self.settings)
         report = self._runner.write(

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -29,17 +30,18 @@ from vitascope.errors import UsageError
 from vitascope.frames import Projection, StereoLayout
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.file_names import read_name, without_vr_words
-from vitascope.vr.projection import Equirectangular, Fisheye, Lens
 
 __all__ = [
     "PLAYERS",
     "Player",
     "PlayerKind",
+    "ServedVideo",
     "as_played",
     "deovr_json",
+    "description_beside",
     "heresphere_json",
+    "name_says",
     "output_name",
-    "player_named",
     "vr_words",
 ]
 
@@ -60,23 +62,12 @@ class Player:
     """What tells it layout and projection inside the file; empty where it goes by name or JSON."""
     json: Literal["heresphere", "deovr"] | None
     """Whose description it reads from a server."""
-    expects: str
-    """One line for people: how to set it, where it does not find out by itself."""
     goes_by_name: bool = True
     """False where the boxes alone count."""
     wants_all_words: bool = False
     """True where a name must hold all of ``vr_words``, in their order."""
     key_color: str = "#2BE640"
     """A green that no skin has, and whose hue a viewer's slider meets."""
-
-    def lens(self, kind: PlayerKind) -> Lens:
-        """The projection that a kind is made in, from VR180.
-
-        Raises:
-            UsageError: It does not show that kind.
-        """
-        self.check(kind)
-        return Fisheye(190.0) if kind == "packed-alpha" else Equirectangular(180.0, 180.0)
 
     def check(self, kind: PlayerKind) -> None:
         """Raise unless it shows a kind.
@@ -94,40 +85,20 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
     {
         player.name: player
         for player in (
-            Player(
-                "heresphere", "HereSphere", _ALPHA_FIRST, frozenset(), "heresphere",
-                "by hand: projection fisheye, true FOV 190, background passthrough, mask alpha packed",
-            ),
-            Player("deovr", "DeoVR", _ALPHA_FIRST, frozenset(), "deovr", "passthrough turns on by the name"),
-            Player("skybox", "Skybox", _ALPHA_FIRST, frozenset(), None, "packed alpha from version 2.0.2 on"),
-            Player("4xvr", "4XVR", _ALPHA_FIRST, frozenset(), None, "key colour needs _LR_180_SBS in the name",
-                   wants_all_words=True),
-            Player("moon", "Moon Player", ("key-color",), frozenset(), None, "pick the key colour in the player"),
-            Player(
-                "quest", "players on a Quest", _ALPHA_FIRST, frozenset({"st3d", "sv3d"}), None,
-                "Meta's own player goes by the boxes and has no passthrough; the others go by the name",
-            ),
+            Player("heresphere", "HereSphere", _ALPHA_FIRST, frozenset(), "heresphere"),
+            Player("deovr", "DeoVR", _ALPHA_FIRST, frozenset(), "deovr"),
+            Player("skybox", "Skybox", _ALPHA_FIRST, frozenset(), None),
+            Player("4xvr", "4XVR", _ALPHA_FIRST, frozenset(), None, wants_all_words=True),
+            Player("moon", "Moon Player", ("key-color",), frozenset(), None),
+            Player("quest", "players on a Quest", _ALPHA_FIRST, frozenset({"st3d", "sv3d"}), None),
             Player(
                 "visionpro", "Vision Pro", ("key-color",), frozenset({"st3d", "sv3d", "vexu"}), None,
-                "Apple's player goes by its own boxes, its converter by Google's; neither keys",
                 goes_by_name=False,
             ),
         )
     }
 )  # fmt: skip
 """By their names."""
-
-
-def player_named(name: str) -> Player:
-    """The player of a name.
-
-    Raises:
-        UsageError: There is none; the message names those that there are.
-    """
-    player = PLAYERS.get(name.lower())
-    if player is None:
-        raise UsageError(f"no player {name!r} is known; known are {', '.join(PLAYERS)}")
-    return player
 
 
 def vr_words(
@@ -207,6 +178,18 @@ def output_name(
     return without_vr_words(stem) + words
 
 
+def name_says(stem: str, words: str) -> bool:
+    """True when a file name says what ``vr_words`` do, in these words or others.
+
+    Args:
+        stem: The name, without folder and suffix.
+        words: As ``vr_words`` gives them.
+    """
+    named, wanted = read_name(stem), read_name(f"x{words}")
+    facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
+    return all(getattr(named, fact) == getattr(wanted, fact) for fact in facts)
+
+
 def as_played(player: Player, description: VrDescription, stem: str) -> str:
     """What a player makes of a file, in a few words: as what it is, or what to do about it.
 
@@ -233,12 +216,9 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
     )
     if player.boxes and by_boxes and not description.is_packed_alpha:
         return "plays it as what it is, by its boxes"
-    named, wanted = read_name(stem), read_name(f"x{words}")
-    facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
-    is_said = all(getattr(named, fact) == getattr(wanted, fact) for fact in facts)
     if not player.goes_by_name:
         return "does not know what it is: it goes by boxes, and they are missing"
-    if is_said and (words.lower() in stem.lower() or not player.wants_all_words):
+    if name_says(stem, words) and (words.lower() in stem.lower() or not player.wants_all_words):
         return "plays it as what it is, by its name"
     advice = f"name it {without_vr_words(stem)}{words}"
     if player.json is not None:
@@ -246,33 +226,33 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
     return f"does not know what it is: {advice}"
 
 
-def heresphere_json(
-    description: VrDescription,
-    *,
-    title: str,
-    url: str,
-    width: int,
-    height: int,
-    size_bytes: int,
-    duration_seconds: float | None = None,
-    subtitles: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Describe a video as HereSphere reads it from a server.
+@dataclass(frozen=True, slots=True)
+class ServedVideo:
+    """What players that read from a server are told of a video."""
 
-    Args:
-        description: What the video is.
-        title: For people.
-        url: Of the video.
-        width: Of its frames, in samples.
-        height: Likewise.
-        size_bytes: Of the file.
-        duration_seconds: Of the video; None when it is not known.
-        subtitles: URL of each language or name.
-    """
+    description: VrDescription
+    title: str
+    """For people."""
+    url: str
+    width: int
+    """Width of a frame, in samples."""
+    height: int
+    size_bytes: int
+    duration_seconds: float | None = None
+    """None when it is not known."""
+    subtitles: Mapping[str, str] = field(default_factory=dict)
+    """URL of each language or name."""
+    key_color: tuple[int, int, int] | None = None
+    """8-bit RGB behind people, where it is a key; packed alpha goes by the description."""
+
+
+def heresphere_json(video: ServedVideo) -> dict[str, Any]:
+    """Describe a video as HereSphere reads it from a server."""
+    description = video.description
     said: dict[str, Any] = {
         "access": 1,
-        "title": title,
-        "duration": round((duration_seconds or 0) * 1000),
+        "title": video.title,
+        "duration": round((video.duration_seconds or 0) * 1000),
         "projection": {
             Projection.FLAT: "perspective",
             Projection.HALF_EQUIRECTANGULAR: "equirectangular",
@@ -282,40 +262,20 @@ def heresphere_json(
         "stereo": _EYES[description.layout],
         "fov": description.fov_degrees or 0.0,
         "lens": description.camera if description.camera in ("MKX200", "MKX220", "VRCA220") else "Linear",
-        "media": [{"name": f"{height}p", "sources": [_source(url, width, height, size_bytes)]}],
+        "media": [{"name": f"{video.height}p", "sources": [_source(video)]}],
     }
-    if subtitles:
+    if video.subtitles:
         said["subtitles"] = [
-            {"name": name, "language": name, "url": address} for name, address in subtitles.items()
+            {"name": name, "language": name, "url": address} for name, address in video.subtitles.items()
         ]
     if description.is_packed_alpha:
         said["alphaPackedSettings"] = {"defaultSettings": True}
     return said
 
 
-def deovr_json(
-    description: VrDescription,
-    *,
-    title: str,
-    url: str,
-    width: int,
-    height: int,
-    size_bytes: int,
-    duration_seconds: float | None = None,
-    key_color: tuple[int, int, int] | None = None,
-) -> dict[str, Any]:
-    """Describe a video as DeoVR reads it from a server.
-
-    Args:
-        description: What the video is.
-        title: For people.
-        url: Of the video.
-        width: Of its frames, in samples.
-        height: Likewise.
-        size_bytes: Of the file.
-        duration_seconds: Of the video; None when it is not known.
-        key_color: 8-bit RGB behind people, where it is a key; packed alpha goes by the description.
-    """
+def deovr_json(video: ServedVideo) -> dict[str, Any]:
+    """Describe a video as DeoVR reads it from a server."""
+    description = video.description
     screen = {
         Projection.FLAT: "flat",
         Projection.HALF_EQUIRECTANGULAR: "dome",
@@ -323,43 +283,43 @@ def deovr_json(
         Projection.FISHEYE: "fisheye190" if description.fov_degrees == 190 else "fisheye",
     }[description.projection]
     stereo = "off" if description.layout is StereoLayout.MONO else _EYES[description.layout]
-    source = _source(url, width, height, size_bytes)
     said: dict[str, Any] = {
         "authorized": 1,
-        "title": title,
+        "title": video.title,
         "is3d": description.layout is not StereoLayout.MONO,
         "screenType": description.camera.lower() if description.camera else screen,
         "stereoMode": stereo,
-        "videoLength": round(duration_seconds or 0),
-        "encodings": [{"name": f"{height}p", "videoSources": [source]}],
+        "videoLength": round(video.duration_seconds or 0),
+        "encodings": [{"name": f"{video.height}p", "videoSources": [_source(video)]}],
     }
     if description.is_packed_alpha:
         said["chromakey"] = {
-            "enabled": "true",
+            "enabled": "true",  # truth values are words there
             "hasAlpha": "true",
             **dict.fromkeys("hsv", 0),
             "opacity": 1,
             "threshold": 0,
         }
-    elif key_color is not None:
-        hsv = colorsys.rgb_to_hsv(*(code / 255 for code in key_color))
-        said["chromakey"] = _chroma_key(hsv, has_alpha=False)
+    elif video.key_color is not None:
+        hsv = colorsys.rgb_to_hsv(*(code / 255 for code in video.key_color))
+        said["chromakey"] = {
+            "enabled": "true",
+            "hasAlpha": "false",
+            **{name: round(value, 4) for name, value in zip("hsv", hsv, strict=True)},
+            "opacity": 1,
+            "threshold": 0.1,
+        }
     return said
+
+
+def description_beside(video: Path, player_json: str) -> Path:
+    """Where a video's JSON for a player lies."""
+    return video.with_name(f"{video.name}.{player_json}.json")
 
 
 _EYES = {StereoLayout.MONO: "mono", StereoLayout.SIDE_BY_SIDE: "sbs", StereoLayout.TOP_BOTTOM: "tb"}
 
 
-def _source(url: str, width: int, height: int, size_bytes: int) -> dict[str, Any]:
-    return {"resolution": height, "width": width, "height": height, "size": size_bytes, "url": url}
-
-
-def _chroma_key(hsv: tuple[float, float, float], *, has_alpha: bool) -> dict[str, Any]:
-    # Its truth values are words there.
-    return {
-        "enabled": "true",
-        "hasAlpha": "true" if has_alpha else "false",
-        **{name: round(value, 4) for name, value in zip("hsv", hsv, strict=True)},
-        "opacity": 1,
-        "threshold": 0 if has_alpha else 0.1,
-    }
+def _source(video: ServedVideo) -> dict[str, Any]:
+    size = {"resolution": video.height, "width": video.width, "height": video.height}
+    return {**size, "size": video.size_bytes, "url": video.url}

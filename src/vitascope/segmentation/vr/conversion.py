@@ -37,7 +37,7 @@ from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
 from vitascope.vr.file_names import read_name, without_vr_words
-from vitascope.vr.players import vr_words
+from vitascope.vr.players import name_says, vr_words
 from vitascope.vr.projection import Lens, eye_map
 from vitascope.vr.stereo import eye_regions
 
@@ -338,13 +338,12 @@ def _words_of(source: VrDescription, target: Target) -> str:
 def _notes_on_name(video: Path, path: Path, source: VrDescription, target: TargetName) -> list[str]:
     """What players will make of a name, where they go by it and it says something else."""
     words = _words_of(source, TARGETS[target])
-    named, wanted = read_name(path.stem), read_name(f"x{words}")
-    facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
+    named = read_name(path.stem)
     if path.suffix.lower() in ("", ".png"):
         return []
     if not words and {named.layout, named.projection} <= {None, StereoLayout.MONO, Projection.FLAT}:
         return []
-    if all(getattr(named, fact) == getattr(wanted, fact) for fact in facts):
+    if name_says(path.stem, words):
         return []
     better = default_output(video.with_suffix(path.suffix), source, target).name
     return [f"players go by names, and {path.name} does not say what it is: {better} would"]

@@ -20,8 +20,15 @@ from vitascope.media.writing.output_target import PartialFile
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.report import OutputReport
 from vitascope.segmentation.writing import beside_files
-from vitascope.vr.detection import VrDescription
-from vitascope.vr.players import PLAYERS, as_played, deovr_json, heresphere_json
+from vitascope.vr.detection import VrDescription, describe_vr
+from vitascope.vr.players import (
+    PLAYERS,
+    ServedVideo,
+    as_played,
+    deovr_json,
+    description_beside,
+    heresphere_json,
+)
 
 __all__ = ["Library", "read_library", "tell_player", "write_library"]
 
@@ -88,8 +95,10 @@ def read_library(
             path, info, description,
             base_url=base_url, folder=folder, key_color=key_color if _KEYED in path.stem.lower() else None,
         )  # fmt: skip
-        files |= {_beside(path, name): values for name, values in described.items()}
-        addresses = {name: _url(_beside(path, name), base_url, folder, beside=folder) for name in described}
+        files |= {description_beside(path, name): values for name, values in described.items()}
+        addresses = {
+            name: _url(description_beside(path, name), base_url, folder, beside=folder) for name in described
+        }
         lists["heresphere"].append(addresses["heresphere"])
         lists["deovr"].append(
             {
@@ -131,14 +140,15 @@ def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list
         except InputError as error:
             notes.append(f"{player.title} is told nothing of {output.path.name}: {error}")
             continue
-        found = replace(vr_of(info, VideoSettings()), is_packed_alpha=output.kind == "packed-alpha")
+        # The run wrote what it knew: nothing is looked for in the pictures again.
+        found = replace(describe_vr(info), is_packed_alpha=output.kind == "packed-alpha")
         if player.json is not None:
             described = _described(
                 output.path, info, found,
                 base_url="", folder=output.path.parent,
                 key_color=wanted.key_color.as_tuple() if output.kind == "key" else None,
             )  # fmt: skip
-            path = _beside(output.path, player.json)
+            path = description_beside(output.path, player.json)
             beside_files(outputs, partial(write_library, Library({path: described[player.json]}, (), ())))
             notes.append(f"{path.name} describes it to {player.title}")
         played = as_played(player, found, output.path.stem)
@@ -169,10 +179,6 @@ def write_library(library: Library) -> None:
             raise
 
 
-def _beside(path: Path, name: str) -> Path:
-    return path.with_name(f"{path.name}.{name}.json")
-
-
 def _described(
     path: Path,
     info: VideoInfo,
@@ -183,18 +189,18 @@ def _described(
     key_color: tuple[int, int, int] | None,
 ) -> dict[str, Any]:
     """A video as each player reads it, by the player's name."""
-    facts: dict[str, Any] = {
-        "title": path.stem,
-        "url": _url(path, base_url, folder, beside=path.parent),
-        "width": info.width,
-        "height": info.height,
-        "size_bytes": path.stat().st_size,
-        "duration_seconds": info.duration_seconds,
-    }
-    return {
-        "heresphere": heresphere_json(description, **facts, subtitles=_subtitles(path, base_url, folder)),
-        "deovr": deovr_json(description, **facts, key_color=key_color),
-    }
+    video = ServedVideo(
+        description,
+        title=path.stem,
+        url=_url(path, base_url, folder, beside=path.parent),
+        width=info.width,
+        height=info.height,
+        size_bytes=path.stat().st_size,
+        duration_seconds=info.duration_seconds,
+        subtitles=_subtitles(path, base_url, folder),
+        key_color=key_color,
+    )
+    return {"heresphere": heresphere_json(video), "deovr": deovr_json(video)}
 
 
 def _url(path: Path, base_url: str, folder: Path, *, beside: Path) -> str:
