@@ -73,6 +73,22 @@ def test_a_jaw_is_opened_by_no_more_than_a_face_allows(mesh, basis):
     assert jaw_of(basis, response, jaw=0.9, smile=0.0) == pytest.approx(1.15, abs=0.02)
 
 
+def test_lips_part_by_little_more_than_the_drivers_did(mesh, basis):
+    response = measure_response(basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
+    shown = basis.field("jawOpen") * np.float32(0.4)
+    weights = np.zeros(52, np.float32)
+    weights[BLENDSHAPE_INDEX["jawOpen"]] = 0.4
+
+    def gap_of(vertices):
+        motion = FaceMotion(blendshapes=weights, vertices=vertices)
+        drawn, _ = response.adjust(shown, np.zeros(2, np.float32), motion)
+        return drawn[13, 1] - drawn[14, 1]
+
+    measured = shown[13, 1] - shown[14, 1]
+    assert gap_of(None) > 1.4 * measured
+    assert gap_of(shown) == pytest.approx(1.25 * measured, rel=0.02)
+
+
 def test_lips_that_bare_the_teeth_are_no_jaw_that_opens(mesh, basis):
     response = measure_response(basis, reader(mesh, basis, of_jaw=1.0, in_smile=1.0))
     bared = sum(

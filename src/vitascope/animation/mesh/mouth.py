@@ -9,7 +9,14 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.animation.canonical_mesh import EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, OUTER_LOWER_LIP, Pose
+from vitascope.animation.canonical_mesh import (
+    EYES,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    OUTER_LOWER_LIP,
+    TO_PICTURE,
+    Pose,
+)
 from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.layers import Patch, lay_under, opening_mask, patch_around, smooth_outline
@@ -27,10 +34,10 @@ __all__ = [
 ]
 
 PIXELS_A_CM = 64
-HALF_WIDTH_CM = 3.0
-HEIGHT_CM = 2.0
-"""Height of the picture; the biting edge is 1.3 cm from the gum's side of it."""
-_EDGE_CM = 1.3
+HALF_WIDTH_CM = 4.0
+HEIGHT_CM = 2.6
+"""Height of the picture; the biting edge is 1.9 cm from the gum's side of it."""
+_EDGE_CM = 1.9
 
 _WIDTHS_CM = {
     # Crown widths from the middle outward, foreshortened by the arch's curve (after Wheeler's Dental Anatomy, tables of
@@ -130,15 +137,19 @@ _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.25, 0.12
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
-_TOUCHING_CM = 0.2
+_TOUCHING_CM = 0.3
 """A chin moves so far before teeth part."""
 _BARED, _CHIN_FOLLOWS = 1.3, 0.45
 """A jaw that drops by 1 parts passive lips by 1.3; what they part beyond that bares teeth, and takes 0.45 of it from
 the skin of the chin, which sinks while the teeth stay together."""
-_LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = 0.28, 0.6
+_LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = 0.28, 1.2
 """Most of the lower teeth that stands above the lip when the jaw is open; so much more when teeth touch."""
+_LIP_SLIDES_CM = 0.35
+"""An upper lip slides so far down over the teeth of a portrait whose mouth is open before they go with it."""
 _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
 """Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
+_ARCH_A_CM = 0.18
+"""Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
 _DEPTH_CM = 0.9
 """Teeth lie so far behind the lips."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
@@ -220,10 +231,33 @@ class Mouth:
         self._has_teeth = False
         if self._rest_gap_cm > _OPEN_CM:
             self.own = self._own_inside(rgb, rig)
-        light, cover = draw_teeth("upper")
-        self.upper_teeth = _as_texture(light * self.tones.teeth, cover)
-        light, cover = draw_teeth("lower")
-        self.lower_teeth = _as_texture(light * self.tones.teeth * np.float32(0.92), cover)
+        self._rest_up = float(rest[13, 1])
+        self._upper_edge = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
+        if self._has_teeth:
+            # Made ones continue the portrait's own, which end where the lower lip begins.
+            self._upper_edge[1] = rest[14, 1]
+        self.upper_teeth = self._teeth_texture("upper", 1.0)
+        self.lower_teeth = self._teeth_texture("lower", 0.92)
+
+    def _teeth_texture(self, row: Literal["upper", "lower"], brightness: float) -> FloatArray:
+        """A row as it lies in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
+        light, cover = draw_teeth(row)
+        texture = np.concatenate(
+            (light * (self.tones.teeth * brightness) * cover[..., None], cover[..., None]), -1
+        )
+        # The arch goes back to the sides: in a turned head it opens on the near side and closes on the far one.
+        height, width = cover.shape
+        x = (np.arange(width, dtype=np.float32) - (width - 1) / 2) / PIXELS_A_CM
+        rotation = self._rest_pose.rotation @ TO_PICTURE
+        bow = np.clip(rotation[0, 2] / rotation[0, 0], -1, 1) * -_ARCH_A_CM
+        along = 2 * x / (1 + np.sqrt(np.maximum(1 + 4 * bow * x, 0)))
+        along[1 + 4 * bow * x < 0] = 2 * HALF_WIDTH_CM  # out of the texture
+        columns = np.broadcast_to(along * PIXELS_A_CM + (width - 1) / 2, cover.shape).astype(np.float32)
+        rows = np.broadcast_to(np.arange(height, dtype=np.float32)[:, None], cover.shape)
+        arched = cv2.remap(texture, columns, np.ascontiguousarray(rows), cv2.INTER_LINEAR)
+        # It is read at single points: what is finer than the portrait's pixels would flicker.
+        smaller = PIXELS_A_CM / (self._rest_pose.scale * self._scale)
+        return np.asarray(cv2.GaussianBlur(arched, (0, 0), max(0.4 * smaller, 0.3)), np.float32)
 
     def _own_inside(self, rgb: RgbPicture, rig: PortraitRig) -> OwnInside | None:
         """Cut out what the portrait shows between its lips, continued a little beyond them."""
@@ -241,7 +275,10 @@ class Mouth:
         filled = cv2.inpaint(picture, 1 - core, max(2, round(0.1 * centimetre)), cv2.INPAINT_TELEA)
         filled[core > 0] = picture[core > 0]
         beyond = cv2.distanceTransform(1 - inside, cv2.DIST_L2, 3) / centimetre
-        cover = np.clip(1.4 - beyond / 0.42, 0, 1).astype(np.float32)
+        feather_cm = max(
+            0.25, 1.4 / centimetre
+        )  # wider than a pixel, so that CPU and GPU sample the same edge
+        cover = np.clip(1.15 - beyond / feather_cm, 0, 1).astype(np.float32)
         return OwnInside(np.ascontiguousarray(filled), cover, patch)
 
     def _see_teeth(self, pixels: FloatArray) -> None:
@@ -265,14 +302,19 @@ class Mouth:
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
         own_share = self._own_share(gap)
+        # An open mouth whose lips move together shows teeth wherever they go, not what is above or below them.
+        up = float(bent.vertices[13, 1])
+        sunk = 0.0 if self.own is None else max(self._rest_up - up - _LIP_SLIDES_CM, 0.0)
         drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
         bared = max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
         parted = max(drop - _TOUCHING_CM - _CHIN_FOLLOWS * bared, 0.0)
-        upper = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
+        upper = self._upper_edge - np.array([0, sunk, 0], np.float32)
         # Lower teeth stand just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
         lower = upper + np.array([0, _OVERBITE_CM * self._scale - parted, -0.15 - 0.25 * parted], np.float32)
         shows = _LOWER_SHOWS_CM + max(_CLENCHED_SHOWS_CM - parted, 0.0)
         lower[1] = min(lower[1], low + shows * self._scale)
+        if self.own is not None:
+            lower[1] = max(lower[1], low + _LOWER_SHOWS_CM * self._scale)
         jaw = self._middle + np.array([0, -parted, -0.25 * parted], np.float32)
         width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
         opening_cm2 = gap * width / self._scale**2
@@ -281,12 +323,12 @@ class Mouth:
             outline=outline,
             shown=shown,
             own_share=own_share,
-            own=self._own_matrix(bent.pose) if own_share > 0 else None,
+            own=self._own_matrix(bent.pose, sunk) if own_share > 0 else None,
             is_made=own_share < 1 or self._has_teeth,
             tongue=self._tongue_matrix(bent.pose, jaw, parted),
             tongue_light=_TONGUE_LIGHT[0]
             + _TONGUE_LIGHT[1] * opening_cm2**2 / (opening_cm2**2 + _HALF_LIT_CM2**2),
-            upper_teeth=None if self._has_teeth else self._teeth_matrix(bent.pose, upper, edge_at_top=False),
+            upper_teeth=self._teeth_matrix(bent.pose, upper, edge_at_top=False),
             lower_teeth=self._teeth_matrix(bent.pose, lower, edge_at_top=True),
             light_px=max(1.0, 0.25 * bent.pose.scale),
         )
@@ -297,11 +339,12 @@ class Mouth:
             return 0.0
         return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
 
-    def _own_matrix(self, pose: Pose) -> FloatArray:
+    def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
         assert self.own is not None
         turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
         # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
-        rest, now = (p.place(self._middle[None])[0, :2] for p in (self._rest_pose, pose))
+        rest = self._rest_pose.place(self._middle[None])[0, :2]
+        now = pose.place(self._middle[None] - np.array([0, sunk, 0], np.float32))[0, :2]
         matrix = np.empty((2, 3), np.float32)
         matrix[:, :2] = turn
         matrix[:, 2] = now - turn @ (rest - (self.own.patch.left, self.own.patch.top))
@@ -446,13 +489,6 @@ def _median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray
             found.append(area.reshape(-1, 3))
     return (
         np.median(np.concatenate(found), axis=0).astype(np.float32) if found else np.full(3, 128, np.float32)
-    )
-
-
-def _as_texture(colours: FloatArray, cover: FloatArray) -> FloatArray:
-    """float32 [h, w, 4]: colours times cover, and cover."""
-    return np.ascontiguousarray(
-        np.concatenate((colours * cover[..., None], cover[..., None]), axis=-1), np.float32
     )
 
 

@@ -47,6 +47,9 @@ _MOST_ALTOGETHER = {"jawOpen": 1.15}
 """Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08."""
 _JAW_ADDED_IN_SMILE = 0.85
 """The share added of what a jaw in a smile lacks: a driver whose teeth touch must not become a shout."""
+_MOST_WIDER = 1.25
+"""Where the driver's lips were measured, a jaw that reads too little is opened no farther than makes their gap so many
+times the driver's: teeth that touch stay together."""
 _NOTICED = (0.03, 0.15)
 """Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
 
@@ -92,7 +95,11 @@ class Response:
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
         # A jaw may drop behind closed lips: then they stay closed.
-        displacement = displacement + self._closing * np.float32(more[0] * (1 - _parted(displacement)))
+        gap, parted = _gap_cm(displacement), _parted(displacement)
+        if motion.vertices is not None:
+            room = max(_MOST_WIDER * _gap_cm(motion.vertices) - gap, 0.0) / _gap_cm(self._fields[0])
+            more[0] = min(more[0], room / max(parted, 1e-3))
+        displacement = displacement + self._closing * np.float32(more[0] * (1 - parted))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
         eyes = [self._more(name, float(now), motion) for name, now in zip(_EYES, closure, strict=True)]
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
@@ -117,7 +124,12 @@ class Response:
 
 def _parted(displacement: FloatArray) -> float:
     """Share with which a displacement parts the lips: 0 while they stay within a millimetre, 1 from 6 on."""
-    return float(np.clip((displacement[13, 1] - displacement[14, 1] - 0.1) / 0.5, 0, 1))
+    return float(np.clip((_gap_cm(displacement) - 0.1) / 0.5, 0, 1))
+
+
+def _gap_cm(displacement: FloatArray) -> float:
+    """How far a displacement parts the lips."""
+    return float(displacement[13, 1] - displacement[14, 1])
 
 
 def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response:
