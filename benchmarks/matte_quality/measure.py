@@ -1,0 +1,190 @@
+"""How good mattes are, against clips whose alpha is known: every profile, and RVM's official graph.
+
+The clips are made here (``truth.py``): people from the shipped photograph and from clips named on the command line,
+each of one person before a plain background, over moving backgrounds, with noise and compression. Each profile mattes
+them as ``segment`` does. ``official`` is the authors' graph on full pictures, at the ratio that their scripts take.
+
+Usage: python benchmarks/matte_quality/measure.py [CLIP.mp4 ...] [--seeds 0,1] [--columns fast,balanced] [--sheet S.png]
+
+Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/matte_quality/table.md``, unless
+``--rows`` and ``--table`` say otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cv2
+import numpy as np
+from metrics import METRICS, Alpha, scores, unknown_band
+from truth import CLASSES, Film, cut_figure, make_film, write_film
+
+from vitascope.config import vitascope_home
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.segmenter import Segmenter
+
+HERE = Path(__file__).parent
+OFFICIAL = "official"
+COLUMNS = ("fast", "balanced", "quality", OFFICIAL)
+_BAND_PX = 10
+_BEGINNING = 8
+"""Frames that count as the beginning of a shot."""
+_SHEET_FRAMES = 12
+
+
+@dataclass(frozen=True)
+class WorstFrame:
+    """A frame for the contact sheet."""
+
+    error: float
+    title: str
+    pictures: tuple[Any, ...]
+    """RGB, and mattes true and found."""
+
+
+def mattes(film: Path, column: str, size: tuple[int, int], given: dict[str, Any]) -> Iterator[Alpha]:
+    """What one column makes of a clip, frame by frame."""
+    if column == OFFICIAL:
+        from rvm_alpha_error import official_alphas
+
+        yield from official_alphas(film, min(512 / max(size), 1.0))
+        return
+    with Segmenter(profile=column, settings=given) as segmenter:
+        for _, alpha in segmenter.stream(film):
+            yield alpha.astype(np.float32) / np.iinfo(alpha.dtype).max
+
+
+def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str, Any], list[WorstFrame]]:
+    """The row of a clip and a column, and its frames."""
+    whole: list[dict[str, float]] = []
+    band: list[dict[str, float]] = []
+    frames, before = [], None
+    for at, (alpha, truth) in enumerate(zip(found, film.alpha, strict=True)):
+        where = unknown_band(truth, _BAND_PX)
+        whole.append(scores(alpha, truth, before=before))
+        band.append(scores(alpha, truth, before=before, where=where))
+        before = alpha, truth
+        title = f"{film.name} {column} {at}: {whole[-1]['sad']:.2f}"
+        frames.append(WorstFrame(whole[-1]["sad"], title, (film.rgb[at], truth, alpha)))
+
+    def means(of: list[dict[str, float]]) -> dict[str, float]:
+        return {name: round(float(np.mean([one[name] for one in of if name in one])), 4) for name in METRICS}
+
+    row = {
+        "claim": "matte quality",
+        "class": film.kind,
+        "clip": film.name,
+        "column": column,
+        "frames": len(whole),
+        "whole": means(whole),
+        "band": means(band),
+        "first_frame_sad": round(whole[0]["sad"], 4),
+        "beginning_sad": round(float(np.mean([one["sad"] for one in whole[:_BEGINNING]])), 4),
+    }
+    return row, frames
+
+
+def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
+    """The rows for people."""
+    lines = [
+        "# How good mattes are",
+        "",
+        "Written by `measure.py`, whose head says what is measured. Means over a class; smaller is better.",
+        f"Band: within {_BAND_PX} pixels of edges. Beginning: SAD of the first frame, and of the first {_BEGINNING}.",
+        "",
+    ]
+    parts = {"Whole picture": "whole", "Band": "band"}
+    for title, part in parts.items():
+        lines += [f"## {title}: SAD, MSE, Grad, Conn, dtSSD", "", *_head(columns)]
+        for kind in dict.fromkeys(row["class"] for row in rows):
+            cells = []
+            for column in columns:
+                of = [row[part] for row in rows if row["class"] == kind and row["column"] == column]
+                cells.append(" ".join(f"{np.mean([one[name] for one in of]):.2f}" for name in METRICS))
+            lines.append(f"| {kind} | {' | '.join(cells)} |")
+        lines.append("")
+    lines += ["## Beginning", "", *_head(columns)]
+    for kind in dict.fromkeys(row["class"] for row in rows):
+        cells = []
+        for column in columns:
+            of = [row for row in rows if row["class"] == kind and row["column"] == column]
+            figures = (np.mean([row[name] for row in of]) for name in ("first_frame_sad", "beginning_sad"))
+            cells.append(" ".join(f"{figure:.2f}" for figure in figures))
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _head(columns: list[str]) -> list[str]:
+    return [f"| clips | {' | '.join(columns)} |", "|-" * (len(columns) + 1) + "|"]
+
+
+def sheet(frames: list[WorstFrame]) -> Any:
+    """Frames below one another: picture, truth, matte."""
+    strips = []
+    for one in frames:
+        rgb, *alphas = one.pictures
+        cells = [
+            rgb,
+            *(np.repeat(np.rint(alpha * 255).astype(np.uint8)[..., None], 3, 2) for alpha in alphas),
+        ]
+        strip = cv2.resize(np.hstack(cells), (1152, 216), interpolation=cv2.INTER_AREA)
+        strips.append(cv2.putText(strip, one.title, (6, 18), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (255, 0, 0), 1))
+    return np.vstack(strips)
+
+
+def main() -> None:
+    """Make the clips, matte them, and write rows, table and sheet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("clips", type=Path, nargs="*", help="one person each, before a plain background")
+    parser.add_argument("--classes", default=",".join(CLASSES))
+    parser.add_argument("--columns", default=",".join(COLUMNS))
+    parser.add_argument("--seeds", default="0,1")
+    parser.add_argument("--frames", type=int, default=24)
+    parser.add_argument("--height", type=int, default=360)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the run")
+    parser.add_argument("--sheet", type=Path, help="PNG of the worst frames")
+    parser.add_argument("--rows", type=Path, default=HERE.parent / "results" / "matte_quality.json")
+    parser.add_argument("--table", type=Path, default=HERE / "table.md")
+    given = parser.parse_args()
+    sys.path.append(str(HERE.parent))  # where what all benchmarks share lies
+    from row_stamp import commit, write_rows
+
+    size = given.height, given.height * 16 // 9
+    columns, settings = given.columns.split(","), dict(word.split("=", 1) for word in given.set)
+    network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
+    sources = [HERE.parents[1] / "examples" / "astronaut.jpg", *given.clips]
+    people = [cut_figure(source, network, count=given.frames) for source in sources]
+    network.close()
+    stamp = {"people": [one.name for one in sources], "settings": given.set, "commit": commit()}
+    stamp |= {"date": time.strftime("%Y-%m-%d")}
+    rows: list[dict[str, Any]] = []
+    worst: list[WorstFrame] = []
+    with TemporaryDirectory(prefix="vitascope-") as folder:
+        for kind in given.classes.split(","):
+            for seed in map(int, given.seeds.split(",")):
+                film = make_film(kind, people, seed=seed, size=size, frames=given.frames)
+                path = write_film(film, Path(folder) / f"{film.name}.mp4")
+                for column in columns:
+                    row, frames = measured(film, mattes(path, column, size, settings), column)
+                    print(kind, seed, column, row["whole"], row["first_frame_sad"], flush=True)
+                    rows.append(row | stamp)
+                    worst = sorted([*worst, *frames], key=lambda one: -one.error)[:_SHEET_FRAMES]
+    if given.sheet is not None:
+        cv2.imwrite(str(given.sheet), sheet(worst)[..., ::-1])
+    given.table.write_text(table(rows, columns), encoding="utf-8")
+    print(table(rows, columns))
+    write_rows(given.rows, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Clips whose alpha is known to the last sample: figures before moving backgrounds, put together here.
+
+Whatever a figure was cut from, its alpha is the truth by construction: the picture is the figure over a background
+with that very alpha. What the cut got wrong at an edge (a rim of the old background) is part of the figure, then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.media.reading.reader import open_video
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.vr.synthetic import noise_surround
+
+__all__ = ["CLASSES", "Film", "cut_figure", "hair", "make_film", "write_film"]
+
+Rgba = npt.NDArray[np.float32]
+"""[H, W, 4], colour premultiplied by alpha, 0..1."""
+
+_SUBFRAMES = 3
+"""Moments of an exposure of half a frame's time: motion blur."""
+_HAIR_SCALE = 4
+_NOISE = 0.012
+
+
+@dataclass(frozen=True)
+class Film:
+    """A clip and its truth."""
+
+    kind: str
+    name: str
+    rgb: npt.NDArray[np.uint8]
+    """[T, H, W, 3]."""
+    alpha: npt.NDArray[np.float32]
+    """[T, H, W]."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where a figure stands: shares of the picture's height and width."""
+
+    height: float
+    x: Callable[[float], float]
+    """Of its middle, told the time: 0 at the first frame, 1 at the last."""
+    foot: float = 1.0
+    """Its lower edge."""
+
+
+def _standing(x: float, height: float, foot: float = 1.0) -> Walk:
+    return Walk(height, lambda time: x + 0.02 * np.sin(5 * time), foot)
+
+
+CLASSES: dict[str, tuple[Walk, ...]] = {
+    "one": (_standing(0.5, 0.85),),
+    "small": (_standing(0.6, 0.3, 0.8),),
+    "several": (_standing(0.2, 0.6), _standing(0.52, 0.8), _standing(0.82, 0.55, 0.9)),
+    "crossing": (
+        Walk(0.8, lambda time: 0.2 + 0.6 * time),
+        Walk(0.75, lambda time: 0.8 - 0.6 * time),
+    ),
+    "entering": (_standing(0.3, 0.8), Walk(0.8, lambda time: 1.1 - 0.4 * time)),
+    "leaving": (_standing(0.6, 0.8), Walk(0.8, lambda time: 0.2 - 0.45 * time)),
+    "empty": (),
+    "close-up": (_standing(0.5, 1.5, 1.65),),
+    "occluded": (_standing(0.5, 0.85),),
+}
+"""Kinds of clips, and who is in each, back to front. A pillar passes before the occluded one; close-ups get hair."""
+
+
+def cut_figure(pictures: Path, network: RvmNetwork, *, first: int = 24, count: int = 40) -> list[Rgba]:
+    """The person of a photograph or of a clip's frames, cut out by RVM, all of the same size.
+
+    Args:
+        pictures: A picture, or a clip of one person before a plain background.
+        network: Cuts.
+        first: The first frame of a clip.
+        count: Frames of a clip.
+    """
+    from vr_elevation import cut_out
+
+    with open_video(pictures) as reader:
+        frames = sum(1 for _ in islice(reader, first + count))
+    first = min(first, max(frames - count, 0))
+    people, _ = cut_out(pictures, network, first, min(count, frames))
+    figures = []
+    for person in people:
+        figure = person.astype(np.float32) / 255
+        figure[..., :3] *= figure[..., 3:]
+        figures.append(figure)
+    return figures
+
+
+def hair(size: tuple[int, int], *, seed: int, strands: int = 220) -> Rgba:
+    """Strands that stand off around the lower middle of a picture: their alpha is what each sample is covered by.
+
+    Args:
+        size: (height, width) of the picture.
+        seed: Of their shapes and colours.
+        strands: How many.
+    """
+    random = np.random.default_rng(seed)
+    height, width = size[0] * _HAIR_SCALE, size[1] * _HAIR_SCALE
+    cover, color = np.zeros((height, width), np.uint8), np.zeros((height, width, 3), np.uint8)
+    tone = np.array([70, 45, 30]) * random.uniform(0.5, 1.6)
+    for _ in range(strands):
+        angle = random.uniform(np.pi * 0.95, np.pi * 2.05)
+        length, bend = random.uniform(0.55, 0.95), random.normal(0, 0.5)
+        along = np.linspace(0.2, length, 14)
+        turned = angle + bend * np.square(along) + 0.05 * np.sin(14 * along + random.uniform(0, 6))
+        x = width / 2 + np.cos(turned) * along * width / 2
+        y = height + np.sin(turned) * along * height
+        points = np.stack([x, y], axis=1).round().astype(np.int32)
+        thickness = int(random.integers(1, _HAIR_SCALE + 2))
+        cv2.polylines(cover, [points], isClosed=False, color=255, thickness=thickness)
+        shade = np.clip(tone * random.uniform(0.6, 1.5), 0, 255)
+        cv2.polylines(color, [points], isClosed=False, color=shade.tolist(), thickness=thickness)
+    fine = np.dstack([color, cover]).astype(np.float32) / 255
+    return cv2.resize(fine, size[::-1], interpolation=cv2.INTER_AREA)
+
+
+def make_film(
+    kind: str, figures: Sequence[Sequence[Rgba]], *, seed: int, size: tuple[int, int], frames: int
+) -> Film:
+    """A clip of one of the ``CLASSES``; the same for the same seed.
+
+    Args:
+        kind: Which.
+        figures: People, each as consecutive pictures; taken in turn.
+        seed: Of background, noise, camera, and who it is.
+        size: (height, width).
+        frames: How many.
+    """
+    random = np.random.default_rng(seed)
+    cast = [figures[(seed + place) % len(figures)] for place in range(len(CLASSES[kind]))]
+    background = _background(size, cast or figures, random)
+    pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
+    wig = hair((size[0] // 2, size[0] * 3 // 4), seed=seed)
+    rgb, alpha = [], []
+    for frame in range(frames):
+        moments = []
+        for moment in range(_SUBFRAMES):
+            time = (frame + moment / (2 * _SUBFRAMES)) / max(frames - 1, 1)
+            shift = pan[0] * time, pan[1] * time
+            people = np.zeros((*size, 4), np.float32)
+            for person, walk in zip(cast, CLASSES[kind], strict=True):
+                shown = person[frame % len(person)]
+                if kind == "close-up":
+                    people = _over(_placed_hair(wig, shown, walk, size, time, shift), people)
+                people = _over(_placed(shown, walk, size, time, shift), people)
+            behind = _shifted(background, size, shift)
+            if kind == "occluded":
+                hidden = _pillar(size[1], time)
+                people[:, hidden], behind[:, hidden] = 0, 0.5 * behind[::-1, hidden]
+            moments.append(np.dstack([people[..., :3] + behind * (1 - people[..., 3:]), people[..., 3]]))
+        exposed = np.mean(moments, axis=0)
+        noisy = exposed[..., :3] + random.normal(0, _NOISE, (*size, 3))
+        rgb.append(np.rint(np.clip(noisy, 0, 1) * 255).astype(np.uint8))
+        alpha.append(exposed[..., 3].astype(np.float32))
+    return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1))
+
+
+def write_film(film: Film, path: Path, *, crf: int = 20) -> Path:
+    """Compress a clip as H.264, as a film arrives."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=Fraction(25), options={"crf": str(crf)})
+        stream.height, stream.width = film.rgb.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for picture in film.rgb:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+def _background(size: tuple[int, int], cast: Sequence[Sequence[Rgba]], random: np.random.Generator) -> Rgba:
+    """Texture of all sizes, and patches of the people's own colours, larger than the picture by a fifth."""
+    height, width = int(size[0] * 1.2), int(size[1] * 1.3)
+    texture = noise_surround(max(height, 64)).astype(np.float32) / 255
+    top = int(random.integers(0, 1 + texture.shape[0] - height))
+    left = int(random.integers(0, 1 + texture.shape[1] - width))
+    texture = texture[top : top + height, left : left + width]
+    picture = 0.25 + 0.5 * random.random(3).astype(np.float32) + 0.5 * (texture - texture.mean())
+    for _ in range(12):
+        person = cast[int(random.integers(len(cast)))][0]
+        colors = person[person[..., 3] > 0.99][:, :3]
+        color = colors[int(random.integers(len(colors)))]
+        middle = int(random.integers(width)), int(random.integers(height))
+        axes = int(random.integers(8, height // 4)), int(random.integers(8, height // 3))
+        mask = np.zeros((height, width), np.float32)
+        cv2.ellipse(mask, middle, axes, float(random.uniform(0, 180)), 0, 360, 1.0, -1)
+        share = 0.8 * cv2.GaussianBlur(mask, (0, 0), 2)[..., None]
+        picture = picture * (1 - share) + (color + 0.3 * (texture - texture.mean())) * share
+    return np.clip(picture, 0, 1).astype(np.float32)
+
+
+def _shifted(background: Rgba, size: tuple[int, int], shift: tuple[float, float]) -> Rgba:
+    """What the camera sees of the background, half as far away as people: it moves half as much."""
+    height, width = size
+    left = (background.shape[1] - width) / 2 + shift[0] / 2
+    top = (background.shape[0] - height) / 2 + shift[1] / 2
+    moved = np.array([[1, 0, -left], [0, 1, -top]], np.float64)
+    return cv2.warpAffine(
+        background, moved, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT
+    )
+
+
+def _placed(person: Rgba, walk: Walk, size: tuple[int, int], time: float, shift: tuple[float, float]) -> Rgba:
+    """A person where they stand, in a picture of this size."""
+    return _drawn(person, size, *_place(person, walk, size, time, shift))
+
+
+def _place(
+    person: Rgba, walk: Walk, size: tuple[int, int], time: float, shift: tuple[float, float]
+) -> tuple[float, float, float]:
+    """Scale, left and top."""
+    height, width = size
+    scale = walk.height * height / person.shape[0]
+    left = walk.x(time) * width - scale * person.shape[1] / 2 - shift[0]
+    return scale, left, walk.foot * height - scale * person.shape[0] - shift[1]
+
+
+def _placed_hair(
+    wig: Rgba, person: Rgba, walk: Walk, size: tuple[int, int], time: float, shift: tuple[float, float]
+) -> Rgba:
+    """Hair behind a person's head, which is the middle of their topmost tenth."""
+    scale, left, top = _place(person, walk, size, time, shift)
+    rows = np.flatnonzero((person[..., 3] > 0.5).any(axis=1))
+    brow = rows[0] + (rows[-1] - rows[0]) // 8
+    columns = np.flatnonzero((person[rows[0] : brow + 1, :, 3] > 0.5).any(axis=0))
+    middle, breadth = columns.mean(), columns[-1] - columns[0]
+    own = scale * breadth * 2.6 / wig.shape[1]
+    return _drawn(
+        wig,
+        size,
+        own,
+        left + scale * middle - own * wig.shape[1] / 2,
+        top + scale * (brow + breadth / 3) - own * wig.shape[0],
+    )
+
+
+def _drawn(picture: Rgba, size: tuple[int, int], scale: float, left: float, top: float) -> Rgba:
+    if scale < 1:  # averaged first: each sample covers several
+        small = max(round(picture.shape[1] * scale), 1), max(round(picture.shape[0] * scale), 1)
+        picture, scale = cv2.resize(picture, small, interpolation=cv2.INTER_AREA), 1.0
+    moved = np.array([[scale, 0, left], [0, scale, top]], np.float64)
+    return cv2.warpAffine(picture, moved, size[::-1], flags=cv2.INTER_LINEAR)
+
+
+def _over(above: Rgba, below: Rgba) -> Rgba:
+    return above + below * (1 - above[..., 3:])
+
+
+def _pillar(width: int, time: float) -> slice:
+    """Columns that hide who stands there; it passes while the clip lasts."""
+    left = round(width * (time * 1.4 - 0.4))
+    return slice(max(left, 0), max(left + width * 3 // 8, 0))
