@@ -50,7 +50,7 @@ class Walk:
 
     height: float
     x: Callable[[float], float]
-    """Of its middle, told the time: 0 at the first frame, 1 at the last."""
+    """The share of its middle, told the time: 0 at the first frame, 1 at the last."""
     foot: float = 1.0
     """Its lower edge."""
 
