@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 import types
 
 import numpy as np
@@ -30,6 +31,13 @@ class FakeArray(np.ndarray):
 FakeArray.__module__ = "cupy"
 
 
+class StreamOfThread(threading.local):
+    """The stream that each thread works on, and those that it entered."""
+
+    def __init__(self, default):
+        self.current, self.entered = default, [default]
+
+
 def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
     """A module to put in the place of ``cupy``; its ``diary`` lists what was recorded, waited for and copied."""
     cupy = types.ModuleType("cupy")
@@ -46,7 +54,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
             self.number = next(numbers)
 
         def record(self, stream=None):
-            diary.append(("record", (stream or Stream.current[-1]).ptr, self.number))
+            diary.append(("record", (stream or Stream.here.current).ptr, self.number))
 
         @property
         def done(self):
@@ -68,11 +76,16 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
             return one
 
         def __enter__(self):
-            Stream.current.append(self)
-            return self
+            Stream.here.entered.append(self)
+            return self.use()
 
         def __exit__(self, *error):
-            assert Stream.current.pop() is self
+            assert Stream.here.entered.pop() is self
+            Stream.here.entered[-1].use()  # as CuPy: not the one that was in use before
+
+        def use(self):
+            Stream.here.current = self
+            return self
 
         def wait_event(self, event):
             diary.append(("wait", self.ptr, event.number))
@@ -82,7 +95,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
 
     default = Stream()
     default.ptr = 0
-    Stream.current = [default]
+    Stream.here = StreamOfThread(default)
 
     class Device:
         def __init__(self, device=None):
@@ -129,7 +142,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
         UnownedMemory=unowned,
         PinnedMemory=lambda size, flags=0: bytearray(size),
         PinnedMemoryPointer=lambda memory, offset: memory,
-        get_current_stream=lambda: Stream.current[-1],
+        get_current_stream=lambda: Stream.here.current,
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         nvtx=types.SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None),
         runtime=types.SimpleNamespace(

@@ -82,7 +82,7 @@ def test_warm_ups_are_enough_for_gates_to_settle(batch, warm_ups):
 def test_on_a_gpu_its_own_clock_counts(monkeypatch):
     cupy = fake_cupy()
     cupy.cuda.get_elapsed_time = lambda start, stop: 8.0
-    monkeypatch.setattr(network_probe, "import_cupy", lambda: cupy)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     network = CountingNetwork()
     times = NetworkProbe(EFFORT)._times_on_gpu(network, np.zeros((4, 1, 3, 18, 32), np.float32), 1)
     assert times == [2.0] * 3  # eight milliseconds for four frames
@@ -108,7 +108,7 @@ def test_a_gpu_whose_memory_is_full_is_named(monkeypatch, look):
 
 
 def test_kernels_that_nobody_can_record_are_said(monkeypatch):
-    monkeypatch.setattr(network_probe, "import_cupy", fake_cupy)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     found = NetworkProbe(EFFORT)._kernels(CountingNetwork(), np.zeros((1, 1, 3, 18, 32), np.float32), 0)
     assert found.by_time == ()
     assert "PyTorch" in found.missing

@@ -81,7 +81,7 @@ class Running:
         """A frame as a decoder gives it: with an event of the default stream."""
         frame = random_frame(PIXEL_FORMATS["nv12"], (HEIGHT, WIDTH), seed=index)
         ready = self.cupy.cuda.Event()
-        ready.record(self.cupy.cuda.Stream.current[0])
+        ready.record(self.cupy.cuda.Stream.here.entered[0])
         planes = tuple(np.array(plane).view(FakeArray) for plane in frame.planes)
         return replace(frame, planes=planes, index=index, pts=index, ready=ready)
 
@@ -106,7 +106,6 @@ def running(monkeypatch):
     gpu = FakeVram()
     cupy, diary = gpu.cupy, gpu.cupy.diary
     stream = cupy.cuda.Stream
-    stream.use = lambda self: stream.current.__setitem__(-1, self)
     cupy.cuda.Device.use = lambda self: None
     cupy.cuda.get_elapsed_time = lambda start, stop: 1.0
     monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -114,7 +113,7 @@ def running(monkeypatch):
     monkeypatch.setattr(pinned_pool, "_SHARED", {})  # no other test is to be lent memory of this one
 
     def note(name, index=None):
-        diary.append((name, stream.current[-1].ptr, index))
+        diary.append((name, stream.here.current.ptr, index))
 
     def prepare(frame, regions, *, out, **_):
         wait_until_ready(frame)
@@ -157,7 +156,6 @@ def running(monkeypatch):
     stages = job.stages(wants_alpha=lambda index: index == 3)
     yield Running(job, streams, stages, diary, cupy)
     streams.close()
-    stream.current[:] = stream.current[:1]
 
 
 def place(diary, entry):
@@ -259,7 +257,7 @@ def test_copies_are_timed_on_the_streams_that_copy(running, monkeypatch):
 
 def test_what_is_there_already_is_not_waited_for(running):
     running.run(FRAMES_A_CALL)
-    decoder = running.cupy.cuda.Stream.current[0].ptr
+    decoder = running.cupy.cuda.Stream.here.entered[0].ptr
     of_frames = {entry[2] for entry in running.diary if entry[:2] == ("record", decoder)}
     assert of_frames
     assert not [entry for entry in running.diary if entry[0] == "wait" and entry[2] in of_frames]

@@ -20,6 +20,7 @@ from vitascope.bench.results import Operation, Operations, Row
 from vitascope.config import LoadedSettings
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.operator_trace import OperatorCall, operator_traces
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -134,7 +135,11 @@ class NetworkProbe:
         from vitascope.gpu.profiling.cuda import CUDAProfiler
 
         cupy = import_cupy()
-        with cupy.cuda.Device(index), memory_errors(), cupy.cuda.Stream(non_blocking=True) as stream:
+        with (
+            cupy.cuda.Device(index),
+            memory_errors(),
+            on_cuda_stream(cupy.cuda.Stream(non_blocking=True)) as stream,
+        ):
             shown, state = cupy.asarray(pictures), network.new_state()
             network.infer(shown, state)
             stream.synchronize()
@@ -164,7 +169,11 @@ class NetworkProbe:
     def _times_on_gpu(self, network: MattingNetwork, pictures: FloatArray, index: int) -> list[float]:
         """The same on the GPU's clock; the next call is launched while one computes, as in a job."""
         cupy = import_cupy()
-        with cupy.cuda.Device(index), memory_errors(), cupy.cuda.Stream(non_blocking=True) as stream:
+        with (
+            cupy.cuda.Device(index),
+            memory_errors(),
+            on_cuda_stream(cupy.cuda.Stream(non_blocking=True)) as stream,
+        ):
             shown, state = cupy.asarray(pictures), network.new_state()
             for _ in range(_warm_ups(pictures)):
                 network.infer(shown, state)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.memory.buffer_store import Pending
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Download:
         address, start = memory.ctypes.data, 0
         with ExitStack() as timing:
             if timed is not None:
-                timing.enter_context(stream)
+                timing.enter_context(on_cuda_stream(stream))
                 timing.enter_context(timed())
             for run, size in zip(runs, sizes, strict=True):
                 end = start

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vitascope.errors import DeviceMemoryError, EngineError, MissingDependencyError
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.engine import EngineSpec, Tensor
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.memory.shortage import speaks_of_memory
@@ -66,7 +67,7 @@ def on_stream(handle: int | None, *, device_id: int) -> Iterator[Any]:
         if handle is None or handle == current.ptr:
             yield current
         else:
-            with external_stream(handle) as stream:
+            with on_cuda_stream(external_stream(handle)) as stream:
                 yield stream
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from vitascope.device import available_cores
 from vitascope.errors import EngineError, MissingDependencyError
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import (
     external_stream,
@@ -344,7 +345,7 @@ class BoundSession:
                 yield
                 return
             self._stream.wait_event(_event_on(caller))
-            with self._stream:
+            with on_cuda_stream(self._stream):
                 yield
             caller.wait_event(_event_on(self._stream))
 

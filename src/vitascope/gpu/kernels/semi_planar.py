@@ -16,6 +16,7 @@ import numpy as np
 
 from vitascope.errors import MissingDependencyError
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane, YuvFormat
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
@@ -184,7 +185,7 @@ def upload_planes(frame: Frame, stream: Any, pool: PinnedMemoryPool | None) -> t
     pitches = [_pitch_bytes(plane.shape, plane.dtype) for plane in frame.planes]
     sizes = [pitch * plane.shape[0] for pitch, plane in zip(pitches, frame.planes, strict=True)]
     offsets = [0, *np.cumsum(sizes).tolist()]
-    with stream if stream is not None else cupy.cuda.get_current_stream() as current, nvtx_range("upload"):
+    with on_cuda_stream(stream or cupy.cuda.get_current_stream()) as current, nvtx_range("upload"):
         pool = pool or shared_pool(cupy.cuda.Device().id)
         _IN_FLIGHT.wait_for_room()
         lease = pool.lease(offsets[-1])

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from vitascope.device import Device, physical_memory_bytes, select_device
 from vitascope.errors import MemoryLimitError
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.download import Download
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, Pending, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
@@ -67,7 +68,7 @@ class CopyStreams:
             reader = cupy.cuda.get_current_stream() if stream is None else stream
             # Two streams differ in whose memory the block is: one that comes back is written by a later copy, in order.
             copier = self._up if beside and array.nbytes > _SMALL_BYTES else reader
-            with copier, memory_errors():
+            with on_cuda_stream(copier), memory_errors():
                 block = cupy.empty(array.shape, array.dtype)
             if array.nbytes == 0:
                 return block
@@ -104,7 +105,7 @@ class CopyStreams:
             if self._leaving:
                 self.forget_finished()
             maker = cupy.cuda.get_current_stream() if stream is None else stream
-            with maker:
+            with on_cuda_stream(maker):
                 dense = cupy.ascontiguousarray(cupy.asarray(array))
                 copier = maker if dense.nbytes <= _SMALL_BYTES else self._down
                 return Download([dense], stream=copier, pool=pool, keep=array, sleeps=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitascope.device import Device
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.recording import RECORDING
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
@@ -49,7 +50,7 @@ class WorkerStream:
             return
         with ExitStack() as stack:
             stack.enter_context(import_cupy().cuda.Device(self._device.index))
-            stack.enter_context(self.stream)
+            stack.enter_context(on_cuda_stream(self.stream))
             torch = _torch_on_gpu()
             if torch is not None:
                 device = torch.device("cuda", self._device.index)

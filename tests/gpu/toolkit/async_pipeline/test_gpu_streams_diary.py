@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,22 +31,6 @@ class OnFakeGpu(FakeArray):
 OnFakeGpu.__module__ = "cupy"
 
 
-class StackOfThread(threading.local):
-    """The current stream belongs to a thread."""
-
-    def __init__(self, default):
-        self.streams = [default]
-
-    def append(self, stream):
-        self.streams.append(stream)
-
-    def pop(self):
-        return self.streams.pop()
-
-    def __getitem__(self, index):
-        return self.streams[index]
-
-
 @pytest.fixture
 def cupy(monkeypatch):
     fake = fake_cupy()
@@ -59,7 +42,6 @@ def cupy(monkeypatch):
     fake.cuda.runtime.deviceSynchronize = lambda: None
     fake.cuda.get_elapsed_time = lambda start, stop: 1.0
     stream = fake.cuda.Stream
-    stream.current = StackOfThread(stream.current[0])
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(pinned_pool, "_SHARED", {})  # no other test is to be lent memory of this one
     monkeypatch.setattr(device_module, "_gpu_device", lambda index: Device("cuda", "Fake GPU", index))
@@ -72,7 +54,7 @@ def cupy(monkeypatch):
             scale=1.0,
             **options,
         )
-        fake.diary.append(("kernel", stream.current[-1].ptr))
+        fake.diary.append(("kernel", stream.here.current.ptr))
         if out is None:
             return made.view(OnFakeGpu)
         out[...] = made

@@ -19,6 +19,7 @@ import numpy as np
 from vitascope.device import Device, select_device
 from vitascope.errors import EngineError, UsageError
 from vitascope.file_lock import write_atomically
+from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.engine import (
     Engine,
     EngineSpec,
@@ -406,7 +407,10 @@ class ToolkitEngine(ABC):
         batch = next(iter(arrays.values())).shape[0]
         if self._on_gpu:
             cupy = import_cupy()
-            with cupy.cuda.Device(self._device.index), cupy.cuda.Stream(non_blocking=True) as stream:
+            with (
+                cupy.cuda.Device(self._device.index),
+                on_cuda_stream(cupy.cuda.Stream(non_blocking=True)) as stream,
+            ):
                 placed = {name: cupy.asarray(array) for name, array in arrays.items()}
                 report = measure_calls(
                     lambda: engine.run(placed),
