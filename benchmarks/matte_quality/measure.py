@@ -163,7 +163,9 @@ def main() -> None:
     columns, settings = given.columns.split(","), dict(word.split("=", 1) for word in given.set)
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     sources = [HERE.parents[1] / "examples" / "astronaut.jpg", *given.clips]
-    people = [cut_figure(source, network, count=given.frames) for source in sources]
+    cut = [cut_figure(source, network, count=given.frames) for source in sources]
+    # Beside the photograph's person there is a flag and little else.
+    people, scenery = [figures for figures, _ in cut], [beside for _, beside in cut[1:]]
     network.close()
     stamp = {"people": [one.name for one in sources], "settings": given.set, "commit": commit()}
     stamp |= {"date": time.strftime("%Y-%m-%d")}
@@ -172,7 +174,7 @@ def main() -> None:
     with TemporaryDirectory(prefix="vitascope-") as folder:
         for kind in given.classes.split(","):
             for seed in map(int, given.seeds.split(",")):
-                film = make_film(kind, people, seed=seed, size=size, frames=given.frames)
+                film = make_film(kind, people, scenery, seed=seed, size=size, frames=given.frames)
                 path = write_film(film, Path(folder) / f"{film.name}.mp4")
                 for column in columns:
                     row, frames = measured(film, mattes(path, column, size, settings), column)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from vitascope.errors import UsageError
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -148,18 +148,14 @@ class CpuJob(FilmJob):
                 output=parallelism.prepared_limits(self._limits, frames=self._frames_per_call),
             ),
             # Nobody waits for the second picture to see the first.
-            Group(
-                "infer",
-                Batched(self._infer, size=self._frames_per_call, first_size=1),
-                output=self._limits,
-            ),
+            Group("infer", _Inferring(self, size=self._frames_per_call), output=self._limits),
         ]
         if self._limits.overflow == "drop_oldest":
             # Live, pictures made ahead of the network would mostly be dropped, and take its time.
             matted = [
                 Map(
                     "infer",
-                    lambda frame: self._infer([self.matting.prepare([frame])])[0],
+                    lambda frame: self.infer([self.matting.prepare([frame])])[0],
                     output=self._limits,
                 )
             ]
@@ -177,7 +173,31 @@ class CpuJob(FilmJob):
         """None: no GPU draws."""
         return None
 
-    def _infer(self, batches: Sequence[Batch]) -> list[Matted]:
-        matted = self.matting.infer(batches)
+    def infer(self, batches: Sequence[Batch]) -> list[Matted]:
+        """Mattes of the next frames, and of those that were held back."""
+        return self._kept(self.matting.infer(batches))
+
+    def flush(self) -> list[Matted]:
+        """Mattes of what is still held back."""
+        return self._kept(self.matting.flush())
+
+    def _kept(self, matted: list[Matted]) -> list[Matted]:
         self.matting.store()
         return matted
+
+
+class _Inferring:
+    """Prepared frames in, mattes out, some frames at a time."""
+
+    def __init__(self, job: CpuJob, *, size: int) -> None:
+        self._job = job
+        # Nobody waits for the second picture to see the first, unless a shot's first frames wait for one another.
+        self._batched = Batched(job.infer, size=size, first_size=1)
+
+    def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
+        """Take one frame; mattes where there are enough for a call."""
+        return self._batched.accumulate(batch)
+
+    def flush(self) -> Iterable[Matted]:
+        """The rest."""
+        return [*self._batched.flush(), *self._job.flush()]

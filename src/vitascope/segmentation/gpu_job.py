@@ -210,19 +210,19 @@ class _Matting:
             batch.tiles = None if batch.tiles is None else next(arrived)
             batch.seen = None
         job.streams.computing.wait_event(batch.prepared)
-        matted = job.matting.infer([batch])
-        job.note_memory()
-        for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
-            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batch))
+        yield from self._drawn(job.matting.infer([batch]))
 
     def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """Nothing is held back."""
-        return ()
+        """Draw the frames that were held back."""
+        yield from self._drawn(self._job.matting.flush())
 
-    def _draw(
-        self, matted: Sequence[Matted], batch: Batch
-    ) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
-        """Draw some frames of a batch, and send their pictures down together, unless they stay."""
+    def _drawn(self, matted: Sequence[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
+        self._job.note_memory()
+        for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
+            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER]))
+
+    def _draw(self, matted: Sequence[Matted]) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
+        """Draw some frames, and send their pictures down together, unless they stay."""
         job = self._job
         with memory_errors():
             for one in matted:
@@ -233,12 +233,12 @@ class _Matting:
                 ]
             if self._on_device:
                 drawn_event = job.streams.event()
-                return [PicturesOnGpu(one, drawn_event, (batch, matted)) for one in drawn]
+                return [PicturesOnGpu(one, drawn_event, matted) for one in drawn]
             return _sent_down(
                 drawn,
                 stays=job.renderer.stays,
                 streams=job.streams,
-                keep=(batch, matted),
+                keep=matted,
                 timed=lambda: job.times.profile("device to host"),
             )
 

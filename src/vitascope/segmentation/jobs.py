@@ -87,6 +87,7 @@ def open_job(
                 )
             )
         )
+    limits, parallelism = limits or queue_limits(settings), parallelism_of(settings)
     open_matting = partial(
         StreamMatting,
         network,
@@ -94,7 +95,7 @@ def open_job(
         layout=vr.layout,
         lens=vr.trusted_lens,
         rotation_degrees=info.rotation_degrees,
-        options=_matting_options(settings),
+        options=_matting_options(settings, is_live=limits.overflow == "drop_oldest"),
         first_network=first_network,
         cache=cache,
     )
@@ -122,9 +123,9 @@ def open_job(
             )
         )
 
-    limits, parallelism = limits or queue_limits(settings), parallelism_of(settings)
     if streams is None or not can_stay_on_gpu(info.format):
-        matting = open_matting()
+        sizer = AdaptiveBatchSizer(frames_per_call, max_batch_size=frames_per_call, growing=False)
+        matting = open_matting(sizer=sizer)
         return CpuJob(
             matting,
             open_renderer(matting),
@@ -217,14 +218,16 @@ def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
-def _matting_options(settings: Settings) -> MattingOptions:
+def _matting_options(settings: Settings, *, is_live: bool) -> MattingOptions:
     edges = settings.edges
+    waits = not is_live and settings.performance.mode != "latency"
     return MattingOptions(
         edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
         decontaminate=edges.decontaminate,
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,
+        look_ahead_frames=settings.model.look_ahead_frames if waits else 0,
         inference=_inference_options(settings),
     )
 

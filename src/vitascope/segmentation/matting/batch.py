@@ -51,6 +51,12 @@ class Batch:
     """CUDA event: frames and images are there; None on the CPU."""
     seen: Any = None
     """``Download`` of ``histograms`` and ``tiles``, as far as they are wanted; None on the CPU."""
+    is_cut_short: bool = False
+    """True where it begins a shot, and the run ends before all are there of its first frames, which are looked at
+    together: a longer run makes other mattes of them."""
+    made_of: Sequence[Batch] = ()
+    """The batches that this one was joined from, or is a part of. On a GPU their memory must last as long as this
+    one's: it was given out on another CUDA stream."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -63,18 +69,21 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Consecutive batches in the host's memory as one; either all of them have images, or none has."""
+        """Consecutive batches as one; either all of them have images, or none has; likewise the rest."""
         if len(batches) == 1:
             return batches[0]
 
         def together(arrays: list[Any]) -> Any:
+            # NumPy leaves the arrays of a GPU to CuPy.
             return None if arrays[0] is None else np.concatenate(arrays)
 
         return cls(
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
+            [starts for batch in batches for starts in batch.starts_shot],
             histograms=together([batch.histograms for batch in batches]),
             tiles=together([batch.tiles for batch in batches]),
+            made_of=[source for batch in batches for source in batch._sources()],
         )
 
     def take(self, indices: Sequence[int]) -> Batch:
@@ -91,7 +100,12 @@ class Batch:
             images,
             [self.starts_shot[index] for index in where],
             tiles=None if self.tiles is None else self.tiles[where],
+            is_cut_short=self.is_cut_short,
+            made_of=self._sources(),
         )
+
+    def _sources(self) -> Sequence[Batch]:
+        return self.made_of or (self,)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +118,8 @@ class Matted:
     """Number of its shot, from 0: of frames of another one nothing counts."""
     images: Any = None
     """[E, ...]: what the network saw of it, which a plain matte is fitted to; None where coefficients are there."""
+    batch: Batch | None = None
+    """On a GPU what it came in, whose memory must last until the frame was drawn; None on the CPU."""
 
     @property
     def nbytes(self) -> int:

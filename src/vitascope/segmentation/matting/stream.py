@@ -21,7 +21,7 @@ from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, side_multiple
 from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, tile_means
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
@@ -29,6 +29,7 @@ from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.vr.projection import Equirectangular, Lens
 from vitascope.vr.stereo import eye_regions
@@ -46,6 +47,9 @@ class MattingOptions:
     scene_cut_threshold: float = 0.35
     warm_up_frames: int = 3
     """How often a recurrent network sees the first picture of a shot before its answer counts."""
+    look_ahead_frames: int = 0
+    """First frames of a shot that wait for one another, so that a network with a memory in the plane can see them
+    backwards before the first is matted; 0, as live, holds nothing back."""
     inference: InferenceOptions = field(default_factory=InferenceOptions)
 
     @property
@@ -126,6 +130,7 @@ class StreamMatting:
             eye_size=eye_size,
             views=self._views,
             warm_up_frames=options.warm_up_frames,
+            look_ahead_frames=options.look_ahead_frames,
             with_foreground=options.decontaminate,
             first_network=first_network,
             sizer=sizer,
@@ -133,6 +138,7 @@ class StreamMatting:
             fisheye=self._fisheye,
         )
         self._tally = stream.tally
+        self._shot = 0
         self._cached: CachedMattes | None = None
         self._mattes: Estimator
         if cache is None:
@@ -140,6 +146,10 @@ class StreamMatting:
         else:
             open_inner = partial(build_chain, options.inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
+        # A network that is not open yet stays so where all mattes are known.
+        looks_ahead = options.look_ahead_frames > 0 and (cache is None or not cache.is_complete)
+        looks_ahead = looks_ahead and network.recurrent and side_multiple(network) is not None
+        self._beginnings = ShotBeginnings(options.look_ahead_frames if looks_ahead else 0)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
@@ -169,26 +179,39 @@ class StreamMatting:
 
         Args:
             batches: In order; their histograms and tiles are in the host's memory.
+
+        Returns:
+            Of these frames and of those that were held back, in order; fewer than came in where a shot begins whose
+            first frames are not all there.
         """
         matted: list[Matted] = []
         for _, group in groupby(batches, lambda batch: batch.images is None):
             batch = Batch.joined(list(group))
-            before = self.cut_count
             self._notice_cuts(batch)
             self._tally.frames += len(batch)
-            shots = accumulate(batch.starts_shot, initial=before)
-            next(shots)
-            estimates = self._mattes.estimate(batch)
-            matted += [
-                Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at])
-                for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
-            ]
+            for complete in self._beginnings.add(batch):
+                matted += self._matted(complete)
         return matted
+
+    def flush(self) -> list[Matted]:
+        """No more frames follow: those that were held back."""
+        return [one for batch in self._beginnings.flush() for one in self._matted(batch)]
+
+    def _matted(self, batch: Batch) -> list[Matted]:
+        estimates = self._mattes.estimate(batch)
+        shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
+        self._shot = shots[-1]
+        source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
+        return [
+            Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at], source)
+            for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
+        ]
 
     def _notice_cuts(self, batch: Batch) -> None:
         starts = [False] * len(batch)
         if batch.histograms is not None:
             starts = [self._cuts.is_cut_histogram(histogram) for histogram in batch.histograms]
+            batch.histograms = None
         if self._cached is not None:
             for at, frame in enumerate(batch.frames):
                 if self._cached.is_known(frame.index):
