@@ -91,6 +91,33 @@ def test_features_are_taken_from_another_memory_where_they_are_wanted(kind):
         state.take(other, share)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", STATES)
+def test_features_are_taken_alike_on_a_gpu(kind):
+    share = np.random.default_rng(3).random((2, 5, 7), np.float32)
+    taken = []
+    for on_gpu in (False, True):
+        pair = STATES[kind](), STATES[kind]()
+        if on_gpu and kind == "onnx":
+            import cupy
+
+            pair = RvmState(on_gpu=True), RvmState(on_gpu=True)
+            for state in pair:
+                state.tensors = [cupy.asarray(tensor) for tensor in rvm_state().tensors]
+        elif on_gpu:
+            from vitascope.models.rvm.torch_network import RvmTorchState
+
+            pair = RvmTorchState("cuda"), RvmTorchState("cuda")
+            for state in pair:
+                state.restore(torch_state().arrays())
+        state, other = pair
+        other.restore([array + 1 for array in other.arrays()])
+        state.take(other, share)
+        taken.append(state.arrays())
+    for host, device in zip(*taken, strict=True):
+        np.testing.assert_allclose(host, device, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [(160, 224), (81, 113), (301, 113), SIZE])
 def test_a_memory_is_stretched_alike_in_both_engines(size):
     states = [rvm_state(), torch_state()]

@@ -15,8 +15,10 @@ from lever_network import EYE, TrailNetwork, TrailState, frame_of
 from vitascope.errors import DeviceMemoryError
 from vitascope.frames import StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
+from vitascope.gpu.interchange import to_numpy
 from vitascope.models.network import MatteEstimate
 from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE, look_ahead
 from vitascope.segmentation.matting.shots import ShotInference
@@ -249,3 +251,55 @@ def test_a_frame_is_matted_alike_whatever_calls_it_came_in(rvm_model_path):
         network.close()
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], atol=2e-3)
+
+
+@pytest.mark.cuda
+@pytest.mark.fetched_model
+@pytest.mark.parametrize("precision", ["fp32", "mixed"])
+def test_a_shot_begins_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
+    import cupy
+
+    from vitascope.models.rvm.torch_network import RvmTorchNetwork
+
+    pictures, alphas_of = walk_in(8, (432, 768)), {}
+    networks = {
+        "processor": RvmNetwork(rvm_model_path, downsample_ratio=1.0),
+        "gpu": RvmTorchNetwork(rvm_model_path, device="cuda:0", precision=precision, downsample_ratio=1.0),
+    }
+    for name, network in networks.items():
+        wanted = network.input_for((432, 768))
+        shown = pictures.astype(wanted.dtype)
+        shots = ShotInference(network, warm_up_frames=3, look_ahead_frames=8)
+        try:
+            estimates = shots.run(cupy.asarray(shown) if name == "gpu" else shown, [True] + [False] * 7)
+            alphas_of[name] = np.stack(
+                [
+                    to_numpy(small_alpha(estimate, picture, wanted))
+                    for estimate, picture in zip(estimates, cupy.asarray(shown), strict=True)
+                ]
+            )
+        finally:
+            network.close()
+    assert np.abs(alphas_of["gpu"] - alphas_of["processor"]).mean() < 2e-3
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", [(96, 192), (288, 1024)])
+def test_opinions_are_weighed_on_a_gpu_as_on_the_processor(size):
+    """Pictures and answers in the GPU's memory; what is decided is decided on the host."""
+    import cupy
+
+    class OnGpu(Opinions):
+        def infer(self, images, state):
+            assert isinstance(images, cupy.ndarray)
+            return [
+                MatteEstimate(gain=cupy.asarray(one.gain), offset=cupy.asarray(one.offset))
+                for one in super().infer(images, state)
+            ]
+
+    pictures = np.random.default_rng(1).random((4, 1, 3, *size), np.float32)
+    opinions = {0.1: 0.7}, {0.6: 0.6}
+    ours = look_ahead(OnGpu(*opinions), cupy.asarray(pictures), calls=3, most=3)
+    theirs = look_ahead(Opinions(*opinions), pictures, calls=3, most=3)
+    np.testing.assert_allclose(ours.seen, theirs.seen, atol=1e-5)
+    assert 0 < theirs.seen.mean() < 1
