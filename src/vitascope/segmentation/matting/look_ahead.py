@@ -139,13 +139,14 @@ def _better_settled(
                     (parts == part).astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST
                 )
                 claimed = mine[(inside > 0) & (more > _DIFFERENT / 2)]
-                if (float(claimed.mean()) >= sure) == is_settled:
+                mean_alpha = float(claimed.mean()) if claimed.size else 0.0
+                if (mean_alpha >= sure) == is_settled:
                     chosen[eye][cv2.dilate((parts == part).astype(np.uint8), np.ones((3, 3))) > 0] = 1.0
     return chosen
 
 
 def _alpha(estimate: MatteEstimate, pictures: Any) -> npt.NDArray[np.float32]:
-    """Of one frame, float32 [E, h, w] in the host's memory."""
+    """Alpha of one frame, float32 [E, h, w], in the host's memory."""
     shown = NetworkInput((int(pictures.shape[-2]), int(pictures.shape[-1])), "NCHW")
     return to_numpy(small_alpha(estimate, pictures, shown))
 
