@@ -102,7 +102,8 @@ def segment(
     gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=_DEVICE)] = None,
     mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=_DEVICE)] = None,
     backend: Annotated[
-        Literal["auto", "torch", "onnxruntime", "inductor", "tensorrt"] | None, Parameter(group=_DEVICE)
+        Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] | None,
+        Parameter(group=_DEVICE),
     ] = None,
     precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
     dry_run: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,

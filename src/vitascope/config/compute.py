@@ -134,7 +134,7 @@ class ModelSettings(Section):
         ge=1,
         le=1024,
     )
-    backend: Literal["auto", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
+    backend: Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
         "auto",
         "Engine that runs the network; auto takes the fastest that is installed and right on this machine; inductor "
         "compiles it first.",
