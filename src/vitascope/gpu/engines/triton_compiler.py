@@ -26,7 +26,7 @@ class TritonKernel:
 
     function: Any
     types: tuple[str | None, ...]
-    """Of its leading parameters: Triton's names; None for one that is not given."""
+    """Triton's types of its leading parameters; None for one that is not given."""
     constants: tuple[tuple[str, Any], ...]
     """Its ``tl.constexpr`` parameters, sorted by name."""
     options: tuple[tuple[str, int], ...]
@@ -59,11 +59,11 @@ class CompiledKernel:
     code: bytes = field(repr=False)
     """A cubin."""
     name: str
-    """Of its entry point."""
+    """Its entry point."""
     threads: int
-    """Of a block."""
+    """Threads of a block."""
     shared_bytes: int
-    """Of a block, dynamic."""
+    """Dynamic shared memory of a block."""
     null_pointers: int
     """Parameters behind the kernel's own, for scratch memory that it does not use."""
 

@@ -509,7 +509,7 @@ def _matrix(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
 
 
 def _padded(matrix: npt.NDArray[np.float16], columns: int) -> npt.NDArray[np.float16]:
-    """With zeros for further rows, up to a whole tile, and columns."""
+    """Add zeros: rows up to a whole tile, and columns."""
     padded = np.zeros((_round_up(matrix.shape[0], _DEEPEST_TILE), columns), np.float16)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
     return padded
