@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,9 @@ class PlanEngine:
                 stored = StoredPlan(_compiled(recorded, self.capability), weights)
                 self._store.keep(sizes, stored)
             if self._weights is None:
-                self._weights = import_cupy().asarray(stored.weights)
+                cupy = import_cupy()
+                self._weights = cupy.asarray(stored.weights)
+                cupy.cuda.get_current_stream().synchronize()  # the first call may come on another stream
             plan = self._plans[sizes] = _ReadyPlan(stored.plan, self._weights)
         self._plans.move_to_end(sizes)
         return plan
@@ -190,10 +192,15 @@ class _ReadyPlan:
         thread_local = cupy.cuda.runtime.streamCaptureModeThreadLocal
         with RECORDING, on_cuda_stream(stream):
             stream.begin_capture(thread_local)
-            for launch in plan.launches:
-                kernel, function = plan.kernels[launch.kernel], functions[launch.kernel]
-                arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
-                function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
+            try:
+                for launch in plan.launches:
+                    kernel, function = plan.kernels[launch.kernel], functions[launch.kernel]
+                    arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
+                    function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
+            except BaseException:
+                with suppress(Exception):  # until the recording ends, this thread may not even allocate
+                    stream.end_capture()
+                raise
             self._graph = stream.end_capture()
         self._keep: tuple[Any, ...] = functions, weights, stream
 
