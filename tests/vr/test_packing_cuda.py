@@ -42,5 +42,5 @@ def test_a_packed_picture_is_the_cpus(name, lens, layout, color):
     got = packer.pack(frame.with_planes(tuple(map(cupy.asarray, planes))), cupy.asarray(alpha))
     for ours, wanted in zip(got.planes, expected.planes, strict=True):
         off = np.abs(ours.get().astype(int) - wanted.astype(int)) / (1 << frame.format.sample_shift)
-        assert off.mean() < 0.01 * peak / 255
+        assert off.mean() < 0.025 * peak / 255
         assert np.quantile(off, 0.999) <= 3 * (peak + 1) / 256

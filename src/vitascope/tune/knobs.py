@@ -41,7 +41,7 @@ _SIDES = (0.75, 0.5)
 """Sizes to try, as shares of the side that the network takes by itself."""
 _LEAST_SIDE, _SIDE_STEP = 64, 32
 _QUEUES = (8, 32, 128)
-_ENGINES = {"tensorrt": "tensorrt"}
+_ENGINES = {"torch": "torch", "tensorrt": "tensorrt"}
 """By the module that they need; ONNX Runtime needs a provider."""
 
 

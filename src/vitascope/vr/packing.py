@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.gpu.kernels.color import alpha_peak
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import current_device, is_on_gpu
 from vitascope.gpu.kernels.paint_alpha import PaintedColor, paint_alpha
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import remap
@@ -86,6 +87,17 @@ def disc_area(side: int) -> npt.NDArray[np.bool_]:
     return np.hypot(down[:, None], across[None]) <= 1
 
 
+@lru_cache(maxsize=4)
+def _disc_area_on(side: int, device: int | None) -> Any:
+    """``disc_area`` on a GPU, or in the host's memory; made once."""
+    if device is None:
+        return disc_area(side)
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.asarray(disc_area(side))
+
+
 def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "red") -> None:
     """Write mattes into the free corners of a fisheye picture, in place.
 
@@ -104,7 +116,7 @@ def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "r
     if tiles.shape != (2, *tile_size(side)):
         raise ValueError(f"tiles are {tiles.shape}, expected {(2, *tile_size(side))}")
     arrays: Any = _array_module(frame.planes[0])
-    inside = arrays.asarray(disc_area(side))
+    inside = _disc_area_on(side, current_device() if is_on_gpu(frame.planes[0]) else None)
     share = arrays.where(inside, arrays.asarray(tiles).astype("float32") / alpha_peak(tiles), -1.0)
     share = share.astype("float32")
     half_height = tile_size(side)[0] // 2
