@@ -2,8 +2,8 @@
 
 ``packed alpha`` is ``AlphaPacker.pack``: the frame as two fisheye eyes, the matte as two discs, painted. ``views`` is
 what mattes of equirectangular eyes cost beside the network: its fisheye pictures, and its coefficients back. On the
-GPU's clock, calls one behind the other, on pictures larger than the L2 cache; and their kernels alone, as a CUDA graph. First the packed picture is unpacked
-and its matte compared with the one that went in.
+GPU's clock: calls one behind the other, on pictures larger than the L2 cache, and their kernels alone, as a CUDA graph.
+First the packed picture is unpacked and its matte compared with the one that went in.
 
 Prediction for one H200: the frame's maps are 268 MB of float32, read once for luma and a quarter of them for chroma,
 0.08 ms; samples 100 MB, 0.03 ms; the discs 0.05 ms: 0.2 ms, of the 0.3 that are asked for.
