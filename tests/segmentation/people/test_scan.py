@@ -1,0 +1,168 @@
+"""From a video to who is in it, and to a video of some of them."""
+
+import json
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.cli.app import main
+from vitascope.config import load_settings
+from vitascope.errors import ModelUnavailableError, UsageError
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation import film_run
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.people.scan import find_people
+from vitascope.segmentation.people.table import known_people
+from vitascope.segmentation.segmenter import Segmenter
+
+COLORS = {1: (250, 220, 60), 2: (90, 250, 230)}
+
+
+def two_people(n, *, eyes=1):
+    picture = np.full((64, 96 * eyes, 3), (30, 50, 40), np.uint8)
+    for eye in range(eyes):
+        for who, middle in ((1, 20 + n), (2, 76 - n)):
+            left = 96 * eye + middle - 8 - 3 * eye
+            picture[14:64, left : left + 16] = COLORS[who]
+            picture[40:64, left : left + 16] = np.array(COLORS[who])[::-1] // 2 + 110
+    return picture
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """No network is fetched: a scripted one mattes, and nothing finds faces."""
+
+    def refuse(_, name, **__):
+        raise ModelUnavailableError(f"model {name!r} could not be fetched (offline)")
+
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(ModelStore, "pull", refuse)
+    monkeypatch.setattr(
+        film_run, "open_network", lambda *_, **__: ChosenNetwork(BrightnessNetwork(), "scripted", None)
+    )
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def clip(home, tmp_path):
+    return write_clip(
+        tmp_path / "in.mkv", width=96, height=64, frame_count=20, paint=two_people, codec="ffv1"
+    )
+
+
+def scanned(clip):
+    return find_people(clip, load_settings(), store=ModelStore(clip.parent / "home"))
+
+
+def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
+    assert known_people(clip, load_settings().settings.video) is None
+    table = scanned(clip)
+    assert [person.number for person in table.people] == [1, 2]
+    assert all(len(person.seen) == 1 and person.seen[0].begin_seconds == 0 for person in table.people)
+    assert known_people(clip, load_settings().settings.video).facts == table.facts
+    left = table.labels_at(0)[0]
+    assert left[16, 10] == 1
+    assert left[16, 38] == 2
+    assert "could not be fetched" in table.facts.notes[0]
+
+
+def mattes(clip, **settings):
+    with Segmenter(settings=settings) as segmenter:
+        return np.stack([step.alpha for step in segmenter.stream(clip)])
+
+
+def test_keeping_one_leaves_the_other_out_and_together_they_are_all(clip):
+    everybody, first, second = (
+        mattes(clip),
+        mattes(clip, **{"people.keep": 1}),
+        mattes(clip, **{"people.exclude": 1}),
+    )
+    for n in range(20):
+        columns = {1: slice(14 + n, 26 + n), 2: slice(70 - n, 82 - n)}
+        assert first[n, 20:60, columns[1]].min() > 200
+        assert first[n, 20:60, columns[2]].max() < 15
+        assert second[n, 20:60, columns[2]].min() > 200
+        assert second[n, 20:60, columns[1]].max() < 15
+    together = first.astype(int) + second
+    assert np.abs(together - everybody).mean() < 2
+
+
+def test_both_eyes_agree(home, tmp_path):
+    clip = write_clip(
+        tmp_path / "in_LR.mkv",
+        width=192,
+        height=64,
+        frame_count=12,
+        paint=lambda n: two_people(n, eyes=2),
+        codec="ffv1",
+    )
+    first = mattes(clip, **{"people.keep": 1, "video.stereo": "side-by-side"})
+    for n in range(12):
+        assert first[n, 20:60, 14 + n : 26 + n].min() > 200
+        assert first[n, 20:60, 96 + 11 + n : 96 + 23 + n].min() > 200
+        assert first[n, 20:60, 70 - n : 82 - n].max() < 15
+        assert first[n, 20:60, 96 + 67 - n : 96 + 79 - n].max() < 15
+
+
+def test_frames_of_the_middle_have_the_numbers_of_the_whole(clip):
+    scanned(clip)
+    some = mattes(clip, **{"people.keep": 2, "video.start_seconds": 0.3, "video.end_seconds": 0.5})
+    assert some[0, 20:60, 66:72].min() > 200
+    assert some[0, 20:60, 24:30].max() < 15
+
+
+def test_somebody_who_is_not_there_is_refused_before_anything_is_written(clip, tmp_path):
+    out = tmp_path / "out.mp4"
+    with (
+        Segmenter(settings={"people.keep": 9}) as segmenter,
+        pytest.raises(UsageError, match=r"--keep 9: in\.mkv has 2"),
+    ):
+        segmenter.write(clip, [("key", out)])
+    assert not out.exists()
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words)])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_the_command_draws_and_tells(clip, tmp_path, capsys):
+    sheet = tmp_path / "sheet.png"
+    code, said, _ = run(capsys, "people", clip, "-o", sheet, "--json")
+    assert code == 0
+    assert [person["number"] for person in json.loads(said)["people"]] == [1, 2]
+    drawn = cv2.imread(str(sheet), cv2.IMREAD_COLOR_RGB).reshape(-1, 3).astype(int)
+    for color in COLORS.values():  # both are in it
+        assert (np.abs(drawn - color).max(axis=1) < 40).sum() > 300
+    code, said, _ = run(capsys, "people", clip)
+    assert code == 0
+    assert [line.split()[:2] for line in said.splitlines()] == [
+        ["1", "0:00.0-0:00.8"],
+        ["2", "0:00.0-0:00.8"],
+    ]
+    code, _, complaint = run(capsys, "people", clip, "-o", sheet, "--no-overwrite")
+    assert code == 4
+    assert "exists already" in complaint
+    code, _, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.jpg")
+    assert (code, "is a PNG" in complaint) == (4, True)
+
+
+def test_the_segment_command_keeps_whom_the_sheet_shows(clip, tmp_path, capsys):
+    out = tmp_path / "out.mkv"
+    code, *_ = run(
+        capsys, "segment", clip, out, "--keep", "2", "--type", "mask", "--set", "output.codec=ffv1"
+    )
+    assert code == 0
+    with av.open(str(out)) as container:
+        first = next(container.decode(video=0)).to_ndarray(format="gray")
+    assert first[20:60, 72:80].min() > 200 > 40 > first[20:60, 16:24].max()
+    code, _, complaint = run(capsys, "segment", clip, tmp_path / "no.mp4", "--keep", "1,2", "--exclude", "2")
+    assert code == 2
+    assert "both name 2" in complaint
+    code, _, complaint = run(capsys, "segment", "--camera", "0", "--keep", "1")
+    assert (code, "--keep is for files" in complaint) == (2, True)
