@@ -82,6 +82,7 @@ def segment(
     decontaminate: Annotated[bool | None, Parameter(negative="", group=_MATTE)] = None,
     keep: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
     exclude: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
+    hints: Annotated[Path | None, Parameter(group=_PEOPLE)] = None,
     model: Annotated[str | None, Parameter(alias="-m", group=_MATTE)] = None,
     kind: Annotated[
         Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
@@ -147,6 +148,7 @@ def segment(
         duration: Stop a live run after so many seconds.
         keep: Only these people, by their numbers (vitascope people shows them), or largest, or pov (the wearer's body).
         exclude: Everybody but these people.
+        hints: A file of hints: who is kept when, clicks, boxes, strokes, and regions never kept.
         feather: Pixels over which edges are softened.
         smoothing: Smoothing of alpha over time, 0 to 1.
         decontaminate: Take the old background's colour out of soft edges.
@@ -201,6 +203,7 @@ def segment(
         "output.keep_partial": ("--keep-partial", keep_partial),
         "people.keep": ("--keep", keep),
         "people.exclude": ("--exclude", exclude),
+        "people.hints": ("--hints", None if hints is None else str(hints)),
         "edges.threshold": ("--threshold", None if threshold is None else _levels(threshold)),
         "edges.grow_px": ("--grow", grow),
         "edges.feather_px": ("--feather", feather),
@@ -229,6 +232,7 @@ def segment(
         files_alone = {
             "--keep": keep,
             "--exclude": exclude,
+            "--hints": hints,
             "--recursive": recursive,
             "--resume": resume,
             "--preview": preview,

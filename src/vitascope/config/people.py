@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, model_validator
 
-from vitascope.config.values import Expected, Section, conflict, setting, unique_list
+from vitascope.config.values import Expected, FilePath, Section, conflict, setting, unique_list
 
-__all__ = ["PeopleSettings", "PersonWord"]
+__all__ = ["People", "PeopleSettings", "PersonWord"]
 
 PersonWord = Literal["largest", "pov"]
 """``largest``: who covers most of the picture over time. ``pov``: the wearer's own body at the bottom."""
@@ -46,11 +46,15 @@ class PeopleSettings(Section):
     exclude: People | None = setting(
         None, "Everybody but these people, spelt as keep; null leaves nobody out."
     )
+    hints: FilePath | None = setting(
+        None,
+        "A file of hints: who is kept when, clicks, boxes, strokes and regions never kept; null is none.",
+    )
 
     @property
     def active(self) -> bool:
         """True when anything is asked for."""
-        return not (self.keep is None and self.exclude is None)
+        return not (self.keep is None and self.exclude is None and self.hints is None)
 
     @model_validator(mode="after")
     def _check_choice(self) -> PeopleSettings:

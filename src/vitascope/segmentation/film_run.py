@@ -45,7 +45,7 @@ from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_ne
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for
-from vitascope.segmentation.people.kept import keeping_people
+from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered
@@ -304,6 +304,7 @@ class FilmRunner:
                     loaded=self.loaded,
                 ),
                 *job.notes,
+                *film.notes,
                 *(() if film.int8 is None else (film.int8.note,)),
                 *notes,
                 *profiled,
@@ -363,8 +364,11 @@ class FilmRun:
         settings = runner.settings
         self.vr = vr_of(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
+        self.notes: tuple[str, ...] = ()
+        """What the user should know of what is kept."""
         if around is None and settings.people.active:
-            around = keeping_people(reader.info.path, settings)
+            keeping = Keeping(reader, self.vr, settings)
+            around, self.notes = keeping.around, keeping.notes
         self._stack = ExitStack()
         try:
             self.network: MattingNetwork = runner.chosen.network

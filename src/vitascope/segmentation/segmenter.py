@@ -159,10 +159,11 @@ class Segmenter:
         """See who is in a video, where some of them shall be kept and nobody looked before."""
         if not self.settings.people.active:
             return
-        from vitascope.segmentation.people.scan import find_people  # most runs keep everybody
+        from vitascope.segmentation.people.hinted import needs_scan  # most runs keep everybody
+        from vitascope.segmentation.people.scan import find_people
         from vitascope.segmentation.people.table import known_people
 
-        if known_people(video, self.settings.video) is None:
+        if needs_scan(self.settings, video) and known_people(video, self.settings.video) is None:
             find_people(
                 video,
                 self.loaded,

@@ -10,7 +10,7 @@ from vitascope.config.people import PeopleSettings
 from vitascope.errors import UsageError
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
-from vitascope.segmentation.people.kept import KeptPeople, PeopleShares
+from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
 from vitascope.segmentation.people.table import Person, Seen
 
 GRID, SIZE = (9, 16), (36, 64)
@@ -22,6 +22,9 @@ def frame(seconds=0.0):
 
 class Table:
     """Person 1 on the left, 2 on the right, nobody's above."""
+
+    def seconds_at(self, pts):
+        return pts / 25
 
     def labels_at(self, _):
         labels = np.ones((2, *GRID), np.uint8)
@@ -47,8 +50,8 @@ class Everybody:
 
 
 def kept(inner, *numbers, nobody=False):
-    choice = Choice(frozenset(numbers) | ({0} if nobody else set()))
-    link = KeptPeople(inner, PeopleShares(Table(), choice))
+    choice = Choice((Rule(frozenset(numbers) | ({0} if nobody else set()), keeps=True),))
+    link = KeptPeople(inner, [PeopleLayer(Table(), choice)])
     return link.estimate(SimpleNamespace(frames=[frame()]))[0]
 
 
@@ -75,7 +78,7 @@ def test_the_other_is_gone_and_the_kept_one_whole():
 
 def test_what_everybody_keeps_is_left_as_it_is():
     inner = Everybody("coefficients")
-    link = KeptPeople(inner, PeopleShares(Table(), Choice(None)))
+    link = KeptPeople(inner, [PeopleLayer(Table(), Choice())])
     assert link.estimate(SimpleNamespace(frames=[frame()]))[0] is inner.answer
 
 
@@ -87,11 +90,11 @@ def people(*numbers, low=0.0):
 
 
 def chosen(there, **wanted):
-    return chosen_people(PeopleSettings(**wanted), there, video="film.mp4")
+    return Choice(tuple(chosen_people(PeopleSettings(**wanted), there, video="film.mp4")))
 
 
 def test_words_are_people():
-    assert chosen(people(1, 2, 3), keep="largest").only == {3}
+    assert chosen(people(1, 2, 3), keep="largest").kept_at(0)[:4].tolist() == [False, False, False, True]
     assert chosen([*people(1), *people(2, low=0.8)], exclude="pov").kept_at(0)[:3].tolist() == [
         True,
         True,
@@ -115,9 +118,46 @@ def test_who_is_not_there_is_one_clear_line(there, wanted, said):
         chosen(people(*there), **wanted)
 
 
-def test_of_rules_the_last_one_wins_while_it_lasts():
+def test_of_rules_the_last_one_wins_and_that_is_said():
+    one = frozenset({1})
     choice = Choice(
-        None,
-        (Rule(frozenset({1}), keeps=False), Rule(frozenset({1}), keeps=True, begin_seconds=2, end_seconds=4)),
+        (
+            Rule(one, keeps=False, said_by="--exclude"),
+            Rule(one, keeps=True, begin_seconds=2, end_seconds=4, said_by="a.yaml:3"),
+        )
     )
     assert [bool(choice.kept_at(t)[1]) for t in (0, 2, 3.9, 4)] == [False, True, True, False]
+    (said,) = choice.contradictions()
+    assert said.startswith(
+        "--exclude and a.yaml:3 contradict one another on person 1 from 2 s on; the later one wins"
+    )
+
+
+def test_rules_of_other_times_do_not_contradict_one_another():
+    one = frozenset({1})
+    assert not Choice((Rule(one, True, 0, 2), Rule(one, False, 2, 4))).contradictions()
+
+
+class Painted:
+    """Adds on the left, and keeps half."""
+
+    def share_at(self, _):
+        return np.full((1, 2, 2), 0.5, np.float32)
+
+    def added_at(self, _):
+        added = np.zeros((1, 9, 16), np.float32)
+        added[:, :, :8] = 1
+        return added
+
+
+@pytest.mark.parametrize("form", ["alpha", "coefficients"])
+def test_what_is_added_is_there_whatever_the_network_says(form):
+    inner = Everybody(form)
+    made = KeptPeople(inner, [Painted()]).estimate(SimpleNamespace(frames=[frame()]))[0]
+    grey = np.float32(0.7)
+    before, after = (
+        one.alpha if form == "alpha" else one.gain[:, -1] * grey + one.offset[:, -1]
+        for one in (inner.answer, made)
+    )
+    assert np.allclose(after[:, :, :28], 1, atol=1e-5)
+    assert np.allclose(after[:, :, 36:], 0.5 * before[:, :, 36:], atol=1e-5)

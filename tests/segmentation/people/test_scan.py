@@ -6,52 +6,16 @@ import av
 import cv2
 import numpy as np
 import pytest
+from two_people import COLORS, two_people
 
 from clips import write_clip
-from scripted import BrightnessNetwork
 from vitascope.cli.app import main
 from vitascope.config import load_settings
-from vitascope.errors import ModelUnavailableError, UsageError
+from vitascope.errors import UsageError
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.people.scan import find_people
 from vitascope.segmentation.people.table import known_people
 from vitascope.segmentation.segmenter import Segmenter
-
-COLORS = {1: (250, 220, 60), 2: (90, 250, 230)}
-
-
-def two_people(n, *, eyes=1):
-    picture = np.full((64, 96 * eyes, 3), (30, 50, 40), np.uint8)
-    for eye in range(eyes):
-        for who, middle in ((1, 20 + n), (2, 76 - n)):
-            left = 96 * eye + middle - 8 - 3 * eye
-            picture[14:64, left : left + 16] = COLORS[who]
-            picture[40:64, left : left + 16] = np.array(COLORS[who])[::-1] // 2 + 110
-    return picture
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """No network is fetched: a scripted one mattes, and nothing finds faces."""
-
-    def refuse(_, name, **__):
-        raise ModelUnavailableError(f"model {name!r} could not be fetched (offline)")
-
-    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(ModelStore, "pull", refuse)
-    monkeypatch.setattr(
-        film_run, "open_network", lambda *_, **__: ChosenNetwork(BrightnessNetwork(), "scripted", None)
-    )
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def clip(home, tmp_path):
-    return write_clip(
-        tmp_path / "in.mkv", width=96, height=64, frame_count=20, paint=two_people, codec="ffv1"
-    )
 
 
 def scanned(clip):

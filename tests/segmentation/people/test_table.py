@@ -27,7 +27,7 @@ def write(path, *, frames=300):
         writer.add(frames, np.full((1, 4, 6), 7, np.uint8))
         writer.end_shot({})
         seen = [Presence(1, 0, frames - 1, 0.3, 0.99, 10, 0), Presence(2, 0, frames - 1, 0.1, 0.6, 10, 9)]
-        writer.finish(seen, faces={1: b"png"}, time_base=(1, 25), **FACTS)
+        writer.finish(seen, faces={1: b"png"}, time_base=(1, 25), origin_pts=0, **FACTS)
     return PeopleTable(path)
 
 

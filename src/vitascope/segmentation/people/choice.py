@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -21,12 +22,14 @@ _POV_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Some people are kept, or left out, for a time."""
+    """For a time, only some people are kept, or these are left out."""
 
     people: frozenset[int]
     keeps: bool
     begin_seconds: float = 0.0
     end_seconds: float = float("inf")
+    said_by: str = ""
+    """Who says so, for messages: ``--keep``, or the line of a file."""
 
     def acts_at(self, seconds: float) -> bool:
         """True while it lasts."""
@@ -35,26 +38,38 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who is kept: everybody, or only those that are named; and rules for stretches, of which the last one wins."""
+    """Who is kept, by rules.
 
-    only: frozenset[int] | None
+    Where some rules keep people, those that none of them names are left out, and so is what belongs to nobody. Of two
+    rules that name the same person the later one wins.
+    """
+
     rules: tuple[Rule, ...] = ()
 
     def kept_at(self, seconds: float) -> npt.NDArray[np.bool_]:
-        """For each person's number, True for who is kept; 0 is what belongs to nobody, bool [256].
-
-        What belongs to nobody stays where everybody is kept who is not named, and goes where only some are.
-        """
-        kept = np.full(256, self.only is None)
-        for number in self.only or ():
-            kept[number] = True
-        for rule in self.rules:
-            if rule.acts_at(seconds):
-                kept[list(rule.people)] = rule.keeps
+        """For each person's number, True for who is kept; 0 is what belongs to nobody, bool [256]."""
+        acting = [rule for rule in self.rules if rule.acts_at(seconds)]
+        kept = np.full(256, not any(rule.keeps for rule in acting))
+        for rule in acting:
+            kept[list(rule.people)] = rule.keeps
         return kept
 
+    def contradictions(self) -> list[str]:
+        """Where two rules say different things of a person, and which one wins; one line each."""
+        lines = []
+        for first, later in combinations(self.rules, 2):
+            begin = max(first.begin_seconds, later.begin_seconds)
+            people = sorted(first.people & later.people)
+            if first.keeps != later.keeps and people and begin < min(first.end_seconds, later.end_seconds):
+                what = "kept" if later.keeps else "left out"
+                lines.append(
+                    f"{first.said_by} and {later.said_by} contradict one another on person "
+                    f"{', '.join(map(str, people))} from {begin:g} s on; the later one wins: {what}"
+                )
+        return lines
 
-def chosen_people(wanted: PeopleSettings, people: Sequence[Person], *, video: str) -> Choice:
+
+def chosen_people(wanted: PeopleSettings, people: Sequence[Person], *, video: str) -> list[Rule]:
     """What ``keep`` and ``exclude`` mean for a video.
 
     Args:
@@ -65,10 +80,11 @@ def chosen_people(wanted: PeopleSettings, people: Sequence[Person], *, video: st
     Raises:
         UsageError: Somebody who is named is not in it.
     """
-    only = None if wanted.keep is None else numbers_of(wanted.keep, people, video=video, flag="--keep")
-    left_out = numbers_of(wanted.exclude or (), people, video=video, flag="--exclude")
-    rules = (Rule(left_out, keeps=False),) if left_out else ()
-    return Choice(only, rules)
+    rules = []
+    for flag, named, keeps in (("--keep", wanted.keep, True), ("--exclude", wanted.exclude, False)):
+        if named is not None:
+            rules.append(Rule(numbers_of(named, people, video=video, flag=flag), keeps, said_by=flag))
+    return rules
 
 
 def numbers_of(

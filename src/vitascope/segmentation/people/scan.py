@@ -129,6 +129,7 @@ def find_people(
             follower.identities.presences,
             faces=follower.faces(),
             time_base=(base.numerator, base.denominator),
+            origin_pts=reader.origin_pts,
             video=video.name,
             fingerprint=video_fingerprint(video),
             begin_seconds=wanted.start_seconds,

@@ -92,6 +92,8 @@ class PeopleFacts(_Frozen):
     end_seconds: float | None
     """The stretch that was looked at; None is the end."""
     time_base: tuple[int, int]
+    origin_pts: int
+    """pts of the video's first picture, from which seconds count."""
     network: str
     notes: tuple[str, ...]
     """What the user should know of how it was found."""
@@ -154,6 +156,7 @@ class PeopleWriter:
         *,
         faces: Mapping[int, bytes],
         time_base: tuple[int, int],
+        origin_pts: int,
         **facts: Any,
     ) -> None:
         """Say who there is, and give the file its name.
@@ -162,6 +165,7 @@ class PeopleWriter:
             presences: Of everybody, in the order of shots.
             faces: A PNG of each person.
             time_base: Seconds of a tick, as a fraction.
+            origin_pts: pts of the video's first picture.
             **facts: What else ``PeopleFacts`` holds.
         """
         tick = time_base[0] / time_base[1]
@@ -170,8 +174,8 @@ class PeopleWriter:
             own = [presence for presence in presences if presence.person == number]
             seen = tuple(
                 Seen(
-                    begin_seconds=round(one.begin_pts * tick, 3),
-                    end_seconds=round(one.end_pts * tick, 3),
+                    begin_seconds=round((one.begin_pts - origin_pts) * tick, 3),
+                    end_seconds=round((one.end_pts - origin_pts) * tick, 3),
                     sure=one.sure,
                 )
                 for one in own
@@ -190,6 +194,7 @@ class PeopleWriter:
             shots=tuple(self._shots),
             pieces=tuple(self._pieces),
             time_base=time_base,
+            origin_pts=origin_pts,
             **facts,
         )
         with wrap_output_error(self._partial.target, "write who is in the video"):
@@ -243,6 +248,23 @@ class PeopleTable:
         with zipfile.ZipFile(self.path) as archive:
             name = f"faces/{number}.png"
             return archive.read(name) if name in archive.namelist() else None
+
+    def pts_at(self, seconds: float) -> int:
+        """The time stamp of a time from the video's beginning."""
+        numerator, denominator = self.facts.time_base
+        return self.facts.origin_pts + round(seconds * denominator / numerator)
+
+    def seconds_at(self, pts: int) -> float:
+        """The time from the video's beginning of a time stamp."""
+        numerator, denominator = self.facts.time_base
+        return (pts - self.facts.origin_pts) * numerator / denominator
+
+    def shot_at(self, pts: int) -> tuple[int, int]:
+        """The first and the last pts of the shot at a time, as far as frames were looked at."""
+        at = max(bisect_right(self._begins, pts) - 1, 0)
+        shot = self.facts.pieces[at].shot
+        own = [piece for piece in self.facts.pieces if piece.shot == shot]
+        return own[0].pts[0], own[-1].pts[-1]
 
     def labels_at(self, pts: int) -> Labels | None:
         """Whose each cell is at a time: uint8 [eyes, rows, columns] of people's numbers, 0 nobody's.
