@@ -26,7 +26,7 @@ class Table:
     def seconds_at(self, pts):
         return pts / 25
 
-    def labels_at(self, _):
+    def labels_at(self, _, *, since=None):
         labels = np.ones((2, *GRID), np.uint8)
         labels[:, :, 9:] = 2
         labels[:, :2] = 0
@@ -52,7 +52,7 @@ class Everybody:
 def kept(inner, *numbers, nobody=False):
     choice = Choice((Rule(frozenset(numbers) | ({0} if nobody else set()), keeps=True),))
     link = KeptPeople(inner, [PeopleLayer(Table(), choice)])
-    return link.estimate(SimpleNamespace(frames=[frame()]))[0]
+    return link.estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0]
 
 
 @pytest.mark.parametrize("form", ["alpha", "coefficients"])
@@ -79,7 +79,7 @@ def test_the_other_is_gone_and_the_kept_one_whole():
 def test_what_everybody_keeps_is_left_as_it_is():
     inner = Everybody("coefficients")
     link = KeptPeople(inner, [PeopleLayer(Table(), Choice())])
-    assert link.estimate(SimpleNamespace(frames=[frame()]))[0] is inner.answer
+    assert link.estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0] is inner.answer
 
 
 def people(*numbers, low=0.0):
@@ -141,7 +141,7 @@ def test_rules_of_other_times_do_not_contradict_one_another():
 class Painted:
     """Adds on the left, and keeps half."""
 
-    def share_at(self, _):
+    def share_at(self, *_):
         return np.full((1, 2, 2), 0.5, np.float32)
 
     def added_at(self, _):
@@ -153,7 +153,7 @@ class Painted:
 @pytest.mark.parametrize("form", ["alpha", "coefficients"])
 def test_what_is_added_is_there_whatever_the_network_says(form):
     inner = Everybody(form)
-    made = KeptPeople(inner, [Painted()]).estimate(SimpleNamespace(frames=[frame()]))[0]
+    made = KeptPeople(inner, [Painted()]).estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0]
     grey = np.float32(0.7)
     before, after = (
         one.alpha if form == "alpha" else one.gain[:, -1] * grey + one.offset[:, -1]

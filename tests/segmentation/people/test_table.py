@@ -39,6 +39,20 @@ def test_what_was_written_is_read_at_its_time(tmp_path):
         assert (labels == person).all(), pts
 
 
+def test_a_shot_whose_first_frame_was_not_looked_at_takes_the_next(tmp_path):
+    with PeopleWriter(tmp_path / "a.zip") as writer:
+        for shot in range(2):
+            for pts in range(6 * shot, 6 * shot + 6, 2):
+                writer.add(pts, np.full((1, 2, 2), 1 + shot, np.uint8))
+            writer.end_shot({1: 1, 2: 2})
+        writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
+    table = PeopleTable(tmp_path / "a.zip")
+    assert table.labels_at(5).max() == 1  # between 4 and 6, and nobody says that a shot began
+    assert table.labels_at(5, since=5).max() == 2
+    assert table.labels_at(8, since=5).max() == 2
+    assert table.labels_at(11, since=11).max() == 2  # nothing later was looked at
+
+
 def test_people_times_and_pictures(tmp_path):
     table = write(tmp_path / "a.zip")
     first, second = table.people

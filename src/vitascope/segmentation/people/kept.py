@@ -30,8 +30,13 @@ class Layer(Protocol):
     Maps are float32 [E, rows, columns], 0..1, upright, of any size; one of a single eye is that of both.
     """
 
-    def share_at(self, frame: Frame) -> FloatMap | None:
-        """How much of alpha is kept; None where all is."""
+    def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
+        """How much of alpha is kept; None where all is.
+
+        Args:
+            frame: The next frame, in order.
+            shot_pts: pts of the frame with which its shot began; None for the first shot.
+        """
         ...
 
     def added_at(self, frame: Frame) -> FloatMap | None:
@@ -53,12 +58,12 @@ class PeopleLayer:
     def __init__(self, table: PeopleTable, choice: Choice) -> None:
         self._table, self._choice = table, choice
 
-    def share_at(self, frame: Frame) -> FloatMap | None:
+    def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
         """As ``Layer``."""
         kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
         if kept.all():
             return None
-        labels = self._table.labels_at(frame.pts)
+        labels = self._table.labels_at(frame.pts, since=shot_pts)
         if labels is None:
             return None if kept[0] else np.zeros((1, 1, 1), np.float32)
         return np.stack([cv2.GaussianBlur(eye, (0, 0), _SOFTNESS) for eye in kept[labels].astype(np.float32)])
@@ -81,16 +86,21 @@ class KeptPeople:
 
     def __init__(self, inner: Estimator, layers: Sequence[Layer]) -> None:
         self._inner, self._layers = inner, layers
+        self._shot_pts: int | None = None
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, of who is kept."""
-        return [
-            self._kept(frame, estimate)
-            for frame, estimate in zip(batch.frames, self._inner.estimate(batch), strict=True)
-        ]
+        kept = []
+        for frame, starts_shot, estimate in zip(
+            batch.frames, batch.starts_shot, self._inner.estimate(batch), strict=True
+        ):
+            if starts_shot:
+                self._shot_pts = frame.pts
+            kept.append(self._kept(frame, estimate))
+        return kept
 
     def _kept(self, frame: Frame, estimate: MatteEstimate) -> MatteEstimate:
-        shares = [layer.share_at(frame) for layer in self._layers]
+        shares = [layer.share_at(frame, self._shot_pts) for layer in self._layers]
         additions = [layer.added_at(frame) for layer in self._layers]
         planes: Any = estimate.alpha if estimate.gain is None else estimate.gain
         on_gpu = is_on_gpu(planes)

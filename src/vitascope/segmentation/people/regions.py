@@ -50,7 +50,7 @@ class RegionLayer:
         self._regions = [(region, polygon_map(region.polygon)) for region in regions]
         self._origin_seconds = origin_seconds
 
-    def share_at(self, frame: Frame) -> FloatMap | None:
+    def share_at(self, frame: Frame, _: int | None = None) -> FloatMap | None:
         """As ``Layer``."""
         seconds = frame.pts_seconds - self._origin_seconds
         acting = [

@@ -62,7 +62,7 @@ class StrokeLayer:
     def __init__(self, strokes: Sequence[Stroked]) -> None:
         self._strokes = strokes
 
-    def share_at(self, frame: Frame) -> FloatMap | None:
+    def share_at(self, frame: Frame, _: int | None = None) -> FloatMap | None:
         """As ``Layer``."""
         return self._maps(frame)[0]
 

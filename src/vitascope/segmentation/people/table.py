@@ -266,16 +266,27 @@ class PeopleTable:
         own = [piece for piece in self.facts.pieces if piece.shot == shot]
         return own[0].pts[0], own[-1].pts[-1]
 
-    def labels_at(self, pts: int) -> Labels | None:
+    def labels_at(self, pts: int, *, since: int | None = None) -> Labels | None:
         """Whose each cell is at a time: uint8 [eyes, rows, columns] of people's numbers, 0 nobody's.
 
-        Of the frame that was looked at nearest to that time in the same shot; None where nothing was looked at.
+        Those of the frame that was looked at nearest to that time in the same shot; None where nothing was looked at.
+
+        Args:
+            pts: The time.
+            since: When the shot began, for one whose first frame was not looked at; frames before it do not count.
         """
-        at = max(bisect_right(self._begins, pts) - 1, 0)
-        if not self.facts.pieces:
+        pieces = self.facts.pieces
+        if not pieces:
             return None
-        times = self.facts.pieces[at].pts
+        at = max(bisect_right(self._begins, pts) - 1, 0)
+        times = pieces[at].pts
         frame = min(range(len(times)), key=lambda place: abs(times[place] - pts))
+        if since is not None and times[frame] < since:
+            later = [place for place in range(len(times)) if times[place] >= since]
+            if later:
+                frame = later[0]
+            elif at + 1 < len(pieces):
+                at, frame = at + 1, 0
         labels: Labels = self._piece(at)[frame]
         return labels
 
