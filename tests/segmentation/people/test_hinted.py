@@ -12,6 +12,7 @@ from vitascope.errors import UsageError
 from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.people.table import known_people
 from vitascope.segmentation.segmenter import Segmenter
+from vitascope.segmentation.stills import StillSegmenter
 
 
 @pytest.fixture
@@ -184,3 +185,11 @@ def test_hints_are_not_written_over(clip, tmp_path):
         pytest.raises(UsageError, match="is the hints"),
     ):
         segmenter.write(clip, [("key", hints)])
+
+
+def test_live_pictures_and_stills_do_not_pass_over_who_is_kept(clip):
+    settings = {"people.keep": [1]}
+    with pytest.raises(UsageError, match=r"everybody is kept"), Segmenter(settings=settings) as segmenter:
+        segmenter.live(str(clip), ["null"])
+    with pytest.raises(UsageError, match=r"keep everybody"):
+        StillSegmenter(settings=settings)

@@ -4,7 +4,7 @@ import numpy as np
 
 from vitascope.segmentation.people.appearance import Appearance, color_codes
 from vitascope.segmentation.people.following import Track
-from vitascope.segmentation.people.identities import Identities
+from vitascope.segmentation.people.identities import MOST_PEOPLE, Identities
 
 COLORS = {"red": (200, 40, 40), "blue": (40, 60, 200), "green": (50, 180, 60)}
 
@@ -49,3 +49,14 @@ def test_who_leaves_and_comes_back_in_a_shot_is_one():
     people = Identities()
     assert people.recognise([track(1, "red", end=5)]) == {1: 1}
     assert people.recognise([track(1, "red", end=5), track(2, "red", begin=8)]) == {1: 1, 2: 1}
+
+
+def test_numbers_end_before_labels_do():
+    people = Identities()
+    for _ in range(3):
+        # All at the same time: no two of them are one.
+        named = people.recognise([track(number, "red", x=number / 100) for number in range(1, 101)])
+    assert len(named) == 100  # known again
+    named = people.recognise([track(number, "blue", x=number / 200) for number in range(1, 201)])
+    assert max(named.values()) == MOST_PEOPLE
+    assert len(named) == MOST_PEOPLE - 100

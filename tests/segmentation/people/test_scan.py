@@ -6,6 +6,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from skimage import data
 from two_people import COLORS, two_people
 
 from clips import write_clip
@@ -13,8 +14,9 @@ from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.scan import find_people
-from vitascope.segmentation.people.table import known_people
+from vitascope.segmentation.people.table import PeopleWriter, known_people, table_path
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -130,3 +132,49 @@ def test_the_segment_command_keeps_whom_the_sheet_shows(clip, tmp_path, capsys):
     assert "both name 2" in complaint
     code, _, complaint = run(capsys, "segment", "--camera", "0", "--keep", "1")
     assert (code, "--keep is for files" in complaint) == (2, True)
+
+
+def test_processes_that_share_a_video_keep_the_same_people(tmp_path, monkeypatch):
+    """Each looks the labels up by time, wherever its stretch begins."""
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    picture = np.ascontiguousarray(data.astronaut()[:256:2, 60:316:2])
+    clip = write_clip(
+        tmp_path / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=24,
+        paint=lambda n: np.roll(picture, n, axis=1),
+    )
+    settings = load_settings().settings.video
+    with PeopleWriter(table_path(clip, settings)) as writer, av.open(str(clip)) as container:
+        for frame in container.decode(video=0):
+            labels = np.repeat([[1] * 8 + [2] * 8], 16, axis=0).astype(np.uint8)[None]
+            writer.add(frame.pts, labels)
+        writer.end_shot({1: 1, 2: 2})
+        base, seen = (
+            container.streams.video[0].time_base,
+            [Presence(n, 0, frame.pts, 0.3, 0.9, 24, 0) for n in (1, 2)],
+        )
+        facts = {"video": "in.mp4", "fingerprint": "", "begin_seconds": 0.0, "end_seconds": None}
+        ticks = (base.numerator, base.denominator)
+        writer.finish(seen, faces={}, time_base=ticks, origin_pts=0, network="", notes=(), **facts)
+    shared = {
+        "model.name": "selfie",
+        "processing.use_multiprocessing": True,
+        "processing.num_threads": 1,
+        "processing.overlap_frames": 4,
+        "output.codec": "ffv1",
+    }
+    mattes = {}
+    for name, keep in (("all", {}), ("left", {"people.keep": 1})):
+        out = tmp_path / f"{name}.mkv"
+        with Segmenter(settings=shared | keep) as segmenter:
+            report = segmenter.write(clip, [("mask", out)])
+        assert report.frame_count == 24
+        with av.open(str(out)) as container:
+            mattes[name] = np.stack(
+                [one.to_ndarray(format="gray").astype(int) for one in container.decode(video=0)]
+            )
+    assert mattes["all"][:, :, 90:].mean() > 10
+    assert mattes["left"][:, :, 90:].max() <= 2
+    assert np.abs(mattes["left"] - mattes["all"])[:, :, :40].max() <= 4

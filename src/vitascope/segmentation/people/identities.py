@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from vitascope.segmentation.people.appearance import Appearance
 from vitascope.segmentation.people.following import Track
 
-__all__ = ["Identities", "Presence"]
+__all__ = ["MOST_PEOPLE", "Identities", "Presence"]
 
+MOST_PEOPLE: Final = 254
+"""People of a film who get a number; those who appear later are nobody."""
 _SAME = 0.72
 """Similarity from which two shots show the same person; on spliced shots of people in different light, the same person
 gave .75 to .95 and others .2 to .65."""
@@ -80,6 +83,8 @@ class Identities:
                 somebody, own = known[named[track.number]], alike[track.number, named[track.number]]
                 rival = max([_SAME - _SURE, *(score for score in scores if score != own)])
                 sure = own - rival
+            elif len(self._people) == MOST_PEOPLE:
+                continue  # nobody's number is left
             else:
                 somebody = _Person(len(self._people) + 1)
                 self._people.append(somebody)
