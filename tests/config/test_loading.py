@@ -164,7 +164,7 @@ def test_only_what_the_user_set_himself_is_explicit(tmp_path: Path) -> None:
 
 def test_which_settings_there_are() -> None:
     keys = {row.key for row in load_settings().rows()}
-    sections = ("video.", "output.", "edges.", "tracking.")
+    sections = ("video.", "output.", "edges.", "people.", "tracking.")
     assert {key for key in keys if not key.startswith(sections)} == {
         "model.name",
         "model.kind",

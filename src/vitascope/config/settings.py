@@ -22,6 +22,7 @@ from vitascope.config.compute import (
     PerformanceSettings,
     ProcessingSettings,
 )
+from vitascope.config.people import PeopleSettings
 from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
 from vitascope.config.toolkit import BatchingSettings, DataloaderSettings, PipelineSettings, TensorrtSettings
 from vitascope.config.values import BatchRange, Expected, RgbColor, Section
@@ -40,6 +41,7 @@ class Settings(Section):
     inference: InferenceSettings = Field(default_factory=InferenceSettings)
     output: OutputSettings = Field(default_factory=OutputSettings)
     edges: EdgeSettings = Field(default_factory=EdgeSettings)
+    people: PeopleSettings = Field(default_factory=PeopleSettings)
     gpu: GpuSettings = Field(default_factory=GpuSettings)
     processing: ProcessingSettings = Field(default_factory=ProcessingSettings)
     performance: PerformanceSettings = Field(default_factory=PerformanceSettings)

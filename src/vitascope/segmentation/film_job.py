@@ -133,8 +133,7 @@ class CpuJob(FilmJob):
         return "infer"
 
     def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
-        """The stages between decoder and encoder; alpha and source are always given, because they are there."""
-        del wants_alpha
+        """As ``FilmJob.stages``."""
         if on_device:
             raise UsageError(
                 "device_arrays needs a GPU, and 4:2:0 video of 8 or 10 bits: the frames of this video are on the CPU"
@@ -167,7 +166,7 @@ class CpuJob(FilmJob):
             *matted,
             Map(
                 "postprocess",
-                self.renderer.render,
+                lambda matted: self.renderer.render(matted, with_source=wants_alpha(matted.frame.index)),
                 workers=1 if self.renderer.draws_in_order else parallelism.draw_threads,
                 output=self._limits,
             ),

@@ -20,6 +20,7 @@ from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import parallelism_of
 from vitascope.segmentation.film_job import CpuJob, FilmJob
+from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.networks import open_first_network
@@ -52,6 +53,7 @@ def open_job(
     profiler: Profiler | None = None,
     cache: MatteCache | None = None,
     limits: QueueLimits | None = None,
+    around: Around | None = None,
 ) -> FilmJob:
     """The job of one video.
 
@@ -69,6 +71,7 @@ def open_job(
         profiler: Times the parts of a job on the GPU; one of its own when omitted.
         cache: Mattes of this stretch of the video, known and to be kept; None without.
         limits: Limits of the queues between stages; those of the settings when omitted.
+        around: See ``StreamMatting``.
 
     Raises:
         UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, or the network cannot do what
@@ -97,6 +100,7 @@ def open_job(
         options=_matting_options(settings),
         first_network=first_network,
         cache=cache,
+        around=around,
     )
 
     packer = None

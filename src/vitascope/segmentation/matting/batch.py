@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,9 +16,10 @@ import numpy as np
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.models.network import FloatArray, MatteEstimate
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 __all__ = [
+    "Around",
     "Batch",
     "Estimator",
     "Matted",
@@ -120,6 +121,10 @@ class Estimator(Protocol):
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, one each."""
         ...
+
+
+Around = Callable[[Estimator, NetworkInput], Estimator]
+"""Puts an estimator around all others of a video, told how the network's pictures are prepared."""
 
 
 @runtime_checkable

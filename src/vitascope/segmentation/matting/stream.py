@@ -22,7 +22,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, tile_means
+from vitascope.segmentation.matting.batch import Around, Batch, Estimator, Matted, array_module, tile_means
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
@@ -84,6 +84,7 @@ class StreamMatting:
         sizer: Bounds the frames of one call on a GPU.
         times: Times the parts on a GPU.
         download: Begins to bring new mattes down from a GPU to the cache.
+        around: Puts an estimator around all others: who is who.
 
     Raises:
         UsageError: The network cannot do what ``options.inference`` asks for.
@@ -103,6 +104,7 @@ class StreamMatting:
         sizer: AdaptiveBatchSizer | None = None,
         times: Times | None = None,
         download: Callable[[Sequence[Any]], Coming] | None = None,
+        around: Around | None = None,
     ) -> None:
         height, width = size
         self.regions: list[Region] = eye_regions(width, height, layout)
@@ -140,6 +142,8 @@ class StreamMatting:
         else:
             open_inner = partial(build_chain, options.inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
+        if around is not None:
+            self._mattes = around(self._mattes, self.network_input)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0

@@ -129,6 +129,8 @@ class Renderer:
         frame = matted.frame
         source = frame if with_source else None
         on_gpu = is_on_gpu(frame.planes[0])
+        if not (self._outputs or with_source):  # somebody only looks at mattes
+            return Rendered(frame.index, [], None, None)
         if on_gpu and not self._needs_alpha and not with_source:
             pictures = [self._fused(matted, output) for output in self._outputs]
             return Rendered(frame.index, pictures, None, None)
