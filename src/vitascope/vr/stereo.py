@@ -180,12 +180,7 @@ def disparity_curves(
             seen[0] += direction * disparity
             with np.errstate(invalid="ignore"):
                 places = lens.project(seen)
-            moved.append(
-                [
-                    (there - here) * side
-                    for there, here, side in zip(places, (x, y), (width, height), strict=True)
-                ]
-            )
+            moved.append([(places[0] - x) * width, (places[1] - y) * height])
         factors = np.tensordot(powers, np.array(moved), axes=1)  # [power, axis, h, w]
         visible = np.isfinite(factors).all(axis=(0, 1))
         shown[eye] = visible

@@ -133,20 +133,15 @@ def blend_eyes(
             cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        weight = shown[eye] * (np.abs(back - disparity[eye]) <= tolerance) / 2
-        across, down, weight = (
-            cv2.resize(plane.astype(np.float32), (full_width, full_height), interpolation=cv2.INTER_LINEAR)
-            for plane in (
-                across * np.float32(full_width / width),
-                down * np.float32(full_height / height),
-                weight,
-            )
+        share = shown[eye] * (np.abs(back - disparity[eye]) <= tolerance) / np.float32(2)
+        moves = across * np.float32(full_width / width), down * np.float32(full_height / height), share
+        move_x, move_y, weight = (
+            cv2.resize(plane, (full_width, full_height), interpolation=cv2.INTER_LINEAR) for plane in moves
         )
-        across += full_columns
-        down += full_rows
-        for own, target, other in zip(planes[eye], blended[eye], planes[1 - eye], strict=True):
-            read = cv2.remap(other, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-            target += weight * (read - own)
+        map_x, map_y = move_x + full_columns, move_y + full_rows
+        for plane, target, other in zip(planes[eye], blended[eye], planes[1 - eye], strict=True):
+            read = cv2.remap(other, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            target += weight * (read - plane)
     return blended
 
 
