@@ -239,6 +239,7 @@ def test_which_settings_there_are() -> None:
         "inference.early_exit",
         "inference.early_exit_confidence",
         "inference.scales",
+        "inference.stereo_agreement",
         "processing.max_queue_size",
         "processing.max_queue_mb",
         "pipeline.stages.decode.threads",

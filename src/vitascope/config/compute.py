@@ -287,6 +287,11 @@ class InferenceSettings(Section):
         (1.0,),
         "Sizes of the network's picture, relative to the usual one, whose mattes are averaged: [1, 1.5] for quality.",
     )
+    stereo_agreement: bool = setting(
+        True,
+        "Make the mattes of two eyes agree: each gets the mean of both where both see the same place. For region whole "
+        "and scales [1].",
+    )
 
     @model_validator(mode="after")
     def _check_region(self) -> Self:

@@ -258,7 +258,7 @@ class FilmRunner:
             film = stack.enter_context(
                 FilmRun(self, reader, kinds, profiler=profile.profiler, keeps_mattes=True)
             )
-            sheet = ContactSheet(preview, reader.info) if preview is not None else None
+            sheet = ContactSheet(preview, reader.info, film.vr) if preview is not None else None
             files = stack.enter_context(film.files(outputs, encodings))
             source = FramesUntilDamage(reader)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
-from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
+from vitascope.frames import Projection, StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.pipeline import quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -96,8 +96,9 @@ def open_job(
         size=(info.height, info.width),
         layout=vr.layout,
         lens=vr.trusted_lens,
+        right_eye_first=vr.right_eye_first,
         rotation_degrees=info.rotation_degrees,
-        options=_matting_options(settings),
+        options=_matting_options(settings, vr),
         first_network=first_network,
         cache=cache,
         around=around,
@@ -221,7 +222,7 @@ def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
-def _matting_options(settings: Settings) -> MattingOptions:
+def _matting_options(settings: Settings, vr: VrDescription) -> MattingOptions:
     edges = settings.edges
     return MattingOptions(
         edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
@@ -229,12 +230,14 @@ def _matting_options(settings: Settings) -> MattingOptions:
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,
-        inference=_inference_options(settings),
+        inference=_inference_options(settings, vr),
     )
 
 
-def _inference_options(settings: Settings) -> InferenceOptions:
+def _inference_options(settings: Settings, vr: VrDescription) -> InferenceOptions:
     inference = settings.inference
+    # Along a lens that is not the eyes' own, people would be matched with what is beside them.
+    is_known = vr.trusted_lens is not None or vr.projection is Projection.FLAT
     return InferenceOptions(
         skip_static=inference.skip_static,
         region=inference.region,
@@ -243,4 +246,5 @@ def _inference_options(settings: Settings) -> InferenceOptions:
         early_exit=inference.early_exit,
         early_exit_confidence=inference.early_exit_confidence,
         scales=inference.scales,
+        stereo_agreement=inference.stereo_agreement and is_known,
     )

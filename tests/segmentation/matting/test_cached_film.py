@@ -105,6 +105,7 @@ def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network):
         ("model__warm_up_frames", 1),
         ("model__input_size", 64),
         ("inference__skip_static", 0.5),
+        ("inference__stereo_agreement", False),
         ("edges__decontaminate", True),
     ],
 )

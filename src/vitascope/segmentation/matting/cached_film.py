@@ -277,6 +277,7 @@ def open_matte_cache(
         device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,
         lens=repr(vr.trusted_lens),
+        right_eye_first=vr.right_eye_first,
         start=wanted.start_seconds,
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,

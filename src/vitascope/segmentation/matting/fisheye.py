@@ -62,6 +62,11 @@ class FisheyeViews:
         """Fisheye pictures of each eye."""
         return _count(self.lens)
 
+    @property
+    def as_pictures(self) -> tuple[Fisheye, NetworkInput]:
+        """What each fisheye picture is: its lens, and how it is prepared."""
+        return Fisheye(_fov_degrees(self.lens)), replace(self.eye, size=self.size)
+
     def samples(self, steps: int, eyes: int) -> int:
         """Samples of the fisheye pictures that some frames are shown as."""
         return steps * eyes * self.count * math.prod(self.size)

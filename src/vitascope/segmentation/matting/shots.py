@@ -26,6 +26,7 @@ from vitascope.models.network import (
 from vitascope.segmentation.matting.batch import Batch, array_module
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import Tally
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 __all__ = [
     "SETTLING_SIDE",
@@ -198,6 +199,8 @@ class StreamNetwork:
     """Times the calls on a GPU."""
     fisheye: FisheyeViews | None = None
     """What whole eyes are shown as; None where they are shown as they are."""
+    agreement: StereoAgreement | None = None
+    """Brings together what is said of two whole eyes; None where each keeps its own."""
 
     def shots(
         self,
@@ -205,6 +208,7 @@ class StreamNetwork:
         *,
         state: NetworkState | None = None,
         fisheye: FisheyeViews | None = None,
+        agreement: StereoAgreement | None = None,
     ) -> ShotInference:
         """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given."""
         return ShotInference(
@@ -215,6 +219,7 @@ class StreamNetwork:
             times=self.times,
             tally=self.tally,
             fisheye=fisheye,
+            agreement=agreement,
         )
 
 
@@ -230,6 +235,7 @@ class ShotInference:
         times: Times the calls.
         tally: Counts the samples that ``estimate`` shows to the network.
         fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
+        agreement: Brings together what is said of two eyes; each keeps its own when omitted.
     """
 
     def __init__(
@@ -242,10 +248,12 @@ class ShotInference:
         times: Times | None = None,
         tally: Tally | None = None,
         fisheye: FisheyeViews | None = None,
+        agreement: StereoAgreement | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames = warm_up_frames
-        self._sizer, self._times, self._fisheye = sizer, times, fisheye
+        self._sizer, self._times = sizer, times
+        self._fisheye, self._agreement = fisheye, agreement
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
@@ -288,7 +296,8 @@ class ShotInference:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
         most = max(len(images), 1)
-        views = self._fisheye
+        views, agreement = self._fisheye, self._agreement
+        shown: list[Any] = []
         sizer = self._sizer or AdaptiveBatchSizer(
             most, max_batch_size=most, min_batch_size=most, growing=False
         )
@@ -297,21 +306,28 @@ class ShotInference:
             if starts_shot[first]:
                 self._state.reset()
                 self._is_cold = self._network.recurrent
-            if views is None:
-                return self._run_shot(images[first:end])
-            with memory_errors():
-                shown = views.show(images[first:end])
-            return self._run_shot(shown)
+            pictures = images[first:end]
+            if views is not None:
+                with memory_errors():
+                    pictures = views.show(pictures)
+            estimates = self._run_shot(pictures)
+            if agreement is not None:
+                shown.extend(pictures)
+            return estimates
+
+        def finished(first: int, end: int) -> list[MatteEstimate]:
+            part = estimates[first:end]
+            if agreement is not None:
+                part = [agreement.agree(*one) for one in zip(part, shown[first:end], strict=True)]
+            return part if views is None else [*map(views.take_back, part)]
 
         with nullcontext() if self._times is None else self._times.profile("network"):
             estimates = sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
-            if views is None:
+            if views is None and agreement is None:
                 return estimates
             # By itself: a call that is made again must not find a state that has moved on.
             with memory_errors():
-                return sizer.in_ranges(
-                    len(estimates), lambda first, end: [*map(views.take_back, estimates[first:end])]
-                )
+                return sizer.in_ranges(len(estimates), finished)
 
     def _run_shot(self, images: Any) -> list[MatteEstimate]:
         if self._is_cold:

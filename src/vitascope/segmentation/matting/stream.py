@@ -30,6 +30,7 @@ from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Equirectangular, Lens
 from vitascope.vr.stereo import eye_regions
 
@@ -79,6 +80,7 @@ class StreamMatting:
         options: Edges, smoothing, decontamination, cuts, levers.
         lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes are shown to the network as
             fisheye pictures, unless a lever looks at parts of them.
+        right_eye_first: True when the left or upper half is the right eye's.
         first_network: What looks first where ``options.inference`` asks for another network.
         cache: Mattes of this stretch of the video, known and to be kept.
         sizer: Bounds the frames of one call on a GPU.
@@ -99,6 +101,7 @@ class StreamMatting:
         rotation_degrees: Rotation = 0,
         options: MattingOptions,
         lens: Lens | None = None,
+        right_eye_first: bool = False,
         first_network: MattingNetwork | None = None,
         cache: MatteCache | None = None,
         sizer: AdaptiveBatchSizer | None = None,
@@ -120,6 +123,17 @@ class StreamMatting:
             self._fisheye = FisheyeViews.of_network(lens, network, eye_size)
             known = self._fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
+        agreement: StereoAgreement | None = None
+        inference = options.inference
+        # Eyes that lie on their side see a thing above and below, not beside each other.
+        if (
+            inference.stereo_agreement
+            and inference.shows_whole_eyes
+            and len(self.regions) == 2
+            and rotation_degrees == 0
+        ):
+            shown = (lens, self.network_input) if self._fisheye is None else self._fisheye.as_pictures
+            agreement = StereoAgreement.of_eyes(*shown, right_eye_first=right_eye_first)
         self._views = Views(self.regions, rotation_degrees)
         self._times = times
         stream = StreamNetwork(
@@ -133,6 +147,7 @@ class StreamMatting:
             sizer=sizer,
             times=times,
             fisheye=self._fisheye,
+            agreement=agreement,
         )
         self._tally = stream.tally
         self._cached: CachedMattes | None = None
