@@ -14,7 +14,7 @@ import annotated_types
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
-from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings
+from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings, VoiceSettings
 from vitascope.config.compute import (
     GpuSettings,
     InferenceSettings,
@@ -51,6 +51,7 @@ class Settings(Section):
     dataloader: DataloaderSettings = Field(default_factory=DataloaderSettings)
     animation: AnimationSettings = Field(default_factory=AnimationSettings)
     tracking: TrackingSettings = Field(default_factory=TrackingSettings)
+    voice: VoiceSettings = Field(default_factory=VoiceSettings)
     debug: DebugSettings = Field(default_factory=DebugSettings)
 
     @property
