@@ -5,7 +5,7 @@ import pytest
 from skimage import data
 
 from vitascope.gpu.kernels.histogram import color_histogram
-from vitascope.segmentation.matting.stream import SceneCutDetector
+from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 
 
 def picture(image):

@@ -9,9 +9,6 @@ from functools import partial
 from itertools import accumulate, groupby
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
@@ -29,11 +26,12 @@ from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.vr.projection import Equirectangular, Lens
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["Matte", "MattingOptions", "SceneCutDetector", "StreamMatting", "upright_size"]
+__all__ = ["Matte", "MattingOptions", "StreamMatting", "upright_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,50 +268,3 @@ def upright_size(size: tuple[int, int], rotation_degrees: Rotation) -> tuple[int
     """(height, width) of a coded picture once it is turned upright."""
     height, width = size
     return (width, height) if rotation_degrees in (90, 270) else (height, width)
-
-
-class SceneCutDetector:
-    """Compares the colours of consecutive small pictures.
-
-    Pictures come one by one (``is_cut``), or as histograms that were made elsewhere (``is_cut_histogram``): a GPU makes
-    those of a whole batch, and only they come down. 64 colours tell shots apart and forgive noise.
-
-    The score is the total variation distance of their colour histograms: 0 for the same colours in any arrangement
-    (so motion does not count), 1 for no colour in common.
-
-    Args:
-        threshold: Score from which a frame starts a new shot; 0 never does.
-    """
-
-    def __init__(self, threshold: float) -> None:
-        self._threshold = threshold
-        self._previous: npt.NDArray[np.float32] | None = None
-
-    def is_cut(self, rgb: npt.NDArray[np.float32]) -> bool:
-        """True when this picture starts a new shot; the first picture does not.
-
-        Args:
-            rgb: float32, RGB 0..1 with the channel axis last, any size; the next frame in order.
-        """
-        return self.is_cut_histogram(self.histogram(rgb)) if self._threshold > 0 else False
-
-    def histogram(self, rgb: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What ``is_cut_histogram`` takes, of one picture; from any thread.
-
-        Args:
-            rgb: float32, RGB 0..1 with the channel axis last, any size.
-        """
-        # The pixels as one row: what else the axes mean makes no difference.
-        return color_histogram(rgb.reshape(1, -1, 3), layout="NHWC")
-
-    def is_cut_histogram(self, histogram: npt.NDArray[np.float32]) -> bool:
-        """True when the picture with this histogram starts a new shot; the first picture does not.
-
-        Args:
-            histogram: float32 [64], as ``color_histogram`` makes it, in the host's memory; of the next frame in order.
-        """
-        if self._threshold <= 0:
-            return False
-        # A copy, because the caller may write the next batch's histograms into the same memory.
-        previous, self._previous = self._previous, histogram.copy()
-        return previous is not None and float(np.abs(histogram - previous).sum()) / 2 >= self._threshold
