@@ -75,8 +75,9 @@ class VideoSettings(Section):
         le=1_000_000_000,
     )
     scene_cut_threshold: float = setting(
-        0.35,
-        "Change of picture, 0 to 1, from which a frame counts as a cut and the network forgets the past; 0 disables.",
+        0.05,
+        "Share of the picture, 0 to 1, that must be new at once, motion taken off, for a frame to count as a cut; the "
+        "network then forgets the past. 0 disables.",
         ge=0,
         le=1,
     )

@@ -97,6 +97,7 @@ def open_job(
         options=_matting_options(settings),
         first_network=first_network,
         cache=cache,
+        waits=limits is None or limits.overflow != "drop_oldest",
     )
 
     packer = None

@@ -14,9 +14,9 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.foreground import decontaminate
 from vitascope.gpu.kernels.guided import refine_alpha
-from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, tile_means
@@ -41,7 +41,7 @@ class MattingOptions:
     edges: EdgeOptions = field(default_factory=EdgeOptions)
     decontaminate: bool = False
     temporal_smoothing: float = 0.0
-    scene_cut_threshold: float = 0.35
+    scene_cut_threshold: float = 0.05
     warm_up_frames: int = 3
     """How often a recurrent network sees the first picture of a shot before its answer counts."""
     inference: InferenceOptions = field(default_factory=InferenceOptions)
@@ -82,6 +82,8 @@ class StreamMatting:
         sizer: Bounds the frames of one call on a GPU.
         times: Times the parts on a GPU.
         download: Begins to bring new mattes down from a GPU to the cache.
+        waits: Let frames that look like a new shot wait for those after them. Where none may wait, in live runs, a shot
+            begins with the frame at which that is certain: up to ``LOOK_AHEAD_FRAMES`` late.
 
     Raises:
         UsageError: The network cannot do what ``options.inference`` asks for.
@@ -101,6 +103,7 @@ class StreamMatting:
         sizer: AdaptiveBatchSizer | None = None,
         times: Times | None = None,
         download: Callable[[Sequence[Any]], Coming] | None = None,
+        waits: bool = True,
     ) -> None:
         height, width = size
         self.regions: list[Region] = eye_regions(width, height, layout)
@@ -139,6 +142,9 @@ class StreamMatting:
             open_inner = partial(build_chain, options.inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
+        self._waits = waits
+        self._undecided: Batch | None = None
+        self._decided: list[bool] = []
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
 
@@ -156,45 +162,79 @@ class StreamMatting:
             return Batch(frames, None)
         with nullcontext() if self._times is None else self._times.profile("preprocess"):
             batch = Batch(frames, self._views.make(frames, self.network_input))
-        if self.options.scene_cut_threshold > 0:
-            batch.histograms = color_histogram(plain_rgb(batch.images[:, 0], self.network_input))
-        if self.options.inference.wants_tiles:
-            batch.tiles = tile_means(plain_rgb(batch.images, self.network_input))
+        for_levers = self.options.inference.wants_tiles
+        if for_levers or self.options.scene_cut_threshold > 0:
+            eyes = batch.images if for_levers else batch.images[:, :1]  # one tells cuts
+            batch.tiles = tile_means(plain_rgb(eyes, self.network_input))
         return batch
 
     def infer(self, batches: Sequence[Batch]) -> list[Matted]:
         """Notice scene cuts, and run the network over consecutive frames; a cut inside the batch splits it.
 
         Args:
-            batches: In order; their histograms and tiles are in the host's memory.
+            batches: In order; their tiles are in the host's memory.
+
+        Returns:
+            One for each frame, in order, but those of frames that wait, see ``waits``: they come with the next ones, or
+            with ``infer_rest``.
         """
         matted: list[Matted] = []
-        for _, group in groupby(batches, lambda batch: batch.images is None):
+        for without_pictures, group in groupby(batches, lambda batch: batch.images is None):
+            if without_pictures:
+                matted += self.infer_rest()
             batch = Batch.joined(list(group))
-            before = self.cut_count
             self._notice_cuts(batch)
-            self._tally.frames += len(batch)
-            shots = accumulate(batch.starts_shot, initial=before)
-            next(shots)
-            estimates = self._mattes.estimate(batch)
-            matted += [
-                Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at])
-                for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
-            ]
+            if self._undecided is not None:
+                with memory_errors():
+                    batch = Batch.joined([self._undecided, batch])
+            matted += self._infer_decided(batch)
         return matted
 
+    def infer_rest(self) -> list[Matted]:
+        """The frames that wait for others, because no more come."""
+        if self._undecided is None:
+            return []
+        self._decided += self._cuts.finish()
+        return self._infer_decided(self._undecided)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while some frame waits for those after it."""
+        return self._undecided is not None
+
     def _notice_cuts(self, batch: Batch) -> None:
-        starts = [False] * len(batch)
-        if batch.histograms is not None:
-            starts = [self._cuts.is_cut_histogram(histogram) for histogram in batch.histograms]
+        """Add to what is decided, frame by frame."""
+        if batch.images is None or self.options.scene_cut_threshold <= 0:
+            self._decided += [False] * len(batch)
+            return
+        for tiles in batch.tiles:
+            decided = self._cuts.see(tiles[:3])
+            self._decided += decided if self._waits else [any(decided)]
+
+    def _infer_decided(self, batch: Batch) -> list[Matted]:
+        """Matte the frames of which is known whether a shot begins with them; the others wait."""
+        count = len(self._decided)
+        starts, self._decided = self._decided, []
+        self._undecided = batch.take(range(count, len(batch))) if count < len(batch) else None
+        if not count:
+            return []
+        batch = batch.take(range(count))
         if self._cached is not None:
             for at, frame in enumerate(batch.frames):
                 if self._cached.is_known(frame.index):
                     starts[at] = self._cached.starts_shot(frame.index)
         batch.starts_shot = starts
+        shots = accumulate(starts, initial=self.cut_count)
+        next(shots)
         self.cut_count += sum(starts)
         self.cut_pts += [
             frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot
+        ]
+        self._tally.frames += count
+        estimates = self._mattes.estimate(batch)
+        return [
+            Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at])
+            for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
         ]
 
     def store(self, last_index: int | None = None) -> None:
