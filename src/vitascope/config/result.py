@@ -188,7 +188,7 @@ class EdgeSettings(Section):
         le=256,
     )
     decontaminate: bool = setting(
-        False, "Take the old background's colour out of soft edges, where the network estimates it."
+        True, "Take the old background's colour out of soft edges; masks and overlays have none to take."
     )
     temporal_smoothing: float = setting(
         0.0, "Weight of the past in the matte, 0 to below 1; steadies edges and lets motion lag.", ge=0, lt=1

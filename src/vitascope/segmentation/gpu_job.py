@@ -199,7 +199,7 @@ class _Matting:
         self._wants_alpha = wants_alpha
         self._on_device = on_device
         self._batches: list[Batch] = []
-        """Of the frames that are not drawn yet."""
+        """Those of which frames are not drawn yet."""
 
     def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
         """Run the network over a batch, and draw every frame that need not wait for the next batch."""

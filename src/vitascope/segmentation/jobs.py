@@ -94,10 +94,12 @@ def open_job(
         layout=vr.layout,
         lens=vr.trusted_lens,
         rotation_degrees=info.rotation_degrees,
-        options=_matting_options(settings),
+        options=_matting_options(
+            settings, shows_people=any(kind not in ("mask", "overlay") for kind, _ in outputs)
+        ),
         first_network=first_network,
         cache=cache,
-        waits=limits is None or limits.overflow != "drop_oldest",
+        waits=settings.performance.mode != "latency" and (limits is None or limits.overflow != "drop_oldest"),
     )
 
     packer = None
@@ -218,11 +220,11 @@ def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
-def _matting_options(settings: Settings) -> MattingOptions:
+def _matting_options(settings: Settings, *, shows_people: bool) -> MattingOptions:
     edges = settings.edges
     return MattingOptions(
         edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
-        decontaminate=edges.decontaminate,
+        decontaminate=edges.decontaminate and shows_people,
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,

@@ -104,7 +104,10 @@ class Matted:
     shot: int
     """Number of its shot, from 0: of frames of another one nothing counts."""
     images: Any = None
-    """[E, ...]: what the network saw of it, which a plain matte is fitted to; None where coefficients are there."""
+    """[E, ...]: what the network saw of it: a plain matte is fitted to it, and colours along edges are taken from it.
+    None where neither is wanted."""
+    is_settled: bool = False
+    """True once ``estimate`` is what is drawn from."""
 
     @property
     def nbytes(self) -> int:

@@ -65,8 +65,8 @@ class SceneCutDetector:
     their last, more and more of the last, and these two have little in common. Fades are found where the next picture
     appears: black is like everything.
 
-    Only frames that look new wait for the frames after them, three at most; decisions do not depend on how frames are
-    gathered. Not thread-safe.
+    Only frames that may begin a shot wait for the frames after them, three at most; decisions do not depend on how
+    frames are gathered. Not thread-safe.
 
     Args:
         threshold: Share of the picture that must be new, 0 to 1, motion taken off; 0 finds nothing.
@@ -78,6 +78,8 @@ class SceneCutDetector:
         self._before: deque[_Picture] = deque(maxlen=max(_DISSOLVE_FRAMES))
         self._flat_before: _Picture | None = None
         self._steps: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
+        self._step: float | None = None
+        """How new the frame is that waits first; None until it is compared."""
         self._number = 0
         self._quiet_until = LOOK_AHEAD_FRAMES
 
@@ -104,64 +106,62 @@ class SceneCutDetector:
     def _decisions(self, *, is_last: bool) -> list[bool]:
         decided: list[bool] = []
         while self._waiting:
-            if not is_last and len(self._waiting) <= LOOK_AHEAD_FRAMES and self._is_suspicious():
-                break
-            starts = self._starts_shot()
+            here = self._waiting[0]
+            last = self._last_like(here)
+            if self._step is None:
+                is_new = last is not None and _difference(last, here) >= _SUSPICIOUS
+                self._step = _newness(last, here) if is_new and last is not None else 0.0
+            motion = self._motion_before(self._step)
+            starts = False
+            if last is not None and self._stands_out(last, here, self._step, motion):
+                if not is_last and len(self._waiting) <= LOOK_AHEAD_FRAMES:
+                    break
+                starts = self._is_new_to_all(last, here, self._step, motion)
+            starts = starts or (here.has_structure and self._is_dissolved(here))
             decided.append(starts)
-            self._pass(self._waiting.popleft(), starts=starts)
+            self._pass(self._waiting.popleft(), self._step, starts=starts)
+            self._step = None
         return decided
-
-    def _is_suspicious(self) -> bool:
-        here = self._waiting[0]
-        last = self._last_like(here)
-        return last is not None and _difference(last, here) >= _SUSPICIOUS
 
     def _last_like(self, here: _Picture) -> _Picture | None:
         if not here.has_structure:
             return self._flat_before
         return self._before[-1] if self._before else None
 
-    def _starts_shot(self) -> bool:
-        here = self._waiting[0]
-        last = self._last_like(here)
-        if last is None:
-            self._steps.append(0.0)
-            return False
-        step = cross = 0.0
-        if _difference(last, here) >= _SUSPICIOUS:
-            step = cross = _newness(last, here)
-        if cross >= self._threshold:
-            cross = self._newness_to_all(last, here, cross)
-        self._steps.append(step)
-        return cross >= self._threshold or (here.has_structure and self._is_dissolved(here))
-
-    def _newness_to_all(self, last: _Picture, here: _Picture, cross: float) -> float:
-        """How new all that follows is to all before it, beyond the motion of either; 0 where that is not clear."""
+    def _motion_before(self, step: float) -> float:
+        """How new pictures before this one were."""
         motion = median(list(self._steps)[-5:]) if self._steps else 0.0
-        if cross < _LARGE and len(self._steps) > 2:
+        if step < _LARGE and len(self._steps) > 2:
             motion = max(motion, sorted(self._steps)[-3])  # two of them may be a flash
-        if cross - _MOTION_WEIGHT * motion < self._threshold:
-            return 0.0
+        return motion
+
+    def _stands_out(self, last: _Picture, here: _Picture, step: float, motion: float) -> bool:
+        """False where no frame to come could make a cut of it."""
+        if step - _MOTION_WEIGHT * motion < self._threshold:
+            return False
+        return step >= _LARGE or (self._number >= self._quiet_until and not _is_lit_otherwise(last, here))
+
+    def _is_new_to_all(self, last: _Picture, here: _Picture, step: float, motion: float) -> bool:
+        """True where all that follows is new to all before it, beyond the motion of either."""
         after = [
             one
             for one in list(self._waiting)[1 : 1 + LOOK_AHEAD_FRAMES]
             if one.has_structure == here.has_structure
         ]
-        if cross < _LARGE and (
-            not after or self._number < self._quiet_until or _is_lit_otherwise(last, here)
-        ):
-            return 0.0
+        if step < _LARGE and not after:
+            return False
         earlier = list(self._before)[-2:-5:-1] if here.has_structure else []
+        cross = step
         for one, other in product([last, *earlier], [here, *after]):
             if one is not last or other is not here:
                 cross = min(cross, _newness(one, other))
             if cross - _MOTION_WEIGHT * motion < self._threshold:
-                return 0.0
+                return False
         if earlier:
             motion = max(motion, min(_newness(one, last) for one in earlier))
         if after:
             motion = max(motion, min(_newness(here, one) for one in after))
-        return cross - _MOTION_WEIGHT * motion
+        return cross - _MOTION_WEIGHT * motion >= self._threshold
 
     def _is_dissolved(self, here: _Picture) -> bool:
         if self._number < self._quiet_until or self._number % 2:
@@ -181,7 +181,8 @@ class SceneCutDetector:
                 return True
         return False
 
-    def _pass(self, picture: _Picture, *, starts: bool) -> None:
+    def _pass(self, picture: _Picture, step: float, *, starts: bool) -> None:
+        self._steps.append(step)
         if starts:
             self._before.clear()
             self._steps.clear()

@@ -12,14 +12,14 @@ from typing import Any
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
-from vitascope.gpu.kernels.foreground import decontaminate
+from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, tile_means
+from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, resized, tile_means
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
@@ -127,7 +127,6 @@ class StreamMatting:
             eye_size=eye_size,
             views=self._views,
             warm_up_frames=options.warm_up_frames,
-            with_foreground=options.decontaminate,
             first_network=first_network,
             sizer=sizer,
             times=times,
@@ -232,8 +231,14 @@ class StreamMatting:
         ]
         self._tally.frames += count
         estimates = self._mattes.estimate(batch)
+        needs_images = self.options.decontaminate and batch.images is not None
         return [
-            Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at])
+            Matted(
+                frame,
+                estimate,
+                shot,
+                batch.images[at] if needs_images or estimate.alpha is not None else None,
+            )
             for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
         ]
 
@@ -268,10 +273,13 @@ class StreamMatting:
         return self.options.temporal_smoothing > 0
 
     def settle(self, matted: Matted) -> MatteEstimate:
-        """The matte as coefficients on the frame's device; the carrier holds them from then on."""
-        estimate = matted.estimate
-        if estimate.alpha is not None:
-            estimate = as_coefficients(estimate, matted.images, self.network_input, with_foreground=False)
+        """The matte as coefficients on the frame's device; the carrier holds them from then on.
+
+        With decontamination the colours of person and scene stand before alpha's, as ``local_colors`` gives them.
+        """
+        if matted.is_settled:
+            return matted.estimate
+        estimate = as_coefficients(matted.estimate, matted.images, self.network_input)
         on_gpu = is_on_gpu(matted.frame.planes[0])
         if is_on_gpu(estimate.gain) != on_gpu:
             # From the cache, and of plain mattes, they come in the host's memory.
@@ -279,8 +287,23 @@ class StreamMatting:
             estimate = MatteEstimate(
                 gain=arrays.asarray(estimate.gain), offset=arrays.asarray(estimate.offset)
             )
-        matted.estimate = estimate
+        if self.options.decontaminate:
+            estimate = self._with_colors(matted, estimate)
+        matted.estimate, matted.is_settled = estimate, True
         return estimate
+
+    def _with_colors(self, matted: Matted, estimate: MatteEstimate) -> MatteEstimate:
+        gain, offset = estimate.gain, estimate.offset
+        assert gain is not None  # coefficients, by contract
+        assert offset is not None
+        images = matted.images
+        if images is None:  # the matte is from the cache, and no network saw the frame
+            images = self._views.make([matted.frame], self.network_input)[0]
+        rgb = plain_rgb(images, self.network_input)
+        if rgb.shape[-2:] != gain.shape[-2:]:
+            rgb = resized(array_module(on_gpu=is_on_gpu(rgb)).ascontiguousarray(rgb), gain.shape[-2:])
+        person, scene = local_colors(rgb, gain, offset)
+        return MatteEstimate(gain=person, offset=scene)
 
     def refine(self, matted: Matted) -> Matte:
         """Full-resolution alpha: guided refinement, smoothing over time, then the edge options."""
@@ -290,10 +313,9 @@ class StreamMatting:
         place: dict[str, Any] = {"regions": self.regions, "rotation_degrees": self.rotation_degrees}
         alpha = refine_alpha(frame, gain=estimate.gain[:, -1], offset=estimate.offset[:, -1], **place)
         foreground = frame
-        if options.decontaminate and estimate.gain.shape[1] == 4:
-            foreground = decontaminate(
-                frame, alpha, gain=estimate.gain[:, :3], offset=estimate.offset[:, :3], **place
-            )
+        if options.decontaminate:
+            person, scene = estimate.gain[:, :3], estimate.offset[:, :3]
+            foreground = decontaminate(frame, alpha, person=person, scene=scene, **place)
         if options.temporal_smoothing > 0:
             if matted.shot != self._smoothed_shot:  # a live run may have dropped the frame that began it
                 self._smoother.reset()
