@@ -218,7 +218,7 @@ def put_back(
     if way.back == "alpha":
         alpha = remap(small_alpha(estimate, straight, wanted)[0], map_x, map_y)
         plain = shown(frame, wanted, WAYS["raw"])
-        return as_coefficients(MatteEstimate(alpha=alpha[None]), plain, wanted, with_foreground=False)
+        return as_coefficients(MatteEstimate(alpha=alpha[None]), plain, wanted)
     assert estimate.gain is not None
     assert estimate.offset is not None
     gain, offset = (
