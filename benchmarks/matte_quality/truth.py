@@ -128,7 +128,13 @@ def hair(size: tuple[int, int], *, seed: int, strands: int = 220) -> Rgba:
 
 
 def make_film(
-    kind: str, figures: Sequence[Sequence[Rgba]], *, seed: int, size: tuple[int, int], frames: int
+    kind: str,
+    figures: Sequence[Sequence[Rgba]],
+    *,
+    seed: int,
+    size: tuple[int, int],
+    frames: int,
+    on: tuple[int, int, int] | None = None,
 ) -> Film:
     """A clip of one of the ``CLASSES``; the same for the same seed.
 
@@ -138,10 +144,13 @@ def make_film(
         seed: Of background, noise, camera, and who it is.
         size: (height, width).
         frames: How many.
+        on: A colour, 0..255, in place of the background and without noise: what keying should give.
     """
     random = np.random.default_rng(seed)
     cast = [figures[(seed + place) % len(figures)] for place in range(len(CLASSES[kind]))]
     background = _background(size, cast or figures, random)
+    if on is not None:
+        background[:] = np.float32(on) / 255
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
     wig = hair((size[0] // 2, size[0] * 3 // 4), seed=seed)
     rgb, alpha = [], []
@@ -162,7 +171,7 @@ def make_film(
                 people[:, hidden], behind[:, hidden] = 0, 0.5 * behind[::-1, hidden]
             moments.append(np.dstack([people[..., :3] + behind * (1 - people[..., 3:]), people[..., 3]]))
         exposed = np.mean(moments, axis=0)
-        noisy = exposed[..., :3] + random.normal(0, _NOISE, (*size, 3))
+        noisy = exposed[..., :3] + random.normal(0, 0 if on is not None else _NOISE, (*size, 3))
         rgb.append(np.rint(np.clip(noisy, 0, 1) * 255).astype(np.uint8))
         alpha.append(exposed[..., 3].astype(np.float32))
     return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from vitascope.errors import UsageError
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -146,10 +146,9 @@ class CpuJob(FilmJob):
                 workers=parallelism.prepare_threads,
                 output=parallelism.prepared_limits(self._limits, frames=self._frames_per_call),
             ),
-            # Nobody waits for the second picture to see the first.
             Group(
                 "infer",
-                Batched(self._infer, size=self._frames_per_call, first_size=1),
+                _Inferring(self._infer, self._infer_rest, size=self._frames_per_call),
                 output=self._limits,
             ),
         ]
@@ -177,6 +176,30 @@ class CpuJob(FilmJob):
         return None
 
     def _infer(self, batches: Sequence[Batch]) -> list[Matted]:
-        matted = self.matting.infer(batches)
+        return self._stored(self.matting.infer(batches))
+
+    def _infer_rest(self) -> list[Matted]:
+        return self._stored(self.matting.infer_rest())
+
+    def _stored(self, matted: list[Matted]) -> list[Matted]:
         self.matting.store()
         return matted
+
+
+class _Inferring:
+    """Frames gathered for calls of the network; what waits for more is done in the end."""
+
+    def __init__(
+        self, infer: Callable[[Sequence[Batch]], list[Matted]], rest: Callable[[], list[Matted]], *, size: int
+    ) -> None:
+        # Nobody waits for the second picture to see the first.
+        self._batched = Batched(infer, size=size, first_size=1)
+        self._rest = rest
+
+    def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
+        """Take one picture; mattes when there are enough."""
+        return self._batched.accumulate(batch)
+
+    def flush(self) -> Iterable[Matted]:
+        """All that is left."""
+        return [*self._batched.flush(), *self._rest()]

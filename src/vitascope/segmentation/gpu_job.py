@@ -183,9 +183,8 @@ class _Preparing:
                     wait_until_ready(frame)
             # What tells cuts and motion. Not on the copying stream: there it would wait behind finished pictures, and
             # the network for it.
-            seen = [array for array in (batch.histograms, batch.tiles) if array is not None]
-            if seen:
-                batch.seen = Download(seen, stream=streams.current(), pool=streams.host_memory)
+            if batch.tiles is not None:
+                batch.seen = Download([batch.tiles], stream=streams.current(), pool=streams.host_memory)
         # This stream has waited for every frame, and whoever takes the batch waits for this stream.
         batch.frames = [frame if frame.ready is None else replace(frame, ready=None) for frame in frames]
         batch.prepared = streams.event()
@@ -199,30 +198,36 @@ class _Matting:
         self._job = job
         self._wants_alpha = wants_alpha
         self._on_device = on_device
+        self._batches: list[Batch] = []
+        """Those of which frames are not drawn yet."""
 
     def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """Run the network over a batch, and draw every frame."""
+        """Run the network over a batch, and draw every frame that need not wait for the next batch."""
         job = self._job
         if batch.seen is not None:
-            # Copies: levers and the cut detector keep some, and the memory is given to others.
-            arrived = iter([array.copy() for array in batch.seen.wait()])
-            batch.histograms = None if batch.histograms is None else next(arrived)
-            batch.tiles = None if batch.tiles is None else next(arrived)
+            # A copy: levers and the cut detector keep some, and the memory is given to others.
+            batch.tiles = batch.seen.wait()[0].copy()
             batch.seen = None
         job.streams.computing.wait_event(batch.prepared)
-        matted = job.matting.infer([batch])
-        job.note_memory()
-        for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
-            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batch))
+        self._batches.append(batch)
+        yield from self._drawn(job.matting.infer([batch]))
+        self._batches = [batch] if job.matting.is_waiting else []
 
     def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """Nothing is held back."""
-        return ()
+        """The frames that waited for a next batch."""
+        yield from self._drawn(self._job.matting.infer_rest())
+        self._batches = []
+
+    def _drawn(self, matted: Sequence[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
+        self._job.note_memory()
+        batches = tuple(self._batches)
+        for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
+            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batches))
 
     def _draw(
-        self, matted: Sequence[Matted], batch: Batch
+        self, matted: Sequence[Matted], batches: Sequence[Batch]
     ) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
-        """Draw some frames of a batch, and send their pictures down together, unless they stay."""
+        """Draw some frames of these batches, and send their pictures down together, unless they stay."""
         job = self._job
         with memory_errors():
             for one in matted:
@@ -233,12 +238,12 @@ class _Matting:
                 ]
             if self._on_device:
                 drawn_event = job.streams.event()
-                return [PicturesOnGpu(one, drawn_event, (batch, matted)) for one in drawn]
+                return [PicturesOnGpu(one, drawn_event, (batches, matted)) for one in drawn]
             return _sent_down(
                 drawn,
                 stays=job.renderer.stays,
                 streams=job.streams,
-                keep=(batch, matted),
+                keep=(batches, matted),
                 timed=lambda: job.times.profile("device to host"),
             )
 

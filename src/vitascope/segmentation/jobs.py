@@ -98,10 +98,13 @@ def open_job(
         lens=vr.trusted_lens,
         right_eye_first=vr.right_eye_first,
         rotation_degrees=info.rotation_degrees,
-        options=_matting_options(settings, vr),
+        options=_matting_options(
+            settings, vr, shows_people=any(kind not in ("mask", "overlay") for kind, _ in outputs)
+        ),
         first_network=first_network,
         cache=cache,
         around=around,
+        waits=settings.performance.mode != "latency" and (limits is None or limits.overflow != "drop_oldest"),
     )
 
     packer = None
@@ -222,11 +225,11 @@ def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
-def _matting_options(settings: Settings, vr: VrDescription) -> MattingOptions:
+def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: bool) -> MattingOptions:
     edges = settings.edges
     return MattingOptions(
         edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
-        decontaminate=edges.decontaminate,
+        decontaminate=edges.decontaminate and shows_people,
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,

@@ -126,7 +126,7 @@ def notes_on(
         "model.downsample_ratio": not is_rvm,
         "model.warm_up_frames": not network.recurrent,
         "model.person_class": loaded.settings.model.kind is None,
-        "edges.decontaminate": not is_rvm,
+        "edges.decontaminate": {"mask", "overlay"}.issuperset(kinds),
         "output.background": "replace" not in kinds,
         "output.mask_max_width": "mask" not in kinds,
         "output.packed_fov_degrees": "packed-alpha" not in kinds,

@@ -106,7 +106,6 @@ def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network):
         ("model__input_size", 64),
         ("inference__skip_static", 0.5),
         ("inference__stereo_agreement", False),
-        ("edges__decontaminate", True),
     ],
 )
 def test_what_changes_mattes_is_another_entry(clip, tmp_path, network, key, value):

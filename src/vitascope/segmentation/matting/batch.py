@@ -42,16 +42,14 @@ class Batch:
     """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None where all mattes are known."""
     starts_shot: Sequence[bool] = ()
     """For each frame, True where nothing before it counts; empty until that is known."""
-    histograms: Any = None
-    """float32 [T, 64], by which cuts are noticed; None where none is looked for. On the images' device at first, in the
-    host's memory when cuts are looked for."""
     tiles: Any = None
-    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, where a lever asks for them; lies where
-    ``histograms`` do."""
+    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, of the first eye alone where no lever
+    asks for them; by the first eye's, cuts are noticed. None where nobody asks. On the images' device at first, in the
+    host's memory when cuts are looked for."""
     prepared: Any = None
     """CUDA event: frames and images are there; None on the CPU."""
     seen: Any = None
-    """``Download`` of ``histograms`` and ``tiles``, as far as they are wanted; None on the CPU."""
+    """``Download`` of ``tiles``, where they are wanted; None on the CPU."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -64,17 +62,18 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Consecutive batches in the host's memory as one; either all of them have images, or none has."""
+        """Consecutive batches of one device as one; either all of them have images, or none has."""
         if len(batches) == 1:
             return batches[0]
 
         def together(arrays: list[Any]) -> Any:
-            return None if arrays[0] is None else np.concatenate(arrays)
+            if arrays[0] is None:
+                return None
+            return array_module(on_gpu=is_on_gpu(arrays[0])).concatenate(arrays)
 
         return cls(
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
-            histograms=together([batch.histograms for batch in batches]),
             tiles=together([batch.tiles for batch in batches]),
         )
 
@@ -83,14 +82,16 @@ class Batch:
         if len(indices) == len(self):
             return self
         where = list(indices)
-        if where and where == list(range(where[0], where[-1] + 1)):
+        if self.images is None:
+            images = None
+        elif where and where == list(range(where[0], where[-1] + 1)):
             images = self.images[where[0] : where[-1] + 1]  # a view: nothing is copied
         else:
             images = self.images[where]
         return Batch(
             [self.frames[index] for index in where],
             images,
-            [self.starts_shot[index] for index in where],
+            [self.starts_shot[index] for index in where] if self.starts_shot else (),
             tiles=None if self.tiles is None else self.tiles[where],
         )
 
@@ -104,7 +105,10 @@ class Matted:
     shot: int
     """Number of its shot, from 0: of frames of another one nothing counts."""
     images: Any = None
-    """[E, ...]: what the network saw of it, which a plain matte is fitted to; None where coefficients are there."""
+    """[E, ...]: what the network saw of it: a plain matte is fitted to it, and colours along edges are taken from it.
+    None where neither is wanted."""
+    is_settled: bool = False
+    """True once ``estimate`` is what is drawn from."""
 
     @property
     def nbytes(self) -> int:

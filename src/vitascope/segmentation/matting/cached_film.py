@@ -284,7 +284,6 @@ def open_matte_cache(
         inference=sorted(inference.model_dump().items()),
         # How frames are gathered decides at which of them a lever looks.
         frames_per_call=None if is_plain else frames_per_call,
-        foreground=settings.edges.decontaminate,
     )
     capacity = settings.processing.cache_size_gb
     return MatteCache(

@@ -187,8 +187,6 @@ class StreamNetwork:
     """(height, width) of an eye, upright, in luma samples."""
     views: Views
     warm_up_frames: int
-    with_foreground: bool
-    """True where the foreground's planes are needed, too."""
     tally: Tally = field(default_factory=Tally)
     """Counts what the network saw, and what became of the frames."""
     first_network: MattingNetwork | None = None

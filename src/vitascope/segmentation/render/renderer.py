@@ -165,11 +165,7 @@ class Renderer:
             offset=offset,
             rotation_degrees=matting.rotation_degrees,
             paint=self._paint(frame, output),
-            decontaminate=(
-                matting.options.decontaminate
-                and gain.shape[1] == 4
-                and output.kind not in ("mask", "overlay")
-            ),
+            decontaminate=matting.options.decontaminate and output.kind not in ("mask", "overlay"),
             planar=output.is_planar,
         )
 
