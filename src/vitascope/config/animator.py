@@ -45,7 +45,7 @@ class AnimationSettings(Section):
     mouth: float = setting(1.0, "Strength of lips, jaw and cheeks, times expression.", ge=0, le=4)
     neutral: Literal["auto", "first"] = setting(
         "auto",
-        "The driver's face at rest: the calmest frontal one of the first seconds (auto), or the first one.",
+        "The driver's face at rest: the calmest of the whole driver, live the calmest so far (auto), or the first one.",
     )
     calibrate: bool = setting(
         True,
