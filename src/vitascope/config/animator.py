@@ -49,7 +49,7 @@ class AnimationSettings(Section):
     )
     calibrate: bool = setting(
         True,
-        "Measure in about a second how the portrait's expressions read, so that they read as the driver's do.",
+        "Measure in about two seconds how the portrait's expressions read, so that they read as the driver's do.",
     )
     mirror: bool = setting(False, "Let the portrait move like a mirror image of the driver.")
     face: FaceChoice = setting(
