@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
 from vitascope.animation.face import FaceMotion, FloatArray, RgbPicture, TrackedFace
-from vitascope.animation.motion import AUTO_SECONDS, MotionEstimator, Neutral, neutral_score
+from vitascope.animation.motion import MotionEstimator, Neutral
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
+from vitascope.animation.neutral import NeutralFace, NeutralSearch, is_same_person
 from vitascope.animation.pictures import driver_picture
 from vitascope.animation.speech.hearing import SAMPLE_RATE
 from vitascope.animation.speech.transcript import align, read_transcript, require_pocketsphinx
@@ -200,12 +202,8 @@ class VideoDriver:
     ) -> None:
         self._prefetch = QueueLimits(items=max(settings.performance.prefetch_frames, 1))
         self.path = path
-        self._reader: VideoReader = open_video(
-            path,
-            start_seconds=settings.video.start_seconds or None,
-            end_seconds=settings.video.end_seconds,
-            max_corrupt_frames=settings.video.max_corrupt_frames,
-        )
+        self._part = settings.video
+        self._reader = self._opened()
         try:
             self._tracker = open_tracker(model, settings)
         except BaseException:
@@ -215,6 +213,7 @@ class VideoDriver:
         self.frame_rate = info.average_frame_rate
         self.time_base = info.time_base
         self.frame_count = self._reader.expected_frame_count
+        self._mesh = mesh
         self._neutral: Neutral = settings.animation.neutral
         self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
@@ -248,8 +247,29 @@ class VideoDriver:
         return [
             Source("decode", iter(self._reader), output=self._prefetch),
             Map("track", lambda frame: self._track(frame, rotation), output=_QUEUE),
-            Group("motion", _MotionMaker(self._estimator, self._neutral), output=_QUEUE),
+            Group(
+                "motion",
+                _MotionMaker(
+                    self._mesh, self._estimator, self._neutral, self._again if self._keep_pictures else None
+                ),
+                output=_QUEUE,
+            ),
         ]
+
+    def _opened(self) -> VideoReader:
+        return open_video(
+            self.path,
+            start_seconds=self._part.start_seconds or None,
+            end_seconds=self._part.end_seconds,
+            max_corrupt_frames=self._part.max_corrupt_frames,
+        )
+
+    @contextmanager
+    def _again(self) -> Iterator[Iterator[RgbPicture]]:
+        """The pictures from the first on, for who has to see them a second time."""
+        with self._opened() as reader:
+            rotation = reader.info.rotation_degrees
+            yield (driver_picture(frame, rotation_degrees=rotation) for frame in reader)
 
     def _track(self, frame: Frame, rotation: Rotation) -> _Seen:
         rgb = driver_picture(frame, rotation_degrees=rotation)
@@ -269,43 +289,106 @@ class _Seen:
     rgb: RgbPicture | None
 
 
-class _MotionMaker:
-    """Turns tracked faces into motion; holds the first moments back until their best neutral is known."""
+_MOST_HELD = 20_000
+"""Faces of 9 kB that wait for the whole driver: eleven minutes. What comes later is followed as live drivers are."""
 
-    def __init__(self, estimator: MotionEstimator, neutral: Neutral) -> None:
+
+class _MotionMaker:
+    """Turns tracked faces into motion; holds them back until each person's neutral is known.
+
+    Args:
+        mesh: The canonical face.
+        estimator: Makes the motion.
+        neutral: ``auto`` looks for a face at rest in the whole driver.
+        again: Opens the driver's pictures anew, for animators that read them; None for others.
+    """
+
+    def __init__(
+        self,
+        mesh: CanonicalMesh,
+        estimator: MotionEstimator,
+        neutral: Neutral,
+        again: Callable[[], AbstractContextManager[Iterator[RgbPicture]]] | None,
+    ) -> None:
+        self._mesh = mesh
         self._estimator = estimator
         self._held: list[_Seen] | None = [] if neutral == "auto" else None
+        self._stretches: list[_Stretch] = []
+        self._shot = 0
+        self._again = again
 
     def accumulate(self, seen: _Seen, /) -> Iterable[Driven]:
         """Take one picture."""
         if self._held is None:
-            return [self._made(seen)]
-        self._held.append(seen)
-        faces = self._faces()
-        if not faces or seen.pts_seconds - faces[0].pts_seconds < AUTO_SECONDS:
-            # While nobody is there, there is nothing to wait for, and no end of pictures to keep.
-            return [] if faces else self._let_out(keep_waiting=True)
-        return self._let_out(keep_waiting=False)
+            return [self._made(seen, seen.rgb)]
+        if seen.face is not None:
+            if seen.face.is_new or not self._stretches:
+                if self._held and self._held[-1].face is not None:
+                    self._shot += 1  # another face was there in the picture before
+                self._stretches.append(_Stretch(len(self._held), self._shot, NeutralSearch(self._mesh)))
+            self._stretches[-1].search.add(seen.face, rgb=seen.rgb)
+        self._held.append(replace(seen, rgb=None))
+        return self._let_out() if len(self._held) >= _MOST_HELD else ()
 
     def flush(self) -> Iterable[Driven]:
         """The video ended."""
-        return self._let_out(keep_waiting=False) if self._held else []
+        return self._let_out() if self._held else ()
 
-    def _faces(self) -> Sequence[TrackedFace]:
-        return [seen.face for seen in self._held or () if seen.face is not None]
+    def _let_out(self) -> Iterator[Driven]:
+        held, self._held = self._held or [], None
+        neutrals = _neutrals(self._stretches)
+        with nullcontext(repeat(None)) if self._again is None else self._again() as pictures:
+            for index, (seen, rgb) in enumerate(zip(held, pictures, strict=False)):
+                if index in neutrals:
+                    self._estimator.take_neutral(neutrals[index])
+                yield self._made(seen, rgb)
+        self._estimator.learn()  # of what comes after
 
-    def _let_out(self, *, keep_waiting: bool) -> list[Driven]:
-        held = self._held or []
-        scored = [(neutral_score(seen.face), seen) for seen in held if seen.face is not None]
-        if scored:
-            _, best = min(scored, key=lambda pair: pair[0])
-            self._estimator.set_neutral(best.face, rgb=best.rgb)
-        self._held = [] if keep_waiting else None
-        return [self._made(seen) for seen in held]
-
-    def _made(self, seen: _Seen) -> Driven:
-        motion = self._estimator.update(seen.face, pts_seconds=seen.pts_seconds, driver_rgb=seen.rgb)
+    def _made(self, seen: _Seen, rgb: RgbPicture | None) -> Driven:
+        motion = self._estimator.update(seen.face, pts_seconds=seen.pts_seconds, driver_rgb=rgb)
         return Driven(seen.time, seen.index, motion, seen.face is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stretch:
+    """Pictures in which one face is followed without a break."""
+
+    first: int
+    """Index of its first picture."""
+    shot: int
+    """Number of the shot: the camera stands elsewhere after each cut."""
+    search: NeutralSearch
+
+
+def _neutrals(stretches: Sequence[_Stretch]) -> dict[int, NeutralFace]:
+    """The neutral of each stretch, by the index of its first picture.
+
+    One person has one face at rest, the calmest of all stretches; where the head is at rest is that of the shot.
+    """
+    people: list[tuple[float, NeutralFace]] = []
+    heads: dict[tuple[int, int], tuple[float, Pose]] = {}
+    seen = []
+    for stretch in stretches:
+        own = stretch.search.best()
+        assert own is not None  # it begins with a face
+        score = stretch.search.score(own)
+        for person, (best, known) in enumerate(people):
+            if is_same_person(known.reading, own.reading):
+                if score < best:
+                    people[person] = score, own
+                break
+        else:
+            person = len(people)
+            people.append((score, own))
+        where = stretch.shot, person
+        if where not in heads or score < heads[where][0]:
+            heads[where] = score, own.reading.pose
+        seen.append((stretch.first, where))
+    found = {}
+    for first, where in seen:
+        _, known = people[where[1]]
+        found[first] = replace(known, reading=replace(known.reading, pose=heads[where][1]))
+    return found
 
 
 _PRIMED_SECONDS = 10.0

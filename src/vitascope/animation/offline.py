@@ -312,7 +312,9 @@ def measure_film(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
         )
         keep = opened.animator.needs_driver_picture
-        source = open_driver(driver, mesh=mesh, model=model, settings=settings, keep_pictures=keep)
+        # Which face is neutral makes no difference to the time, and would have the whole driver looked at.
+        unsearched = loaded.with_values({"animation.neutral": "first"}).settings
+        source = open_driver(driver, mesh=mesh, model=model, settings=unsearched, keep_pictures=keep)
         with source, closing(Pipeline(source.stages()).stream()) as driven:
             motions = [item.motion for item in islice(driven, _MEASURED_PICTURES)]
         if not motions:

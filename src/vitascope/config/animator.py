@@ -45,11 +45,11 @@ class AnimationSettings(Section):
     mouth: float = setting(1.0, "Strength of lips, jaw and cheeks, times expression.", ge=0, le=4)
     neutral: Literal["auto", "first"] = setting(
         "auto",
-        "The driver's face at rest: the calmest frontal one of the first seconds (auto), or the first one.",
+        "The driver's face at rest: the calmest of the whole driver, live the calmest so far (auto), or the first one.",
     )
     calibrate: bool = setting(
         True,
-        "Measure in about a second how the portrait's expressions read, so that they read as the driver's do.",
+        "Measure in about two seconds how the portrait's expressions read, so that they read as the driver's do.",
     )
     mirror: bool = setting(False, "Let the portrait move like a mirror image of the driver.")
     face: FaceChoice = setting(
