@@ -2,7 +2,8 @@
 
 Sixteen streams, each with one picture at a time: the next is handed in when the answer to the last is there, as a
 recurrent network wants it. RobustVideoMatting's coarse network at 512x288 carries each stream's state along in its
-requests; DeepLabV3+ at 512x512 (random weights, 21 classes) has none. Both run in FP16 on ``TorchEngine``.
+requests; DeepLabV3+ at 512x512 (random weights, 21 classes) has none. Both run in FP16: DeepLab on ``TorchEngine``, RVM
+on our fused kernels, and on PyTorch's operators where there is no CUDA graph.
 
 * ``eager``, ``graphs``: one-by-one calls, of the engine without and with CUDA graphs, from one thread. ``in a row``
   launches call after call and waits at the end; ``awaited`` waits for each. ``shared`` has the sixteen threads take
@@ -31,10 +32,11 @@ import argparse
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cupy
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -44,9 +46,11 @@ from row_stamp import gpu_stamp, write_rows
 from vitascope.config import vitascope_home
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, StreamBatcher
 from vitascope.gpu.engines import TensorSpec
+from vitascope.gpu.engines.plan_engine import PlanEngine, Recorded
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm.triton_ops import TritonOps
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
+from vitascope.models.rvm.structure import state_shapes
+from vitascope.models.rvm.triton_ops import record_network
 from vitascope.models.rvm.weights import load_rvm_weights
 from vitascope.models.store.store import ModelStore
 
@@ -68,35 +72,43 @@ class Rvm:
     name, size, tolerance = "rvm coarse 512x288 fp16", (288, 512), 2e-2
 
     def __init__(self, *, cuda_graph: bool) -> None:
-        weights = load_rvm_weights(ModelStore(vitascope_home()).pull("rvm"))
-        self.shapes = [shape[1:] for shape in state_shapes(weights, 1, self.size)]
-        ops = TritonOps(torch.cuda.get_device_properties(0).multi_processor_count)
-        self.module: nn.Module = RvmCoarseNetwork(weights, precision="fp16", ops=ops).cuda()
-        half, single = np.dtype(np.float16), np.dtype(np.float32)
-        states = [TensorSpec(name, single, ("streams", None, None, None)) for name in STATES]
-        coefficients = (1, "streams", 4, *self.size)
-        self.engine = TorchEngine(
-            self.module,
-            inputs=[TensorSpec("pictures", half, (1, "streams", 3, *self.size)), *states],
-            outputs=[
-                TensorSpec("gain", half, coefficients),
-                TensorSpec("offset", half, coefficients),
-                *states,
-            ],
-            device="cuda:0",
-            cuda_graph=cuda_graph,
-        )
+        self.weights = load_rvm_weights(ModelStore(vitascope_home()).pull("rvm"))
+        self.shapes = [shape[1:] for shape in state_shapes(self.weights, 1, self.size)]
+        self.module: nn.Module | None = None
+        self.engine: PlanEngine | None = None
+        if not cuda_graph:
+            self.module = RvmCoarseNetwork(self.weights, precision="fp16").cuda()
+            return
+        self.engine = PlanEngine(self._record, key=("benchmark",), label="rvm", device_id=0, cache_dir=None)
         for rows in BUCKETS:
-            pictures = torch.zeros(1, rows, 3, *self.size, dtype=torch.float16, device="cuda")
-            blank = [torch.zeros(rows, *shape, device="cuda") for shape in self.shapes]
-            with torch.inference_mode():
-                ops.compile_for(lambda pictures=pictures, blank=blank: self.module(pictures, *blank))
+            self.engine.input_shapes((rows,))
 
     def infer(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """One call: pictures [B, 3, h, w] and states [B, h, w, C]."""
         pictures, *states = batch
-        gain, offset, *after = self.engine.run_tensors((pictures[None], *states))
-        return gain[0], offset[0], *after
+        if self.engine is None:
+            assert self.module is not None  # one of them was made
+            with torch.inference_mode():
+                gain, offset, *after = self.module(pictures[None], *states)
+            return gain[0], offset[0], *after
+        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+        with stream:
+            inputs = {name: cupy.from_dlpack(tensor) for name, tensor in zip(STATES, states, strict=True)}
+            results = self.engine.run(
+                (len(pictures),), {"pictures": cupy.from_dlpack(pictures.contiguous()), **inputs}
+            )
+            return tuple(torch.from_dlpack(results[name]) for name in ("gain", "offset", *STATES))
+
+    def _record(self, sizes: Sequence[int]) -> Recorded:
+        assert self.engine is not None  # it asks
+        return record_network(
+            self.weights,
+            steps=1,
+            eyes=sizes[0],
+            size=self.size,
+            result_dtype="float16",
+            multiprocessors=self.engine.multiprocessors,
+        )
 
     def request(self, picture: Tensor, answer: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         """What a stream hands in after it got an answer."""

@@ -161,6 +161,7 @@ def run(clip: Clip, options: InferenceOptions, *, downsample_ratio: float | None
         size=(clip.frames[0].height, clip.frames[0].width),
         layout=StereoLayout.MONO,
         options=MattingOptions(inference=options),
+        waits=False,
         first_network=first,
     )
     alphas, seconds = [], 0.0

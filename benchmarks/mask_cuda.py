@@ -24,12 +24,11 @@ import cupy
 import numpy as np
 import torch
 
-from mask_cuda_peers import TorchSmoother, torch_box, torch_disc, torch_edges, torch_gaussian, torch_histogram
+from mask_cuda_peers import TorchSmoother, torch_box, torch_disc, torch_edges, torch_gaussian
 from row_stamp import write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels.batch_normalize import batch_normalize
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
-from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 from vitascope.gpu.kernels.morphology import dilate_box, dilate_disc
 from vitascope.gpu.kernels.region import Region
@@ -291,27 +290,6 @@ def layout_rows(bandwidth: float) -> Iterator[Row]:
         )
 
 
-def histogram_rows(bandwidth: float) -> Iterator[Row]:
-    """Pictures that a matting network has been given."""
-    for pictures in (1, 16):
-        shape = (pictures, 3, 288, 512)
-        count = buffers(int(np.prod(shape)) * 2)
-        random = cupy.random.default_rng(0)
-        images = [random.random(shape, dtype=cupy.float32).astype(cupy.float16) for _ in range(count)]
-        tensors = [as_tensor(one) for one in images]
-        expected = color_histogram(images[0].get())
-        check("histogram", color_histogram(images[0]).get(), expected, 1e-4)
-        check("torch histogram", torch_histogram(tensors[0]).cpu(), expected, 1e-4)
-        yield compare(
-            f"color_histogram {pictures} x 3 x 288 x 512 half",
-            count,
-            lambda n, images=images: color_histogram(images[n]),
-            {"torch_eager": lambda n, tensors=tensors: torch_histogram(tensors[n])},
-            moved=pictures * 4096 * 6,
-            bandwidth=bandwidth,
-        )
-
-
 def main(target: Path | None) -> None:
     """Check, time, print, and write the rows."""
     stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream())
@@ -327,7 +305,7 @@ def main(target: Path | None) -> None:
     }
     bandwidth = copy_bandwidth()
     rows: list[Row] = [{"claim": "copy", "tb_per_s": round(bandwidth, 3)}]
-    for make in (normalize_rows, layout_rows, mask_rows, histogram_rows):
+    for make in (normalize_rows, layout_rows, mask_rows):
         rows += make(bandwidth)
     for name, size in SIZES.items():
         rows += plane_rows(name, size, bandwidth)

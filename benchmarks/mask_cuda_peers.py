@@ -63,18 +63,3 @@ class TorchSmoother:
             now = now + self._strength * torch.exp(-change * change) * (self._past[1] - now)
         self._past = mean, now
         return now.round().to(torch.uint8)
-
-
-def torch_histogram(images: torch.Tensor) -> torch.Tensor:
-    """The soft histogram by index_add, over the same samples."""
-    pixels = images.float().flatten(2)[:, :, :: images.shape[2] * images.shape[3] // 4096]
-    position = pixels.clamp(0, 1) * 3
-    lower = position.int().clamp(max=2)
-    upper = position - lower
-    out = torch.zeros(len(images), 64, device="cuda")
-    for corner in range(8):
-        bits = torch.tensor([corner >> 2, corner >> 1 & 1, corner & 1], device="cuda").reshape(1, 3, 1)
-        share = torch.where(bits.bool(), upper, 1 - upper).prod(dim=1)
-        place = ((lower + bits) * torch.tensor([16, 4, 1], device="cuda").reshape(1, 3, 1)).sum(dim=1)
-        out.scatter_add_(1, place.long(), share)
-    return out / pixels.shape[2]

@@ -120,7 +120,9 @@ def seams(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[st
         def stream() -> StreamMatting:
             size = (frames[0].height, frames[0].width)
             network = segmenter.chosen.network
-            return StreamMatting(network, size=size, layout=StereoLayout.MONO, options=MattingOptions())
+            return StreamMatting(
+                network, size=size, layout=StereoLayout.MONO, options=MattingOptions(), waits=False
+            )
 
         def alphas(numbers: range, wanted: list[int]) -> dict[int, np.ndarray]:
             matting = stream()

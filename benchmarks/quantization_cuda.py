@@ -31,8 +31,9 @@ from vitascope.config import vitascope_home
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
-from vitascope.models.rvm.torch_network import RvmTorchNetwork
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
+from vitascope.models.rvm.fused_network import RvmFusedNetwork
+from vitascope.models.rvm.structure import state_shapes
 from vitascope.models.rvm.weights import load_rvm_weights
 from vitascope.models.store.store import ModelStore
 
@@ -84,7 +85,7 @@ class Fused:
     """The network as ``segment`` runs it."""
 
     def __init__(self, path: Path, precision: Any) -> None:
-        self.network = RvmTorchNetwork(path, precision=precision)
+        self.network = RvmFusedNetwork(path, precision=precision)
         self.name, self.state = self.network.engine_name, self.network.new_state()
         self.dtype = np.dtype(self.network.input_for(SIZE).dtype)
 

@@ -31,6 +31,7 @@ import torch
 
 from row_stamp import write_rows
 from vitascope.models.network_check import random_pictures
+from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
@@ -46,9 +47,8 @@ CALLS = (
 VARIANTS: dict[str, dict[str, Any]] = {
     "fused fp16": {"precision": "fp16"},
     "fused mixed": {"precision": "mixed"},
-    "fused fp16, no graph": {"precision": "fp16", "cuda_graph": False},
-    "operators fp16, no graph": {"precision": "fp16", "kernels": "torch", "cuda_graph": False},
-    "operators fp16": {"precision": "fp16", "kernels": "torch"},
+    "operators fp16, no graph": {"precision": "fp16", "cuda_graph": False},
+    "operators fp16": {"precision": "fp16"},
     "operators tf32": {"precision": "tf32"},
     "operators fp32": {"precision": "fp32"},
     "compiled fp16": {"precision": "fp16", "mode": "compile"},
@@ -58,7 +58,7 @@ QUICK = ("fused fp16", "fused mixed", "operators fp16", "operators fp32")
 L2_BYTES = 128 * 2**20
 
 
-def mean_alpha_error(path: Path, network: RvmTorchNetwork) -> float:
+def mean_alpha_error(path: Path, network: RvmFusedNetwork | RvmTorchNetwork) -> float:
     """Mean difference of alpha from ONNX Runtime on the CPU, in codes of 255: three frames, one at a time.
 
     Alpha is not clipped: in noise there is nobody, and it would all be 0.
@@ -79,7 +79,9 @@ def mean_alpha_error(path: Path, network: RvmTorchNetwork) -> float:
     return float(np.mean(errors) * 255)
 
 
-def first_result(network: RvmTorchNetwork, shape: tuple[int, int, int, int], began: float) -> float:
+def first_result(
+    network: RvmFusedNetwork | RvmTorchNetwork, shape: tuple[int, int, int, int], began: float
+) -> float:
     """Seconds since ``began`` when the network has given its first result."""
     steps, eyes, height, width = shape
     dtype = network.input_for((height, width)).dtype
@@ -88,7 +90,9 @@ def first_result(network: RvmTorchNetwork, shape: tuple[int, int, int, int], beg
     return round(time.perf_counter() - began, 1)
 
 
-def time_calls(network: RvmTorchNetwork, shape: tuple[int, int, int, int]) -> dict[str, Any]:
+def time_calls(
+    network: RvmFusedNetwork | RvmTorchNetwork, shape: tuple[int, int, int, int]
+) -> dict[str, Any]:
     """Milliseconds of one call, alone and in a row."""
     steps, eyes, height, width = shape
     dtype = network.input_for((height, width)).dtype
@@ -121,7 +125,9 @@ def time_calls(network: RvmTorchNetwork, shape: tuple[int, int, int, int]) -> di
         "ms_p80": round(high, 3),
         "ms_in_a_row": round(in_a_row, 3),
         "pictures_per_s": round(steps * eyes / in_a_row * 1e3),
-        "vram_mib": round(torch.cuda.memory_reserved() / 2**20),
+        "vram_mib": round(
+            (torch.cuda.memory_reserved() + cupy.get_default_memory_pool().total_bytes()) / 2**20
+        ),
         "vram_peak_mib": round(torch.cuda.max_memory_reserved() / 2**20),
     }
 
@@ -150,13 +156,15 @@ def main() -> None:
         mode = arguments.get("mode", "eager")
         if (options.quick and name not in QUICK) or (options.only and name not in options.only):
             continue
-        variant = {**arguments, **({"cache_dir": packages} if mode == "aot" else {})}
+        make: Any = RvmFusedNetwork if name.startswith("fused") else RvmTorchNetwork
+        keeps = mode == "aot" or make is RvmFusedNetwork
+        variant = {**arguments, **({"cache_dir": packages} if keeps else {})}
         error = 0.0
         # Compilers take half a minute a shape, and packages more: few of them show what there is to see.
         for shape in {"eager": CALLS, "compile": (CALLS[0], CALLS[2]), "aot": CALLS[:1]}[mode]:
             torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()
-            network = RvmTorchNetwork(options.model, **variant)
+            network = make(options.model, **variant)
             steps, eyes, height, width = shape
             first = first_result(network, shape, began)
             if shape == CALLS[0]:
@@ -173,9 +181,9 @@ def main() -> None:
                 **machine,
             }
             network.close()
-            if mode == "aot":
+            if keeps:
                 began = time.perf_counter()
-                network = RvmTorchNetwork(options.model, **variant)
+                network = make(options.model, **variant)
                 row["start_again_s"] = first_result(network, shape, began)
                 network.close()
             rows.append(row)

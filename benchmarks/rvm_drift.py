@@ -22,6 +22,7 @@ import torch
 
 from row_stamp import write_rows
 from vitascope.models.network_check import random_pictures
+from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 BATCH = 16
@@ -60,7 +61,7 @@ def alphas(estimates: Any, pictures: Any, *, clipped: bool) -> Any:
 
 def compare(model: Path, precision: str, pictures: Any, frames: int, *, moves: bool) -> dict[str, Any]:
     """Differences over time."""
-    ours: Any = RvmTorchNetwork(model, precision=precision)  # type: ignore[arg-type]
+    ours: Any = RvmFusedNetwork(model, precision=precision)  # type: ignore[arg-type]
     exact = RvmTorchNetwork(model, precision="fp32")
     states = ours.new_state(), exact.new_state()
     differences = []

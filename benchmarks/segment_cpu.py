@@ -187,7 +187,11 @@ def stages_alone(name: str, clip: Path, folder: Path, *, count: int = 48) -> dic
         size = (reader.info.height, reader.info.width)
         edges = EdgeOptions(threshold=settings.edges.threshold)
         matting = StreamMatting(
-            segmenter.chosen.network, size=size, layout=StereoLayout.MONO, options=MattingOptions(edges=edges)
+            segmenter.chosen.network,
+            size=size,
+            layout=StereoLayout.MONO,
+            options=MattingOptions(edges=edges),
+            waits=False,
         )
         encoding = choose_encoding(
             folder / "alone.mp4", source_format=reader.info.format, codec="h264", crf=23, preset="veryfast"

@@ -92,6 +92,7 @@ def cut_out(film: Path, network: RvmNetwork, first: int, count: int) -> tuple[li
         size=(frames[0].height, frames[0].width),
         layout=StereoLayout.MONO,
         options=MattingOptions(decontaminate=True),
+        waits=False,
     )
     pictures = []
     for frame in frames[max(first - 12, 0) :]:
@@ -217,7 +218,7 @@ def put_back(
     if way.back == "alpha":
         alpha = remap(small_alpha(estimate, straight, wanted)[0], map_x, map_y)
         plain = shown(frame, wanted, WAYS["raw"])
-        return as_coefficients(MatteEstimate(alpha=alpha[None]), plain, wanted, with_foreground=False)
+        return as_coefficients(MatteEstimate(alpha=alpha[None]), plain, wanted)
     assert estimate.gain is not None
     assert estimate.offset is not None
     gain, offset = (
@@ -239,7 +240,12 @@ def product_alphas(network: RvmNetwork, frames: Sequence[Frame]) -> list[np.ndar
     """What a run of Vitascope makes of the frames, float32 0..1."""
     size = frames[0].height, frames[0].width
     matting = StreamMatting(
-        network, size=size, layout=StereoLayout.MONO, lens=Equirectangular(180, 180), options=MattingOptions()
+        network,
+        size=size,
+        layout=StereoLayout.MONO,
+        lens=Equirectangular(180, 180),
+        options=MattingOptions(),
+        waits=False,
     )
     mattes = [matting.refine(one) for frame in frames for one in matting.infer([matting.prepare([frame])])]
     return [matte.alpha.astype(np.float32) / 255 for matte in mattes]

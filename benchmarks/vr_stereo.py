@@ -1,10 +1,13 @@
 """How far the mattes of two eyes are apart: ``fast`` and ``balanced`` over stereo clips whose disparity is known.
 
-People are cut out of a flat clip by RVM, and stand at two distances before the clip's own scenery on the walls of a
-room. The stereo clip is written as a nearly lossless H.264 file, and matted as ``vitascope segment`` would. A row gives
-``vitascope.vr.synthetic.eye_disagreement`` of the matte, and of the truth, which is what reading between samples makes.
+People are cut out of a flat clip by RVM, and stand before the clip's own scenery on the walls of a room, or before
+noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, one ``low`` at 1 m, one ``aside``;
+``mono`` shows both eyes the same. The stereo clip is written as a nearly lossless H.264 file, and matted as ``vitascope
+segment`` would, with and without ``inference.stereo_agreement``. A row gives
+``vitascope.vr.synthetic.eye_disagreement`` of each matte, and of the truth, which is what reading between samples
+makes; and the mean absolute error of alpha, times 1000.
 
-Usage: python benchmarks/vr_stereo.py CLIP.mp4 [--frames 8] [--keep ROWS.json]
+Usage: python benchmarks/vr_stereo.py CLIP.mp4 [--scenes two,near] [--frames 8] [--keep ROWS.json]
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from vitascope.vr.synthetic import (
     View,
     drift,
     eye_disagreement,
+    noise_surround,
     render,
 )
 from vr_elevation import cut_out, room
@@ -43,24 +47,53 @@ from vr_elevation import cut_out, room
 LENSES: dict[str, Lens] = {"flat": Rectilinear(80, 80), "VR180": Equirectangular()}
 
 
-def views(people: list[np.ndarray], scenery: np.ndarray, camera: Camera) -> Iterator[View]:
-    """The clip: one person who walks at 2 m, and the same, mirrored, who stands at 1.2 m."""
-    surround = Surround(room(scenery, 1024), radius_m=4)
-    walk = drift(Place(-16, -5, 2), azimuth_degrees_per_second=8)
+SCENES = ("two", "near", "hide", "low", "aside", "mono")
+
+
+def walk(azimuth: float, elevation: float, distance: float) -> Callable[[float], Place]:
+    """To the right, by 8 degrees a second."""
+    return drift(Place(azimuth, elevation, distance), azimuth_degrees_per_second=8)
+
+
+def figures_of(scene: str, person: np.ndarray) -> tuple[Figure, ...]:
+    """Who is in a scene."""
+    mirrored = person[:, ::-1]
+    match scene:
+        case "near":
+            return (Figure(person, walk(5, -10, 0.7), height_m=1.2),)
+        case "hide":
+            return (
+                Figure(person, Place(-8, -5, 0.9), height_m=1.0),
+                Figure(mirrored, walk(6, -5, 1.6), height_m=1.75),
+                Figure(person, Place(20, -5, 3), height_m=1.75),
+            )
+        case "low":
+            return (Figure(person, Place(10, -50, 1), height_m=1.6),)
+        case "aside":
+            return (Figure(person, walk(55, -20, 1), height_m=1.5),)
+        case _:
+            return (
+                Figure(person, walk(-16, -5, 2), height_m=1.75),
+                Figure(mirrored, Place(14, -8, 1.2), height_m=1.2),
+            )
+
+
+def views(scene: str, people: list[np.ndarray], sphere: np.ndarray, camera: Camera) -> Iterator[View]:
+    """The clip."""
+    surround = Surround(sphere, radius_m=4)
     for index, person in enumerate(people):
-        figures = (
-            Figure(person, walk, height_m=1.75),
-            Figure(person[:, ::-1], Place(14, -8, 1.2), height_m=1.2),
-        )
-        yield render(Scene(figures, surround, camera), index / 24)
+        yield render(Scene(figures_of(scene, person), surround, camera), index / 24)
 
 
 def measure(
-    profile: str, path: Path, truth: list[View], camera: Camera
+    profile: str, path: Path, truth: list[View], camera: Camera, *, agreement: bool
 ) -> tuple[list[float], list[float], Any]:
     """The eyes' disagreement and the matte's error of each frame, and the last matte."""
     apart, wrong = [], []
-    with Segmenter(profile=profile) as segmenter:
+    wishes = {"inference.stereo_agreement": agreement, "video.stereo": "sbs"}
+    if camera.lens != LENSES["flat"]:
+        wishes["video.projection"] = "equirect180"
+    with Segmenter(profile=profile, settings=wishes) as segmenter:
         for (_, matte), view in zip(segmenter.stream(path), truth, strict=True):
             alpha = np.asarray(matte, np.float32) / 255
             apart.append(eye_disagreement(alpha, view, camera))
@@ -77,6 +110,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=24, help="first frame of the clip")
     parser.add_argument("--frames", type=int, default=8)
     parser.add_argument("--side", type=int, default=1024, help="of an eye, in samples")
+    parser.add_argument("--scenes", default=",".join(SCENES))
+    parser.add_argument("--lenses", default=",".join(LENSES))
+    parser.add_argument("--noise", action="store_true", help="before noise instead of the clip's own scenery")
     parser.add_argument("--profiles", default="fast,balanced")
     parser.add_argument("--sheets", type=Path, help="folder for pictures of the mattes")
     parser.add_argument("--keep", type=Path, help="JSON file that the rows are written to")
@@ -84,26 +120,36 @@ def main() -> None:
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     people, scenery = cut_out(options.film, network, options.first, options.frames)
     network.close()
+    sphere = noise_surround(1024) if options.noise else room(scenery, 1024)
     rows: list[dict[str, Any]] = []
-    for name, lens in LENSES.items():
-        camera = Camera(lens, (options.side, 2 * options.side))
-        truth = list(views(people, scenery, camera))
+    chosen = [(scene, lens) for scene in options.scenes.split(",") for lens in options.lenses.split(",")]
+    for scene, name in chosen:
+        eye_distance_m = 1e-6 if scene == "mono" else 0.064
+        camera = Camera(LENSES[name], (options.side, 2 * options.side), eye_distance_m=eye_distance_m)
+        truth = list(views(scene, people, sphere, camera))
         own = float(np.mean([eye_disagreement(view.alpha, view, camera) for view in truth]))
         with tempfile.TemporaryDirectory() as folder:
             path = written(Path(folder), f"{name}_LR", (view.rgb for view in truth))
             for profile in options.profiles.split(","):
-                apart, wrong, last = measure(profile, path, truth, camera)
+                found = {}
+                for agreement in (False, True):
+                    apart, wrong, last = measure(profile, path, truth, camera, agreement=agreement)
+                    found[agreement] = round(float(np.mean(apart)), 4), round(float(np.mean(wrong)), 3)
                 rows.append(
                     {
                         "claim": "vr stereo",
                         "profile": profile,
                         "clip": options.film.stem,
+                        "scene": scene,
                         "lens": name,
+                        "surround": "noise" if options.noise else "scenery",
                         "frames": options.frames,
                         "eye_samples": options.side,
-                        "disagreement": round(float(np.mean(apart)), 4),
-                        "of_truth": round(own, 4),
-                        "mad_1000": round(float(np.mean(wrong)), 2),
+                        "apart_alone": found[False][0],
+                        "apart_agreed": found[True][0],
+                        "apart_of_truth": round(own, 4),
+                        "mad_1000_alone": found[False][1],
+                        "mad_1000_agreed": found[True][1],
                         "commit": commit(),
                         "date": time.strftime("%Y-%m-%d"),
                     }
@@ -115,7 +161,8 @@ def main() -> None:
                         painted.astype(np.uint8), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA
                     )
                     cv2.imwrite(
-                        str(options.sheets / f"{name}_{profile}.png"), cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR)
+                        str(options.sheets / f"{scene}_{name}_{profile}.png"),
+                        cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR),
                     )
     if options.keep is not None:
         write_rows(options.keep, rows)

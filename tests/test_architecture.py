@@ -19,7 +19,7 @@ OPENED_ELSEWHERE = {
     "segmentation/film_job.py",
     "segmentation/gpu_job.py",
     "models/rvm/rvm.py",
-    "models/rvm/torch_network.py",
+    "models/rvm/fused_network.py",
     "gpu/engines/onnx_runtime.py",
 }
 """Handed in by whoever chose it: decoder, job, network, engine. A file before it need not import it,

@@ -21,7 +21,7 @@ from skimage import data
 from vitascope.media.reading.reader import open_video
 from vitascope.models.rvm.rvm import RvmNetwork
 
-__all__ = ["CLASSES", "Film", "cut_figure", "hair", "make_film", "write_film"]
+__all__ = ["CLASSES", "Film", "Walk", "cut_figure", "hair", "make_film", "make_scene", "write_film"]
 
 Rgb = npt.NDArray[np.float32]
 """[H, W, 3], 0..1."""
@@ -139,6 +139,7 @@ def make_film(
     seed: int,
     size: tuple[int, int],
     frames: int,
+    on: tuple[int, int, int] | None = None,
 ) -> Film:
     """A clip of one of the ``CLASSES``; the same for the same seed.
 
@@ -149,10 +150,13 @@ def make_film(
         seed: Of background, noise, camera, and who it is.
         size: (height, width).
         frames: How many.
+        on: A colour, 0..255, in place of the background and without noise: what keying should give.
     """
     random = np.random.default_rng(seed)
     cast = [figures[(seed + place) % len(figures)] for place in range(len(CLASSES[kind]))]
     background = _background(size, cast or figures, scenery, random)
+    if on is not None:
+        background[:] = np.float32(on) / 255
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
     wig = hair((size[0] // 2, size[0] * 3 // 4), seed=seed)
     rgb, alpha = [], []
@@ -173,10 +177,52 @@ def make_film(
                 people[:, hidden], behind[:, hidden] = 0, 0.5 * behind[::-1, hidden]
             moments.append(np.dstack([people[..., :3] + behind * (1 - people[..., 3:]), people[..., 3]]))
         exposed = np.mean(moments, axis=0)
-        noisy = exposed[..., :3] + random.normal(0, _NOISE, (*size, 3))
+        noisy = exposed[..., :3] + random.normal(0, 0 if on is not None else _NOISE, (*size, 3))
         rgb.append(np.rint(np.clip(noisy, 0, 1) * 255).astype(np.uint8))
         alpha.append(exposed[..., 3].astype(np.float32))
     return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1))
+
+
+def make_scene(
+    walks: Sequence[Walk],
+    cast: Sequence[Sequence[Rgba]],
+    *,
+    seed: int,
+    size: tuple[int, int],
+    frames: int,
+    order: Callable[[float], Sequence[int]] | None = None,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """A shot of several people, and what is seen of each.
+
+    Args:
+        walks: Where each of them stands.
+        cast: Each as consecutive pictures.
+        seed: Of background, noise and camera.
+        size: (height, width).
+        frames: How many.
+        order: People back to front, told the time; as they are listed when omitted.
+
+    Returns:
+        uint8 [T, H, W, 3], and the alpha of each person where nobody hides them, uint8 [T, N, H, W].
+    """
+    random = np.random.default_rng(seed)
+    background = _background(size, cast, random)
+    pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
+    rgb = np.empty((frames, *size, 3), np.uint8)
+    alphas = np.empty((frames, len(cast), *size), np.uint8)
+    for frame in range(frames):
+        time = frame / max(frames - 1, 1)
+        shift = pan[0] * time, pan[1] * time
+        people, seen = np.zeros((*size, 4), np.float32), np.zeros((len(cast), *size), np.float32)
+        for place in range(len(cast)) if order is None else order(time):
+            shown = _placed(cast[place][frame % len(cast[place])], walks[place], size, time, shift)
+            seen *= 1 - shown[..., 3]
+            seen[place], people = shown[..., 3], _over(shown, people)
+        behind = _shifted(background, size, shift)
+        picture = people[..., :3] + behind * (1 - people[..., 3:]) + random.normal(0, _NOISE, behind.shape)
+        rgb[frame] = np.rint(np.clip(picture, 0, 1) * 255)
+        alphas[frame] = np.rint(np.clip(seen, 0, 1) * 255)
+    return rgb, alphas
 
 
 def write_film(film: Film, path: Path, *, crf: int = 20) -> Path:

@@ -1,10 +1,14 @@
 """How truly a portrait follows: a film's own calmest frame is animated with the film, and the result held against it.
 
-Self-reenactment: the film is the truth, frame by frame. Without arguments it measures a film made here, the shipped
-portrait moved by known weights; that one was drawn by the mesh animator itself, so its PSNR says how well motion is
-read and made again, and nothing of how real a picture is. Films of people say that, too:
+Self-reenactment: the film is the truth, frame by frame. Three kinds of rows:
 
-    python benchmarks/portrait_quality/measure.py a.mp4 b.mp4 [--animator mesh] [--set key=value] [--sheets FOLDER]
+- films of people; and of each its middle half, mirrored, which begins and ends in the middle of an expression;
+- films made here: portraits moved by known weights. They were drawn by the mesh animator itself, so their PSNR says how
+  well motion is read and made again, and nothing of how real a picture is;
+- each film of a person on each portrait: what is read of the result against what is read of the driver.
+
+    python benchmarks/portrait_quality/measure.py a.mp4 b.mp4 --portrait p.jpg --portrait q.jpg
+        [--animator mesh] [--set key=value] [--sheets FOLDER] [--only WORD]
 
 It runs ``vitascope animate`` into a lossless file, tracks film and result, and writes
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
@@ -19,10 +23,12 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import av
 import cv2
 import numpy as np
 from readings import MOVES, READINGS, compared, psnr, readings_of, region_of, squared_error, wrong_lips
@@ -30,8 +36,8 @@ from readings import MOVES, READINGS, compared, psnr, readings_of, region_of, sq
 import vitascope
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
-from vitascope.animation.motion import neutral_score
 from vitascope.animation.motion_file import write_motion
+from vitascope.animation.neutral import NeutralSearch
 from vitascope.animation.tracking import FaceTracker, fetch_face_model
 from vitascope.config import vitascope_home
 from vitascope.models.store.store import ModelStore
@@ -40,39 +46,57 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "portrait_quality.json"
 TABLE = HERE / "table.md"
 EXAMPLE = HERE.parents[1] / "examples" / "astronaut.jpg"
-MADE = "made.mkv"
-_CALM_SECONDS = 2.0
-"""The animator takes the driver's calmest frontal face of this time for its neutral: the portrait is that frame."""
-_SHEET_COLUMNS = 10
+LOSSLESS = {"output.codec": "ffv1", "animation.max_side": 512}
+SHEET_COLUMNS = 8
+WAVES: list[dict[str, float]] = [
+    {"jawOpen": 0.6},
+    {"mouthSmileLeft": 0.6, "mouthSmileRight": 0.6},
+    {"mouthPucker": 0.8},
+    {"mouthFunnel": 0.8, "jawOpen": 0.2},
+    {"browInnerUp": 0.8, "browOuterUpLeft": 0.8, "browOuterUpRight": 0.8},
+    {"browDownLeft": 0.8, "browDownRight": 0.8},
+    {"eyeBlinkLeft": 1.0, "eyeBlinkRight": 1.0},
+    {"eyeLookOutLeft": 0.8, "eyeLookInRight": 0.8},
+    {"eyeLookUpLeft": 0.7, "eyeLookUpRight": 0.7},
+    {"yaw": 12.0},
+    {"pitch": 10.0},
+    {"roll": 10.0},
+    {"jawOpen": 0.4, "mouthSmileLeft": 0.5, "mouthSmileRight": 0.5, "yaw": -10.0, "pitch": -5.0},
+]
+"""One weight, angle or glance after another, and some together."""
 
 
-def made_film(folder: Path) -> Path:
-    """The shipped portrait, moved by one weight, angle or glance after another, and by some together."""
-    waves: list[dict[str, float]] = [
-        {"jawOpen": 0.6},
-        {"mouthSmileLeft": 0.6, "mouthSmileRight": 0.6},
-        {"mouthPucker": 0.8},
-        {"mouthFunnel": 0.8, "jawOpen": 0.2},
-        {"browInnerUp": 0.8, "browOuterUpLeft": 0.8, "browOuterUpRight": 0.8},
-        {"browDownLeft": 0.8, "browDownRight": 0.8},
-        {"eyeBlinkLeft": 1.0, "eyeBlinkRight": 1.0},
-        {"eyeLookOutLeft": 0.8, "eyeLookInRight": 0.8},
-        {"eyeLookUpLeft": 0.7, "eyeLookUpRight": 0.7},
-        {"yaw": 12.0},
-        {"pitch": 10.0},
-        {"roll": 10.0},
-        {"jawOpen": 0.4, "mouthSmileLeft": 0.5, "mouthSmileRight": 0.5, "yaw": -10.0, "pitch": -5.0},
-    ]
+def made_film(portrait: Path, folder: Path) -> Path:
+    """A portrait, moved by ``WAVES``."""
     motions = [FaceMotion.authored(pts_seconds=step / 25) for step in range(10)]
-    for wave in waves:
+    for wave in WAVES:
         for share in np.sin(np.linspace(0, np.pi, 15, endpoint=False)):
             now = {name: float(value * share) for name, value in wave.items()}
             angles = {f"{name}_degrees": now.pop(name, 0.0) for name in ("yaw", "pitch", "roll")}
             motions.append(FaceMotion.authored(now, pts_seconds=len(motions) / 25, **angles))
     write_motion(folder / "known.motion", motions, frame_rate=25)
-    lossless = {"animation.animator": "mesh", "output.codec": "ffv1"}
-    vitascope.animate(EXAMPLE, folder / "known.motion", folder / MADE, settings=lossless)
-    return folder / MADE
+    made = folder / f"made_{portrait.stem}.mkv"
+    vitascope.animate(
+        portrait, folder / "known.motion", made, settings=LOSSLESS | {"animation.animator": "mesh"}
+    )
+    return made
+
+
+def middle_mirrored(film: Path, folder: Path) -> Path:
+    """The middle half of a film, left and right exchanged."""
+    made = folder / f"{film.stem}_middle_mirrored.mkv"
+    frames = frames_of(film)
+    part = frames[len(frames) // 4 : -len(frames) // 4]
+    rate = (len(part) - 1) / (part[-1][0] - part[0][0])
+    height, width = part[0][1].shape[:2]
+    with av.open(str(made), "w") as container:
+        stream = container.add_stream("ffv1", rate=round(rate))
+        stream.width, stream.height, stream.pix_fmt = width, height, "bgr0"
+        for _, rgb in part:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb[:, ::-1]), format="rgb24")
+            container.mux(stream.encode(picture.reformat(format="bgr0")))
+        container.mux(stream.encode())
+    return made
 
 
 def frames_of(path: Path) -> list[tuple[float, RgbPicture]]:
@@ -87,24 +111,38 @@ def tracked(frames: list[tuple[float, RgbPicture]], model: Path) -> list[Tracked
         return [tracker.track(rgb, pts_seconds=seconds) for seconds, rgb in frames]
 
 
+def calmest(
+    frames: list[tuple[float, RgbPicture]], faces: list[TrackedFace | None], mesh: CanonicalMesh
+) -> RgbPicture:
+    """The frame in which a person rests most."""
+    search = NeutralSearch(mesh)
+    for (_, rgb), face in zip(frames, faces, strict=True):
+        if face is not None:
+            search.add(face, rgb=rgb)
+    found = search.best()
+    if found is None or found.rgb is None:
+        raise SystemExit("a film without a face")
+    return found.rgb
+
+
 def measured(
-    film: Path, folder: Path, mesh: CanonicalMesh, model: Path, settings: dict[str, Any], sheet: Path | None
+    film: Path,
+    portrait: Path | RgbPicture | None,
+    folder: Path,
+    mesh: CanonicalMesh,
+    model: Path,
+    settings: dict[str, Any],
+    sheet: Path | None,
 ) -> dict[str, Any]:
-    """One row: a film's calmest frame, animated with the film."""
+    """One row: a film on its own calmest frame (None), on a picture of the same person, or on a portrait."""
     truth = frames_of(film)
     driver = tracked(truth, model)
-    calm = [
-        (neutral_score(face), index)
-        for index, ((seconds, _), face) in enumerate(zip(truth, driver, strict=True))
-        if face is not None and seconds - truth[0][0] < _CALM_SECONDS
-    ]
-    if not calm:
-        raise SystemExit(f"{film}: no face in its first {_CALM_SECONDS:g} seconds")
-    still = truth[min(calm)[1]][1]
-    cv2.imwrite(str(folder / "still.png"), still[..., ::-1])
-    report = vitascope.animate(
-        folder / "still.png", film, folder / "result.mkv", settings=settings | {"output.codec": "ffv1"}
-    )
+    still = None
+    if not isinstance(portrait, Path):
+        still = calmest(truth, driver, mesh) if portrait is None else portrait
+        cv2.imwrite(str(folder / "still.png"), still[..., ::-1])
+    picture = portrait if isinstance(portrait, Path) else folder / "still.png"
+    report = vitascope.animate(picture, film, folder / "result.mkv", settings=settings | LOSSLESS)
     result = frames_of(folder / "result.mkv")
     if len(result) != len(truth):
         raise SystemExit(f"{film}: {len(truth)} frames became {len(result)}")
@@ -114,19 +152,18 @@ def measured(
         if face is None or read is None:
             continue
         pairs.append((readings_of(mesh, face), readings_of(mesh, read)))
+        if still is None:
+            continue
         for which in ("face", "mouth"):
             region = region_of(face, which)[:height, :width]
-            for of, picture in (("result", drawn), ("still", still[:height, :width])):
-                errors[which, of].append(squared_error(true[:height, :width], picture, region))
+            for of, shown in (("result", drawn), ("still", still[:height, :width])):
+                errors[which, of].append(squared_error(true[:height, :width], shown, region))
     if sheet is not None:
-        shown = np.linspace(0, len(truth) - 1, _SHEET_COLUMNS).astype(int)
-        rows = [
-            np.hstack([frames[index][1][:height, :width] for index in shown]) for frames in (truth, result)
-        ]
-        cv2.imwrite(str(sheet), np.vstack(rows)[..., ::-1])
+        cv2.imwrite(str(sheet), sheet_of(truth, result)[..., ::-1])
     series = np.array(pairs).transpose(1, 2, 0)  # [driver or result, reading, frame]
     return {
         "film": film.name,
+        "portrait": portrait.name if isinstance(portrait, Path) else None,
         "animator": report.animator,
         "frames": len(truth),
         "face_lost": len(truth) - len(pairs),
@@ -134,46 +171,87 @@ def measured(
             name: compared(of_driver, of_result)
             for name, of_driver, of_result in zip(READINGS, *series, strict=True)
         },
-        "psnr": {f"{which} {of}": psnr(squares) for (which, of), squares in errors.items()},
+        "psnr": {f"{which} {of}": psnr(squares) for (which, of), squares in errors.items() if squares},
         "wrong_lips": round(wrong_lips(series[0, 0], series[1, 0]), 3),
     }
 
 
+def sheet_of(truth: list[tuple[float, RgbPicture]], result: list[tuple[float, RgbPicture]]) -> RgbPicture:
+    """Frames of a film above those of the result, of one height."""
+    rows = []
+    for frames in (truth, result):
+        shown = [frames[index][1] for index in np.linspace(0, len(frames) - 1, SHEET_COLUMNS).astype(int)]
+        rows.append(np.hstack([cv2.resize(one, (320, 320 * one.shape[0] // one.shape[1])) for one in shown]))
+    return np.asarray(np.vstack(rows), np.uint8)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows for people."""
-    head = [
+    kinds = {
+        "Films of people": [
+            row for row in rows if not row["portrait"] and not row["film"].startswith("made_")
+        ],
+        "Films made here": [row for row in rows if row["film"].startswith("made_")],
+        "Other portraits": [row for row in rows if row["portrait"]],
+    }
+    lines = [
         "# How truly a portrait follows",
         "",
-        "Written by `measure.py`, whose head says what is measured. Each film's calmest frame is animated with the",
-        "film. A pair is correlation r and slope of what is read from the result against the film; – where the driver",
-        "does not move it. PSNR is against the film, in brackets that of the unmoved frame: a result below that",
-        "moves, or paints, wrongly. `made.mkv` was drawn by the mesh itself.",
-        "",
+        "Written by `measure.py`, whose head says what is measured. A pair is correlation r and slope of what is",
+        "read from the result against the driver; – where the driver does not move it. PSNR is against the film, in",
+        "brackets that of the unmoved frame: a result below that moves, or paints, wrongly.",
     ]
+    for title, of_kind in kinds.items():
+        if of_kind:
+            lines += ["", f"## {title}", "", *_section(of_kind)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(rows: list[dict[str, Any]]) -> list[str]:
     lines: dict[str, list[str]] = {"": [], "frames, without a face": []}
     for row in rows:
-        lines[""].append(f"{row['film']}, {row['animator']} {' '.join(row['settings'])}".rstrip())
+        words = [row["film"], *([f"on {row['portrait']}"] if row["portrait"] else []), *row["settings"]]
+        if row["animator"] != "mesh":
+            words.append(row["animator"])
+        lines[""].append(" ".join(words))
         lines["frames, without a face"].append(f"{row['frames']}, {row['face_lost']}")
         for name in READINGS:
             found = row["readings"][name]
             moves = found["driver_std"] >= MOVES[name]
             lines.setdefault(name, []).append(f"{found['r']:.2f}, {found['slope']:.2f}" if moves else "–")
-        for which in ("face", "mouth"):
-            result, still = (row["psnr"][f"{which} {of}"] for of in ("result", "still"))
-            lines.setdefault(f"PSNR of the {which}, dB", []).append(f"{result:.1f} ({still:.1f})")
+        if row["psnr"]:
+            for which in ("face", "mouth"):
+                result, still = (row["psnr"][f"{which} {of}"] for of in ("result", "still"))
+                lines.setdefault(f"PSNR of the {which}, dB", []).append(f"{result:.1f} ({still:.1f})")
         lines.setdefault("wrong lips", []).append(f"{row['wrong_lips']:.1%}")
     cells = [f"| {name} | {' | '.join(values)} |" for name, values in lines.items()]
-    return "\n".join([*head, cells[0], "|-" * (len(rows) + 1) + "|", *cells[1:]]) + "\n"
+    return [cells[0], "|-" * (len(rows) + 1) + "|", *cells[1:]]
+
+
+def cases(
+    films: list[Path], portraits: list[Path], folder: Path, mesh: CanonicalMesh, model: Path
+) -> Iterator[tuple[Path, Path | RgbPicture | None]]:
+    """What is measured: a film, and what it is shown on."""
+    for film in films:
+        yield film, None
+        frames = frames_of(film)
+        still = calmest(frames, tracked(frames, model), mesh)
+        yield middle_mirrored(film, folder), np.ascontiguousarray(still[:, ::-1])
+    for portrait in portraits:
+        yield made_film(portrait, folder), None
+    for film in films:
+        for portrait in portraits:
+            yield film, portrait
 
 
 def main() -> None:
     """Measure films, and write rows and table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "film", nargs="*", type=Path, help="films of a face; one made here is always measured"
-    )
+    parser.add_argument("film", nargs="*", type=Path, help="films of one face each")
     parser.add_argument("--animator", choices=("mesh", "liveportrait"), default="mesh")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the run")
+    parser.add_argument("--portrait", action="append", default=[], type=Path, help="portraits for the films")
+    parser.add_argument("--only", default="", metavar="WORD", help="only what has it in its name")
     parser.add_argument("--sheets", type=Path, help="folder for pictures of film and result, to look at")
     given = parser.parse_args()
     sys.path.append(str(HERE.parent))  # where what all benchmarks share lies
@@ -184,15 +262,18 @@ def main() -> None:
     rows: list[dict[str, Any]] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
     stamp = {"settings": given.set, "machine": platform.machine(), "commit": commit()}
     stamp |= {"date": time.strftime("%Y-%m-%d")}
+    if given.sheets is not None:
+        given.sheets.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="vitascope-") as temporary:
         folder = Path(temporary)
-        for film in [*given.film, made_film(folder)]:
-            if given.sheets is not None:
-                given.sheets.mkdir(parents=True, exist_ok=True)
-            sheet = None if given.sheets is None else given.sheets / f"{film.stem}_{given.animator}.png"
-            row = measured(film, folder, mesh, model, settings, sheet) | stamp
-            print(json.dumps(row))
-            earlier = {"film": film.name, "animator": row["animator"], "settings": given.set}
+        for film, portrait in cases(given.film, [EXAMPLE, *given.portrait], folder, mesh, model):
+            name = f"{film.stem}_on_{portrait.stem}" if isinstance(portrait, Path) else film.stem
+            if given.only not in name:
+                continue
+            sheet = None if given.sheets is None else given.sheets / f"{name}_{given.animator}.png"
+            row = measured(film, portrait, folder, mesh, model, settings, sheet) | stamp
+            print(json.dumps(row), flush=True)
+            earlier = {key: row[key] for key in ("film", "portrait", "animator", "settings")}
             rows = [one for one in rows if any(one[key] != value for key, value in earlier.items())] + [row]
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     TABLE.write_text(table(rows), encoding="utf-8")

@@ -19,7 +19,7 @@ from vitascope.animation.canonical_mesh import (
     CanonicalMesh,
     fit_pose,
 )
-from vitascope.animation.face import RgbPicture, TrackedFace
+from vitascope.animation.face import BLENDSHAPES, RgbPicture, TrackedFace
 
 __all__ = [
     "MOVES",
@@ -33,13 +33,15 @@ __all__ = [
 ]
 
 READINGS = (
-    *("lip gap", "mouth width", "brows", "pucker", "funnel"),
+    *("lip gap", "mouth width", "smile", "pucker", "funnel"),
+    *("brows", "brows up", "brows down", "blink"),
     *("gaze sideways", "gaze up", "yaw", "pitch", "roll"),
 )
 """Lengths are shares of the distance of the outer corners of the eyes, in the head's own axes: a turn changes none.
-Pucker and funnel are MediaPipe's weights, gaze is the iris's place between the corners of its eye, in shares of their
-distance, and the mean of both eyes; angles are degrees."""
-MOVES = dict(zip(READINGS, (0.01, 0.01, 0.006, 0.03, 0.03, 0.01, 0.005, 1.0, 1.0, 1.0), strict=True))
+Smile, pucker, funnel, brows up (at their inner ends) and down, and blink are MediaPipe's weights; gaze is the iris's
+place between the corners of its eye, in shares of their distance, and the mean of both eyes; angles are degrees."""
+_LEAST = (0.01, 0.01, 0.03, 0.03, 0.03, 0.006, 0.03, 0.03, 0.03, 0.01, 0.005, 1.0, 1.0, 1.0)
+MOVES = dict(zip(READINGS, _LEAST, strict=True))
 """A driver whose reading varies less (standard deviation) does not move: there is only noise to compare."""
 _UPPER, _LOWER = 13, 14
 _LIPS = (0.03, 0.05)
@@ -63,8 +65,14 @@ def readings_of(mesh: CanonicalMesh, face: TrackedFace) -> list[float]:
         width = float(np.linalg.norm(outer - inner))
         looks.append((iris - (outer + inner) / 2)[:2] / width)
     sideways, up = np.mean(looks, axis=0)
-    shapes = [face.blendshape(name) for name in ("mouthPucker", "mouthFunnel")]
-    return [apart(_UPPER, _LOWER), apart(*MOUTH_CORNERS), brows, *shapes, sideways, up, *face.angles_degrees]
+
+    def weight(name: str) -> float:
+        sides = [f"{name}Left", f"{name}Right"] if f"{name}Left" in BLENDSHAPES else [name]
+        return float(np.mean([face.blendshape(side) for side in sides]))
+
+    mouth = [weight(name) for name in ("mouthSmile", "mouthPucker", "mouthFunnel")]
+    upper = [brows, *(weight(name) for name in ("browInnerUp", "browDown", "eyeBlink"))]
+    return [apart(_UPPER, _LOWER), apart(*MOUTH_CORNERS), *mouth, *upper, sideways, up, *face.angles_degrees]
 
 
 def compared(driver: npt.NDArray[np.float64], result: npt.NDArray[np.float64]) -> dict[str, float]:

@@ -65,6 +65,28 @@ def test_one_of_several_is_chosen(face_model, astronaut, follow, expected):
     assert abs((left + right) / 2 - expected) < 60
 
 
+def test_asked_for_one_face_it_follows_the_largest(face_model, astronaut):
+    picture = two_people(astronaut)
+    mirrored = picture[:, ::-1].copy()
+    for shown, expected in ((picture, 770), (mirrored, 1024 - 770)):
+        with FaceTracker(face_model) as tracker:
+            faces = [tracker.track(np.roll(shown, step, axis=1), pts_seconds=step / 30) for step in range(4)]
+        assert all(abs((face.box[0] + face.box[2]) / 2 - expected) < 60 for face in faces)
+        assert [face.is_new for face in faces] == [True, False, False, False]
+
+
+def test_a_cut_is_somebody_new_wherever_the_face_is(face_model, astronaut):
+    head = astronaut[40:230, 130:320]
+    other = np.ascontiguousarray(255 - (255 - head[:, ::-1]) // 2)
+    other = np.roll(other, 12, axis=0)
+    brighter = np.clip(head.astype(int) + 50, 0, 255).astype(np.uint8)
+    pictures = [head, head, other, other, head, head, brighter, brighter]
+    with FaceTracker(face_model) as tracker:
+        faces = [tracker.track(picture, pts_seconds=step / 30) for step, picture in enumerate(pictures)]
+    # Light that is switched on is no cut.
+    assert [face.is_new for face in faces] == [True, False, True, False, True, False, False, False]
+
+
 def test_the_followed_one_stays_the_followed_one(face_model, astronaut_face):
     with FaceTracker(face_model, mode="image", max_faces=2) as tracker:
         other = replace(astronaut_face, landmarks=astronaut_face.landmarks * 0.9 + np.float32([250, 100, 0]))

@@ -164,7 +164,7 @@ def test_only_what_the_user_set_himself_is_explicit(tmp_path: Path) -> None:
 
 def test_which_settings_there_are() -> None:
     keys = {row.key for row in load_settings().rows()}
-    sections = ("video.", "output.", "edges.", "tracking.")
+    sections = ("video.", "output.", "edges.", "people.", "tracking.")
     assert {key for key in keys if not key.startswith(sections)} == {
         "model.name",
         "model.kind",
@@ -239,6 +239,7 @@ def test_which_settings_there_are() -> None:
         "inference.early_exit",
         "inference.early_exit_confidence",
         "inference.scales",
+        "inference.stereo_agreement",
         "processing.max_queue_size",
         "processing.max_queue_mb",
         "pipeline.stages.decode.threads",

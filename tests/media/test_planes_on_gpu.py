@@ -14,7 +14,7 @@ from vitascope.media.planes import ReadyEvents
 @pytest.fixture
 def cupy(monkeypatch):
     module = fake_cupy()
-    module.cuda.Stream.null = module.cuda.Stream.current[0]
+    module.cuda.Stream.null = module.cuda.get_current_stream()
     module.cuda.Stream.record = lambda stream, event: event.record(stream)
     monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setattr(planes, "_READY_EVENTS", 4)

@@ -40,7 +40,14 @@ VALID = {
 
 
 def test_the_shipped_catalogue_knows_every_network_of_the_design() -> None:
-    assert load_catalogue().names == ("selfie", "selfie-landscape", "rvm", "rvm-resnet50", "face-landmarker")
+    assert load_catalogue().names == (
+        "selfie",
+        "selfie-landscape",
+        "rvm",
+        "rvm-resnet50",
+        "face-landmarker",
+        "centerface",
+    )
 
 
 @pytest.mark.parametrize("entry", [e for e in load_catalogue().models if e.is_bundled], ids=lambda e: e.name)

@@ -1,21 +1,25 @@
-"""RVM on PyTorch on a GPU: the network against the ONNX file."""
+"""RVM on a GPU, on the fused kernels and on PyTorch's operators: the network against the ONNX file."""
 
 from __future__ import annotations
 
 import gc
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 from rvm_torch_cases import alpha_of, drifting_pictures, random_weights
 
 pytest.importorskip("torch")
+pytest.importorskip("triton")
 
 import torch
 
 from vitascope.errors import DeviceMemoryError, ModelError
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, state_shapes
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
+from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.structure import state_shapes
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 pytestmark = pytest.mark.cuda
@@ -51,12 +55,15 @@ def on_host(estimates):
 
 @pytest.fixture(
     scope="module",
-    params=[("fp16", "triton"), ("mixed", "triton"), ("fp16", "torch"), ("tf32", "torch"), ("fp32", "auto")],
+    params=[("fp16", "triton"), ("mixed", "triton"), ("fp16", "torch"), ("tf32", "torch"), ("fp32", "torch")],
     ids=" ".join,
 )
 def variant(rvm_model_path, request):
     precision, kernels = request.param
-    network = RvmTorchNetwork(rvm_model_path, precision=precision, kernels=kernels, cudnn_benchmark=False)
+    if kernels == "triton":
+        network = RvmFusedNetwork(rvm_model_path, precision=precision)
+    else:
+        network = RvmTorchNetwork(rvm_model_path, precision=precision, cudnn_benchmark=False)
     yield precision, network
     network.close()
 
@@ -75,7 +82,7 @@ def test_the_matte_is_the_onnx_files(variant, reference, size, eyes):
 
 @pytest.fixture(scope="module")
 def network(rvm_model_path):
-    network = RvmTorchNetwork(rvm_model_path, kernels="triton")
+    network = RvmFusedNetwork(rvm_model_path)
     yield network
     network.close()
 
@@ -87,7 +94,7 @@ def test_host_pictures_come_back_to_the_host(network):
     assert all(isinstance(one.gain, np.ndarray) and one.gain.dtype == np.float32 for one in estimates)
     for here, there in zip(estimates, on_host(infer_on_gpu(network, pictures)), strict=True):
         np.testing.assert_allclose(here.gain, there.gain, atol=1e-3)
-    assert all(tensor.is_cuda and tensor.dtype == torch.float32 for tensor in state.tensors)
+    assert all(type(tensor).__module__ == "cupy" and tensor.dtype == np.float32 for tensor in state.tensors)
 
 
 def test_a_batch_of_frames_gives_what_single_frames_give(network):
@@ -154,7 +161,7 @@ def test_graphs_are_recorded_while_another_thread_allocates(rvm_model_path):
     thread = threading.Thread(target=decode_like, name="decode-like")
     thread.start()
     try:
-        network = RvmTorchNetwork(rvm_model_path)
+        network = RvmFusedNetwork(rvm_model_path)
         for frames in (1, 2, 4):
             assert (
                 len(infer_on_gpu(network, drifting_pictures(frames, 1, (64, 96), dtype="float16"))) == frames
@@ -166,33 +173,70 @@ def test_graphs_are_recorded_while_another_thread_allocates(rvm_model_path):
     assert failures == []
 
 
-def test_plans_are_bounded_and_their_memory_comes_back(rvm_model_path):
-    network = RvmTorchNetwork(rvm_model_path, most_plans=2)
-    reserved = []
+def test_plans_are_bounded_and_their_memory_comes_back(rvm_model_path, tmp_path):
+    import cupy
+
+    network = RvmFusedNetwork(rvm_model_path, most_plans=2, cache_dir=tmp_path)
+    pool, reserved = cupy.get_default_memory_pool(), []
     for round_ in range(3):
         for size in ((64, 96), (96, 160), (128, 224), (160, 288)):
             infer_on_gpu(network, drifting_pictures(2, 1, size, dtype="float16"))
             assert network.plan_count <= 2
         gc.collect()  # of the tests before, too
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        reserved.append(torch.cuda.memory_reserved())
-        assert round_ == 0 or reserved[-1] <= reserved[0] + 2**24, torch.cuda.memory_summary()
+        pool.free_all_blocks()
+        reserved.append(pool.total_bytes())
+        assert round_ == 0 or reserved[-1] <= reserved[0] + 2**24
     network.close()
 
 
+def test_a_second_process_finds_what_the_first_compiled(rvm_model_path, tmp_path, monkeypatch):
+    from vitascope.gpu.engines import plan_engine
+
+    pictures = drifting_pictures(2, 1, (64, 96), dtype="float16")
+    with closing(RvmFusedNetwork(rvm_model_path, cache_dir=tmp_path)) as first:
+        expected = on_host(infer_on_gpu(first, pictures))
+    monkeypatch.setattr(plan_engine, "compile_kernels", None)
+    with closing(RvmFusedNetwork(rvm_model_path, cache_dir=tmp_path)) as second:
+        for one, other in zip(on_host(infer_on_gpu(second, pictures)), expected, strict=True):
+            np.testing.assert_array_equal(one.gain, other.gain)
+        assert second.notes == ()
+
+
+def test_streams_take_turns(network):
+    """One plan's memory serves all streams: a call waits for the one before, wherever that was."""
+    import cupy
+
+    pictures = [
+        cupy.asarray(drifting_pictures(1, 1, (64, 96), dtype="float16") * share) for share in (1, 0.5)
+    ]
+    expected = [on_host(network.infer(one, network.new_state()))[0].gain for one in pictures]
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    cupy.cuda.runtime.deviceSynchronize()
+    found = []
+    for turn in range(40):
+        with streams[turn % 2]:
+            found.append(network.infer(pictures[turn % 2], network.new_state())[0])
+    for stream in streams:
+        stream.synchronize()
+    for turn, one in enumerate(found):
+        np.testing.assert_array_equal(cupy.asnumpy(one.gain), expected[turn % 2])
+
+
 def test_too_little_memory_is_an_error_with_numbers(rvm_model_path):
-    network = RvmTorchNetwork(rvm_model_path)
+    import cupy
+
+    network = RvmFusedNetwork(rvm_model_path)
+    pool = cupy.get_default_memory_pool()
     pictures = np.zeros((16, 1, 3, 512, 512), np.float16)
-    torch.cuda.empty_cache()
-    # What is reserved already, and a little.
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**26) / total)
+    pool.free_all_blocks()
+    # What is taken already, and a little.
+    before = pool.get_limit()
+    pool.set_limit(size=pool.total_bytes() + 2**26)
     try:
-        with pytest.raises(DeviceMemoryError, match=r"(?s)Tried to allocate .*iB"):
+        with pytest.raises(DeviceMemoryError, match=r"Out of memory allocating .* bytes"):
             infer_on_gpu(network, pictures)
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
+        pool.set_limit(size=before)
     assert len(infer_on_gpu(network, pictures[:1])) == 1
     network.close()
 
@@ -205,19 +249,37 @@ def test_states_of_another_size_are_refused(network):
 
 
 def test_resnet50_on_the_fused_kernels():
-    from vitascope.models.rvm.triton_ops import TritonOps
+    import cupy
+
+    from vitascope.gpu.engines.plan_engine import PlanEngine
+    from vitascope.models.rvm.triton_ops import record_network
 
     weights = random_weights("resnet50")
     size = (33, 50)
-    pictures = torch.from_numpy(drifting_pictures(2, 1, size, dtype="float16")).cuda()
-    blank = [torch.zeros(shape, device="cuda") for shape in state_shapes(weights, 1, size)]
-    exact = RvmCoarseNetwork(weights).cuda()(pictures.float(), *blank)
-    fused = RvmCoarseNetwork(
-        weights, precision="mixed", ops=TritonOps(torch.cuda.get_device_properties(0).multi_processor_count)
-    ).cuda()(pictures, *blank)
-    for got, wanted in zip(fused, exact, strict=True):
-        error = (got.float() - wanted).abs().mean() / wanted.abs().mean()
+    pictures = drifting_pictures(2, 1, size, dtype="float16")
+    shapes = state_shapes(weights, 1, size)
+    exact = RvmCoarseNetwork(weights).cuda()(
+        torch.from_numpy(pictures).cuda().float(), *(torch.zeros(shape, device="cuda") for shape in shapes)
+    )
+
+    def record(sizes):
+        return record_network(
+            weights,
+            steps=2,
+            eyes=1,
+            size=size,
+            result_dtype="float32",
+            multiprocessors=engine.multiprocessors,
+        )
+
+    engine = PlanEngine(record, key=("random",), label="resnet50", device_id=0, cache_dir=None)
+    states = {f"r{level}": cupy.zeros(shape, np.float32) for level, shape in enumerate(shapes, start=1)}
+    fused = engine.run((2, 1, *size), {"pictures": cupy.asarray(pictures[:, 0]), **states})
+    for name, wanted in zip(("gain", "offset", "r1", "r2", "r3", "r4"), exact, strict=True):
+        got = torch.from_dlpack(fused[name]).float().reshape(wanted.shape)
+        error = (got - wanted).abs().mean() / wanted.abs().mean()
         assert float(error) < 0.05
+    engine.close()
 
 
 @pytest.mark.slow
@@ -226,7 +288,7 @@ def test_half_precision_does_not_drift_over_five_thousand_frames(rvm_model_path)
     import cupy
 
     size, frames, batch = (72, 128), 5000, 16
-    half = RvmTorchNetwork(rvm_model_path, precision="fp16")
+    half = RvmFusedNetwork(rvm_model_path)
     exact = RvmTorchNetwork(rvm_model_path, precision="fp32", cudnn_benchmark=False)
     states = half.new_state(), exact.new_state()
     errors = []

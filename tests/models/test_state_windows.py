@@ -10,7 +10,8 @@ from skimage import data
 
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import SpatialState, StatelessState, at_level
-from vitascope.models.rvm.rvm import RvmNetwork, RvmState
+from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.state import RvmState
 
 SIZE = (80, 112)
 

@@ -16,6 +16,8 @@ from vitascope.media.sinks.sink import LivePicture, NullSink
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.people.identities import Presence
+from vitascope.segmentation.people.table import PeopleWriter, table_path
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = pytest.mark.cuda
@@ -86,6 +88,39 @@ def test_alpha_of_every_frame_agrees(monkeypatch, clip, mode):
         assert isinstance(alpha_gpu, np.ndarray)
         difference = np.abs(alpha.astype(int) - alpha_gpu.astype(int))
         assert difference.mean() <= 0.5
+
+
+def test_kept_people_agree(monkeypatch, clip, tmp_path):
+    """Labels of a scan and a region that is never kept go up to the GPU, and act there as on the processor."""
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    halves = np.repeat([[1] * 40 + [2] * 40], 60, axis=0).astype(np.uint8)
+    with PeopleWriter(table_path(clip, load_settings().settings.video)) as writer:
+        for pts in range(0, 40 * 1001, 2002):
+            writer.add(pts, halves[None])
+        writer.end_shot({1: 1, 2: 2})
+        seen = [Presence(number, 0, 39 * 1001, 0.3, 0.9, 20, 0) for number in (1, 2)]
+        writer.finish(
+            seen,
+            faces={},
+            time_base=(1, 30000),
+            origin_pts=0,
+            video=clip.name,
+            fingerprint="",
+            begin_seconds=0.0,
+            end_seconds=None,
+            network="scripted",
+            notes=(),
+        )
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text("never:\n  - polygon: [[0, 0.7], [1, 0.7], [1, 1], [0, 1]]\n", encoding="utf-8")
+    mattes = {}
+    for device in ("cpu", "cuda"):
+        with segmenter(monkeypatch, device, people__keep=[1], people__hints=hints) as made:
+            mattes[device] = np.stack([step.alpha for step in made.stream(clip)]).astype(int)
+        assert mattes[device][:, :220, :220].mean() > 20
+        assert mattes[device][:, :, 270:].max() <= 1
+        assert mattes[device][:, 290:].max() <= 1
+    assert np.abs(mattes["cpu"] - mattes["cuda"]).mean() <= 0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,7 +20,6 @@ from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.kernels import composite_launch as composite_cuda
-from vitascope.gpu.kernels import histogram as histogram_cuda
 from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
@@ -32,6 +31,7 @@ from vitascope.media.writing.encoding import choose_encoding
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import gpu_job
 from vitascope.segmentation.gpu_job import GpuJob
+from vitascope.segmentation.matting import stream as stream_module
 from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
@@ -135,13 +135,13 @@ def running(monkeypatch):
         note("refine", frame.index)
         return np.full((HEIGHT, WIDTH), frame.index, np.uint8).view(FakeArray)
 
-    def histogram(pictures, **_):
-        return np.zeros((len(pictures), 64), np.float32).view(FakeArray)
+    def tiles(pictures):
+        return np.zeros((len(pictures), 3, 9, 16), np.float32).view(FakeArray)
 
     monkeypatch.setattr(preprocess_cuda, "_launch_preprocess", prepare)
     monkeypatch.setattr(composite_cuda, "paint_on_gpu", paint)
     monkeypatch.setattr(composite_cuda, "refine_on_gpu", refine)
-    monkeypatch.setattr(histogram_cuda, "_launch_color_histogram", histogram)
+    monkeypatch.setattr(stream_module, "tile_means", tiles)
     streams = JobStreams(Device("cuda", "fake", 0), preparing_streams=2)
     times = StreamTimes()
     sizer = AdaptiveBatchSizer(FRAMES_A_CALL, max_batch_size=FRAMES_A_CALL, growing=False)

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, StereoLayout, VideoInfo
-from vitascope.vr.stereo import detect_layout, eye_regions
+from vitascope.vr.projection import Fisheye, Rectilinear
+from vitascope.vr.stereo import detect_layout, disparity_curves, eye_regions
+from vitascope.vr.synthetic import Camera, stereo_map
 
 
 def video(name: str, stereo: StereoLayout | None = None) -> VideoInfo:
@@ -85,3 +87,30 @@ def test_a_doubtful_word_is_mentioned():
     found = detect_layout(video("wedding_TB.mp4"))
     assert found.layout is StereoLayout.MONO
     assert "--stereo tb" in found.reason
+
+
+@pytest.mark.parametrize("lens", [Fisheye(180), Fisheye(200, radius=(0.45, 0.5)), Rectilinear(90, 80)])
+@pytest.mark.parametrize("depth_m", [0.5, 1.0, 5.0])
+def test_curves_lead_where_the_other_eye_shows_a_thing(lens, depth_m):
+    """Against the ray tracer's own geometry."""
+    size = (64, 80)
+    camera = Camera(lens, (64, 160))
+    curves, shown = disparity_curves(lens, size, 0.17)
+    disparity = camera.eye_distance_m / depth_m
+    rows, columns = np.mgrid[:64, :80]
+    for eye in range(2):
+        map_x, map_y = stereo_map(camera, np.full(size, depth_m, np.float32), eye=eye)
+        factors = curves[eye].reshape(2, 3, *size)
+        across, down = (disparity * (one[0] + disparity * (one[1] + disparity * one[2])) for one in factors)
+        seen = shown[eye] > 0
+        assert seen.mean() > 0.5
+        assert np.abs(columns + across - map_x)[seen].max() < 0.05
+        assert np.abs(rows + down - map_y)[seen].max() < 0.05
+
+
+def test_without_a_lens_things_move_along_rows():
+    curves, shown = disparity_curves(None, (4, 50), 0.1)
+    assert (shown == 1).all()
+    assert (curves[0, 0] == -50).all()
+    assert (curves[1, 0] == 50).all()
+    assert not curves[:, 1:].any()

@@ -54,7 +54,7 @@ _MOST_AT_FEATURES = 0.5
 class Animator:
     """Draws a portrait as a driver moves, one frame at a time. A context manager; used by one thread.
 
-    The driver's face at rest is found as in ``vitascope animate``: the calmest frontal face of the first two seconds,
+    The driver's face at rest is found as in ``vitascope animate``: the calmest face so far, learnt all the time,
     or the first one (``animation.neutral``), or the one at which ``set_neutral`` is called.
 
     Args:

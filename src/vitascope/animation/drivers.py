@@ -1,31 +1,44 @@
-"""Drivers, which give motion: a video with a face in it, or a recording."""
+"""Drivers, which give motion: a video with a face in it, a voice, or a recording."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Literal, Self
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
-from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
-from vitascope.animation.motion import AUTO_SECONDS, MotionEstimator, Neutral, neutral_score
+import numpy as np
+
+from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
+from vitascope.animation.face import FaceMotion, FloatArray, RgbPicture, TrackedFace
+from vitascope.animation.motion import MotionEstimator, Neutral
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
+from vitascope.animation.neutral import NeutralFace, NeutralSearch, is_same_person
 from vitascope.animation.pictures import driver_picture
+from vitascope.animation.speech.hearing import SAMPLE_RATE
+from vitascope.animation.speech.transcript import align, read_transcript, require_pocketsphinx
+from vitascope.animation.speech.visemes import shapes_of
+from vitascope.animation.speech.voice import Voice, level_of
 from vitascope.animation.tracking import FaceModel, FaceTracker
 from vitascope.config import Settings
-from vitascope.errors import InputError
+from vitascope.errors import InputError, UsageError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Group, Map, Source, Stage
 from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.reading.sound import SoundReader, is_sound_file
 from vitascope.media.writing.output_clock import FrameTime
 
 __all__ = [
     "Driven",
+    "Driver",
     "RecordedDriver",
     "VideoDriver",
+    "VoiceDriver",
+    "has_no_pictures",
     "make_estimator",
     "no_picture_between",
     "open_driver",
@@ -87,14 +100,34 @@ def make_estimator(mesh: CanonicalMesh, settings: Settings, *, frame_rate: float
 
 def open_driver(
     path: Path, *, mesh: CanonicalMesh, model: FaceModel, settings: Settings, keep_pictures: bool = False
-) -> VideoDriver | RecordedDriver:
-    """Open a driver by what the file is: a ``.motion`` file, else a video, an image or images.
+) -> Driver:
+    """Open a driver by what the file is: a ``.motion`` file, sound, else a video, an image or images.
 
-    Arguments and errors are those of the two classes, and of ``model``, which a ``.motion`` file does not need.
+    Arguments and errors are those of the classes, and of ``model``, which a video alone needs.
+
+    Raises:
+        UsageError: A text, and no voice that says it; pictures are to be kept, and the driver has none.
     """
-    if path.suffix.lower() == MOTION_SUFFIX:
+    if (nothing := has_no_pictures(path, settings)) is not None and keep_pictures:
+        raise UsageError(f"{path}: {nothing} has no pictures, which LivePortrait needs; take --animator mesh")
+    if nothing == "a voice":
+        return VoiceDriver(path, settings=settings)
+    if settings.voice.text is not None:
+        raise UsageError(f"{path}: voice.text is what a voice says; a sound file, or --voice, gives one")
+    if nothing is not None:
         return RecordedDriver(path, settings=settings)
     return VideoDriver(path, mesh=mesh, model=model(), settings=settings, keep_pictures=keep_pictures)
+
+
+def has_no_pictures(path: Path, settings: Settings) -> Literal["recorded motion", "a voice"] | None:
+    """Tell what a driver's file is, if it gives motion without pictures.
+
+    Raises:
+        InputError: It is no file that can be read.
+    """
+    if path.suffix.lower() == MOTION_SUFFIX:
+        return "recorded motion"
+    return "a voice" if settings.voice.drives or is_sound_file(path) else None
 
 
 def no_picture_between(path: Path, start_seconds: float | None, end_seconds: float | None) -> InputError:
@@ -122,6 +155,11 @@ class RecordedDriver:
         self.time_base = _RECORDED_TIME_BASE
         self.frame_count: int | None = self._reader.row_count
         self.corrupt_count = 0  # damage ends a recording
+        self.is_authored = not self._reader.header.has_vertices
+        """True for motion of expression weights alone, without the face's shape."""
+
+    has_streams: ClassVar[bool] = False
+    notes: ClassVar[tuple[str, ...]] = ()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -164,12 +202,8 @@ class VideoDriver:
     ) -> None:
         self._prefetch = QueueLimits(items=max(settings.performance.prefetch_frames, 1))
         self.path = path
-        self._reader: VideoReader = open_video(
-            path,
-            start_seconds=settings.video.start_seconds or None,
-            end_seconds=settings.video.end_seconds,
-            max_corrupt_frames=settings.video.max_corrupt_frames,
-        )
+        self._part = settings.video
+        self._reader = self._opened()
         try:
             self._tracker = open_tracker(model, settings)
         except BaseException:
@@ -179,6 +213,7 @@ class VideoDriver:
         self.frame_rate = info.average_frame_rate
         self.time_base = info.time_base
         self.frame_count = self._reader.expected_frame_count
+        self._mesh = mesh
         self._neutral: Neutral = settings.animation.neutral
         self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
@@ -191,6 +226,9 @@ class VideoDriver:
         """Close the file and the tracker."""
         self._tracker.close()
         self._reader.close()
+
+    is_authored: ClassVar[bool] = False
+    notes: ClassVar[tuple[str, ...]] = ()
 
     @property
     def corrupt_count(self) -> int:
@@ -209,8 +247,29 @@ class VideoDriver:
         return [
             Source("decode", iter(self._reader), output=self._prefetch),
             Map("track", lambda frame: self._track(frame, rotation), output=_QUEUE),
-            Group("motion", _MotionMaker(self._estimator, self._neutral), output=_QUEUE),
+            Group(
+                "motion",
+                _MotionMaker(
+                    self._mesh, self._estimator, self._neutral, self._again if self._keep_pictures else None
+                ),
+                output=_QUEUE,
+            ),
         ]
+
+    def _opened(self) -> VideoReader:
+        return open_video(
+            self.path,
+            start_seconds=self._part.start_seconds or None,
+            end_seconds=self._part.end_seconds,
+            max_corrupt_frames=self._part.max_corrupt_frames,
+        )
+
+    @contextmanager
+    def _again(self) -> Iterator[Iterator[RgbPicture]]:
+        """The pictures from the first on, for who has to see them a second time."""
+        with self._opened() as reader:
+            rotation = reader.info.rotation_degrees
+            yield (driver_picture(frame, rotation_degrees=rotation) for frame in reader)
 
     def _track(self, frame: Frame, rotation: Rotation) -> _Seen:
         rgb = driver_picture(frame, rotation_degrees=rotation)
@@ -230,40 +289,225 @@ class _Seen:
     rgb: RgbPicture | None
 
 
-class _MotionMaker:
-    """Turns tracked faces into motion; holds the first moments back until their best neutral is known."""
+_MOST_HELD = 20_000
+"""Faces of 9 kB that wait for the whole driver: eleven minutes. What comes later is followed as live drivers are."""
 
-    def __init__(self, estimator: MotionEstimator, neutral: Neutral) -> None:
+
+class _MotionMaker:
+    """Turns tracked faces into motion; holds them back until each person's neutral is known.
+
+    Args:
+        mesh: The canonical face.
+        estimator: Makes the motion.
+        neutral: ``auto`` looks for a face at rest in the whole driver.
+        again: Opens the driver's pictures anew, for animators that read them; None for others.
+    """
+
+    def __init__(
+        self,
+        mesh: CanonicalMesh,
+        estimator: MotionEstimator,
+        neutral: Neutral,
+        again: Callable[[], AbstractContextManager[Iterator[RgbPicture]]] | None,
+    ) -> None:
+        self._mesh = mesh
         self._estimator = estimator
         self._held: list[_Seen] | None = [] if neutral == "auto" else None
+        self._stretches: list[_Stretch] = []
+        self._shot = 0
+        self._again = again
 
     def accumulate(self, seen: _Seen, /) -> Iterable[Driven]:
         """Take one picture."""
         if self._held is None:
-            return [self._made(seen)]
-        self._held.append(seen)
-        faces = self._faces()
-        if not faces or seen.pts_seconds - faces[0].pts_seconds < AUTO_SECONDS:
-            # While nobody is there, there is nothing to wait for, and no end of pictures to keep.
-            return [] if faces else self._let_out(keep_waiting=True)
-        return self._let_out(keep_waiting=False)
+            return [self._made(seen, seen.rgb)]
+        if seen.face is not None:
+            if seen.face.is_new or not self._stretches:
+                if self._held and self._held[-1].face is not None:
+                    self._shot += 1  # another face was there in the picture before
+                self._stretches.append(_Stretch(len(self._held), self._shot, NeutralSearch(self._mesh)))
+            self._stretches[-1].search.add(seen.face, rgb=seen.rgb)
+        self._held.append(replace(seen, rgb=None))
+        return self._let_out() if len(self._held) >= _MOST_HELD else ()
 
     def flush(self) -> Iterable[Driven]:
         """The video ended."""
-        return self._let_out(keep_waiting=False) if self._held else []
+        return self._let_out() if self._held else ()
 
-    def _faces(self) -> Sequence[TrackedFace]:
-        return [seen.face for seen in self._held or () if seen.face is not None]
+    def _let_out(self) -> Iterator[Driven]:
+        held, self._held = self._held or [], None
+        neutrals = _neutrals(self._stretches)
+        with nullcontext(repeat(None)) if self._again is None else self._again() as pictures:
+            for index, (seen, rgb) in enumerate(zip(held, pictures, strict=False)):
+                if index in neutrals:
+                    self._estimator.take_neutral(neutrals[index])
+                yield self._made(seen, rgb)
+        self._estimator.learn()  # of what comes after
 
-    def _let_out(self, *, keep_waiting: bool) -> list[Driven]:
-        held = self._held or []
-        scored = [(neutral_score(seen.face), seen) for seen in held if seen.face is not None]
-        if scored:
-            _, best = min(scored, key=lambda pair: pair[0])
-            self._estimator.set_neutral(best.face, rgb=best.rgb)
-        self._held = [] if keep_waiting else None
-        return [self._made(seen) for seen in held]
-
-    def _made(self, seen: _Seen) -> Driven:
-        motion = self._estimator.update(seen.face, pts_seconds=seen.pts_seconds, driver_rgb=seen.rgb)
+    def _made(self, seen: _Seen, rgb: RgbPicture | None) -> Driven:
+        motion = self._estimator.update(seen.face, pts_seconds=seen.pts_seconds, driver_rgb=rgb)
         return Driven(seen.time, seen.index, motion, seen.face is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stretch:
+    """Pictures in which one face is followed without a break."""
+
+    first: int
+    """Index of its first picture."""
+    shot: int
+    """Number of the shot: the camera stands elsewhere after each cut."""
+    search: NeutralSearch
+
+
+def _neutrals(stretches: Sequence[_Stretch]) -> dict[int, NeutralFace]:
+    """The neutral of each stretch, by the index of its first picture.
+
+    One person has one face at rest, the calmest of all stretches; where the head is at rest is that of the shot.
+    """
+    people: list[tuple[float, NeutralFace]] = []
+    heads: dict[tuple[int, int], tuple[float, Pose]] = {}
+    seen = []
+    for stretch in stretches:
+        own = stretch.search.best()
+        assert own is not None  # it begins with a face
+        score = stretch.search.score(own)
+        for person, (best, known) in enumerate(people):
+            if is_same_person(known.reading, own.reading):
+                if score < best:
+                    people[person] = score, own
+                break
+        else:
+            person = len(people)
+            people.append((score, own))
+        where = stretch.shot, person
+        if where not in heads or score < heads[where][0]:
+            heads[where] = score, own.reading.pose
+        seen.append((stretch.first, where))
+    found = {}
+    for first, where in seen:
+        _, known = people[where[1]]
+        found[first] = replace(known, reading=replace(known.reading, pose=heads[where][1]))
+    return found
+
+
+_PRIMED_SECONDS = 10.0
+"""The part of a file from which the voice's usual level is taken before its first word is heard."""
+_LITTLE_SPEECH = 0.02
+"""Share of what is heard in which a mouth opens; of speech it is more than a half."""
+
+
+class VoiceDriver:
+    """Makes motion of the voice in a file. A context manager.
+
+    Args:
+        path: A sound file, or a video with sound.
+        settings: ``voice``; of ``video`` the stretch.
+
+    Raises:
+        InputError: The file cannot be read, has no sound, or not the words of ``voice.text``.
+        MissingDependencyError: There is a text, and PocketSphinx is not installed.
+        UsageError: The text has no words.
+    """
+
+    has_streams: ClassVar[bool] = True
+    is_authored: ClassVar[bool] = True
+    time_base: ClassVar[Fraction] = _RECORDED_TIME_BASE
+
+    def __init__(self, path: Path, *, settings: Settings) -> None:
+        self.path = path
+        self._part, self._seed = settings.video, settings.voice.seed
+        self._text: str | None = None
+        if settings.voice.text is not None:
+            require_pocketsphinx()
+            self._text = read_transcript(settings.voice.text)
+        self.frame_rate = Fraction(settings.voice.frame_rate).limit_denominator(1001)
+        self._reader = SoundReader(
+            path,
+            sample_rate=SAMPLE_RATE,
+            start_seconds=self._part.start_seconds or None,
+            end_seconds=self._part.end_seconds,
+        )
+        seconds = self._reader.duration_seconds
+        self.frame_count: int | None = None if seconds is None else max(round(seconds * self.frame_rate), 1)
+        self.notes: tuple[str, ...] = ()
+        """What is known of the voice once it ended."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    @property
+    def corrupt_count(self) -> int:
+        """Damaged packets that were skipped."""
+        return self._reader.corrupt_count
+
+    def stages(self) -> list[Stage]:
+        """Make the one stage: motion as the voice is read."""
+        return [Source("hear", self._motions(), output=_QUEUE)]
+
+    def _motions(self) -> Iterator[Driven]:
+        blocks: Iterator[FloatArray] = iter(self._reader)
+        begun: list[FloatArray] = []
+        wanted = _PRIMED_SECONDS * SAMPLE_RATE if self._text is None else float("inf")
+        count = 0
+        while count < wanted and (block := next(blocks, None)) is not None:
+            begun.append(block)
+            count += len(block)
+        if not count:
+            end = "its end" if self._part.end_seconds is None else f"{self._part.end_seconds:g} s"
+            raise InputError(f"{self.path}: no sound between {self._part.start_seconds:g} s and {end}")
+        known = np.concatenate(begun)
+        shapes: FloatArray | None = None
+        if self._text is not None:
+            aligned = align(known, self._text)
+            shapes = shapes_of(aligned.sounds, seconds=count / SAMPLE_RATE + 1)
+            if aligned.guessed:
+                self.notes = (
+                    f"not in the dictionary, and taken letter by letter: {', '.join(aligned.guessed)}",
+                )
+        voice = Voice(
+            frame_rate=float(self.frame_rate), seed=self._seed, level_db=level_of(known), shapes=shapes
+        )
+        index, count = 0, 0
+        for block in chain(begun, blocks):
+            voice.listen(block)
+            count += len(block)
+            for due in range(index, self._due(min(voice.known_seconds, count / SAMPLE_RATE))):
+                yield self._driven(voice, due)
+                index = due + 1
+        voice.finish()
+        while index < count / SAMPLE_RATE * self.frame_rate:
+            yield self._driven(voice, index)
+            index += 1
+        self.notes += _notes_of(voice)
+
+    def _due(self, seconds: float) -> int:
+        """Pictures before a moment."""
+        return max(int(seconds * self.frame_rate), 0)
+
+    def _driven(self, voice: Voice, index: int) -> Driven:
+        seconds = index / self.frame_rate
+        begin = self._reader.begin_seconds + (self._part.start_seconds or 0.0)
+        ticks = round((Fraction(begin) + seconds) / self.time_base)
+        motion = voice.motion_at(float(seconds))
+        return Driven(
+            FrameTime(ticks, self.time_base, round(1 / self.frame_rate / self.time_base)), index, motion, True
+        )
+
+
+def _notes_of(voice: Voice) -> tuple[str, ...]:
+    """What a person should know of a voice that was heard to its end."""
+    if voice.audible_count < 0.005 * voice.row_count:
+        return ("the sound is silent: the portrait breathes, blinks and looks about",)
+    if voice.opened_count < _LITTLE_SPEECH * voice.audible_count:
+        return ("hardly any speech was made out in the sound: the mouth stays almost still",)
+    return ()
+
+
+Driver = VideoDriver | RecordedDriver | VoiceDriver
+"""Whatever gives motion for a file."""

@@ -69,11 +69,15 @@ class ExpressionBasis:
         to_all = np.linalg.norm(mesh.vertices[:, None].astype(np.float64) - anchors[None], axis=-1)
         spread = to_all @ np.linalg.inv(among)  # [468, anchors]
         self._fields = np.zeros((len(BLENDSHAPES), len(mesh.vertices), 3), np.float32)
+
+        def spread_out(spec: _Spec) -> FloatArray:
+            moved = [spec(number, place) for number, place in zip(_ANCHORS, anchors, strict=True)]
+            return np.asarray(spread @ np.array(moved, np.float64), np.float32)
+
         for name, spec in _specs().items():
-            moved = np.array(
-                [spec(number, place) for number, place in zip(_ANCHORS, anchors, strict=True)], np.float64
-            )
-            self._fields[BLENDSHAPE_INDEX[name]] = spread @ moved
+            self._fields[BLENDSHAPE_INDEX[name]] = spread_out(spec)
+        self.lips_apart = spread_out(_lips_apart)
+        """float32 [468, 3]: lips that part by a centimetre or so, the lower one more; the chin follows a little."""
 
     def field(self, name: str) -> FloatArray:
         """Get the displacement for a weight of 1: float32 [468, 3]."""
@@ -220,6 +224,15 @@ def _closing(jaw: _Spec) -> _Spec:
         return inward - parted[0], down - parted[1], back - parted[2]
 
     return spec
+
+
+def _lips_apart(number: int, place: FloatArray) -> _Vector:
+    share = max(1 - (abs(float(place[0])) / _LIP_HALF_WIDTH) ** 3, 0.0)
+    if number in _UPPER_LIP:
+        return 0.0, 0.35 * share, 0.0
+    if number in _LOWER_LIP:
+        return 0.0, -0.65 * share, 0.0
+    return (0.0, -0.3, 0.0) if number in CHIN_POINTS else _ZERO
 
 
 def _mouth_sideways(number: int, place: FloatArray) -> _Vector:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import EYES, CanonicalMesh, EyeLandmarks, Pose, fit_pose
+from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import eyes_of
 from vitascope.animation.face import (
     BLENDSHAPE_INDEX,
     BLENDSHAPES,
-    MESH_VERTEX_COUNT,
     FaceMotion,
     FloatArray,
     RgbPicture,
@@ -21,81 +20,23 @@ from vitascope.animation.face import (
     rotation_from_vector,
     rotation_vector,
 )
+from vitascope.animation.face_reading import FaceReading, read_face
+from vitascope.animation.neutral import NeutralFace, NeutralSearch, is_same_person
 from vitascope.animation.one_euro import OneEuroFilter, cutoff_of_window
 from vitascope.errors import UsageError
 
 __all__ = [
-    "AUTO_SECONDS",
     "CLOSED_OPENNESS",
-    "FaceReading",
     "Mirror",
     "MotionEstimator",
     "Neutral",
-    "eye_frame",
     "motion_between",
-    "neutral_score",
-    "read_face",
 ]
 
 CLOSED_OPENNESS = 0.07
 """Height over width of a closed eye as MediaPipe places its lids: the least in two drivers that blink was 0.065 to
 0.077 (right and left eye of both), beside 0.22 to 0.30 open."""
 _WIDEST_CLOSURE = -0.6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FaceReading:
-    """Head pose and face shape of one picture."""
-
-    pose: Pose
-    vertices: FloatArray
-    """float32 [468, 3]: the face without its head's pose, canonical axes and centimetres."""
-    openness: FloatArray
-    """float32 [2]: height over width of the right and the left eye."""
-    irises: FloatArray
-    """float32 [2, 2]: right and left iris from the middle between the eye's corners, in widths of the eye; x to the
-    picture's right and y down, along the eye's own axes."""
-    blendshapes: FloatArray
-
-
-def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
-    """Take a tracked face apart."""
-    pose = fit_pose(mesh, face.landmarks)
-    points = pose.unplace(face.landmarks)
-    frames = [eye_frame(points, eye) for eye in EYES]
-    openness, irises = [], []
-    for eye, (middle, along, down) in zip(EYES, frames, strict=True):
-        width = float(np.linalg.norm(along))
-        gaps = points[list(eye.upper[2:-2])] - points[list(eye.lower[2:-2])]
-        openness.append(float(np.linalg.norm(gaps, axis=1).mean()) / width)
-        offset = points[eye.iris[0]] - middle
-        irises.append([float(offset @ along) / width**2, float(offset @ down) / width**2])
-    return FaceReading(
-        pose,
-        points[:MESH_VERTEX_COUNT],
-        np.array(openness, np.float32),
-        np.array(irises, np.float32),
-        face.blendshapes,
-    )
-
-
-def eye_frame(points: FloatArray, eye: EyeLandmarks) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """An eye's own axes in the canonical space.
-
-    Args:
-        points: float32 [468 or more, 3], canonical axes.
-        eye: Which one.
-
-    Returns:
-        The middle between the corners; the vector from the corner at the left of the picture to the one at the right;
-        and one as long that points down across it.
-    """
-    outer, inner = points[eye.outer_corner], points[eye.inner_corner]
-    left, right = (outer, inner) if eye is EYES[0] else (inner, outer)
-    along = right - left
-    down = np.array([along[1], -along[0], 0.0], np.float32)
-    down *= np.linalg.norm(along) / max(float(np.linalg.norm(down)), 1e-6)
-    return (left + right) / 2, along, down
 
 
 def motion_between(
@@ -134,15 +75,22 @@ def motion_between(
 
 
 Neutral = Literal["auto", "first"]
-"""``auto``: the most frontal and calm face seen so far; ``first``: the first face."""
+"""``auto``: the face at rest, looked for in all that is seen; ``first``: the first face."""
 
 _HOLD_SECONDS = 0.3
 """Time for which a lost face keeps its expression: MediaPipe drops single pictures in a fast turn."""
 _RELAX_SECONDS = 1.0
 _CROSSFADE_SECONDS = 0.35
 """Time that it takes to go over to a face found again, or to another neutral."""
-AUTO_SECONDS = 2.0
-"""``auto`` looks this long for a better neutral, then keeps it."""
+_LEARNS_QUICKLY_SECONDS, _LOOKS_EVERY_SECONDS = 2.0, 0.5
+"""``auto`` looks for a better neutral in each of the first pictures, later from time to time."""
+_BETTER, _CLEARLY = 0.75, 0.05
+"""Another neutral is taken when its score is below this share of the present one's, and by so much."""
+_REMEMBERS = 1800
+"""Faces that say what is usual of a live driver: a minute."""
+_KNOWN_AFTER = 8
+"""Faces after which somebody who appears is known again, or new."""
+_MOST_PEOPLE = 8
 
 # Smoothing of a still head and face; beta lets motion through. Units a second: radians and head widths, centimetres.
 _POSE_BETA = 6.0
@@ -150,22 +98,6 @@ _EXPRESSION_BETA = 5.0
 _WEIGHT_BETA = 12.0
 _FAST_HZ = 6.0
 """Cutoff of the speed that opens the filters of a face: in the 0.15 seconds of a blink 1 Hz would notice nothing."""
-
-_CALM = (
-    "jawOpen", "mouthSmileLeft", "mouthSmileRight", "mouthPucker", "mouthFunnel", "browInnerUp", "eyeBlinkLeft",
-    "eyeBlinkRight", "mouthUpperUpLeft", "mouthUpperUpRight", "mouthLowerDownLeft", "mouthLowerDownRight",
-)  # fmt: skip
-_CALM_INDICES = [BLENDSHAPE_INDEX[name] for name in _CALM]
-
-
-def neutral_score(face: TrackedFace) -> float:
-    """Score how far a face is from frontal and calm; 0 is ideal.
-
-    Ten degrees of yaw or pitch weigh as much as an expression weight of a third.
-    """
-    yaw, pitch, roll = face.angles_degrees
-    turned = (yaw**2 + pitch**2 + 0.5 * roll**2) / 900
-    return turned + float((face.blendshapes[_CALM_INDICES] ** 2).sum())
 
 
 class MotionEstimator:
@@ -194,8 +126,11 @@ class MotionEstimator:
         self._neutral: FaceReading | None = None
         self._neutral_face: TrackedFace | None = None
         self._neutral_rgb: RgbPicture | None = None
-        self._best: tuple[float, TrackedFace, RgbPicture | None] | None = None
-        self._auto_until = -math.inf
+        self._search = NeutralSearch(mesh, remembers=_REMEMBERS)
+        self._people = [self._search]
+        self._taken: NeutralFace | None = None
+        self._appeared: NeutralSearch | None = None
+        self._learns_from = self._looked_at = -math.inf
         self._current: TrackedFace | None = None
         self._current_rgb: RgbPicture | None = None
         self._shown = FaceMotion(presence=0.0)  # nobody was seen yet
@@ -245,35 +180,74 @@ class MotionEstimator:
         if face is None:
             return False
         self._mode = "first"
-        self._take_neutral(face, rgb)
+        self._take_neutral(read_face(self._mesh, face), face, rgb)
         return True
 
+    def take_neutral(self, neutral: NeutralFace) -> None:
+        """Take what was found elsewhere for neutral from now on, smoothly."""
+        self._mode, self._taken = "first", neutral
+        self._take_neutral(neutral.reading, neutral.face, neutral.rgb)
+
+    def learn(self) -> None:
+        """Go on looking for a better neutral than the one that was taken."""
+        self._mode = "auto"
+
     def find_neutral(self) -> bool:
-        """Take the most frontal and calm face seen so far for neutral.
+        """Take the calmest face seen so far for neutral.
 
         Returns:
             False when no face was seen yet.
         """
-        return self._best is not None and self.set_neutral(self._best[1], rgb=self._best[2])
+        best = self._search.best()
+        if best is None:
+            return False
+        self.take_neutral(best)
+        return True
 
-    def _take_neutral(self, face: TrackedFace, rgb: RgbPicture | None) -> None:
+    def _take_neutral(self, reading: FaceReading, face: TrackedFace, rgb: RgbPicture | None) -> None:
         if self._neutral is not None:
             self._begin_fade(self._shown.pts_seconds)
-        self._neutral = read_face(self._mesh, face)
-        self._neutral_face, self._neutral_rgb = face, rgb
+        self._neutral, self._neutral_face, self._neutral_rgb = reading, face, rgb
 
-    def _watch(self, face: TrackedFace, rgb: RgbPicture | None) -> None:
-        """Keep the best face seen; in the first moments of ``auto`` take it for neutral."""
-        score = neutral_score(face)
+    def _watch(self, face: TrackedFace, reading: FaceReading, rgb: RgbPicture | None) -> None:
+        """Learn what rest is; with ``auto`` take a better neutral, or that of somebody else who appears."""
+        seconds = face.pts_seconds
         if self._neutral is None:
-            self._best = (score, face, rgb)
-            self._auto_until = face.pts_seconds + AUTO_SECONDS if self._mode == "auto" else -math.inf
-            self._take_neutral(face, rgb)
-        elif self._best is None or score < self._best[0]:
-            clearly = self._best is None or score < 0.7 * self._best[0]
-            self._best = (score, face, rgb)
-            if self._mode == "auto" and clearly and face.pts_seconds <= self._auto_until:
-                self._take_neutral(face, rgb)
+            self._learns_from = seconds
+            self._take_neutral(reading, face, rgb)
+        if face.is_new and len(self._search):
+            self._appeared = NeutralSearch(self._mesh, remembers=_REMEMBERS)
+        watching = self._search if self._appeared is None else self._appeared
+        watching.add(face, reading=reading, rgb=rgb)
+        if self._appeared is not None and len(self._appeared) >= _KNOWN_AFTER:
+            self._meet(self._appeared, seconds)
+        looks = seconds - self._looked_at >= _LOOKS_EVERY_SECONDS
+        if self._mode != "auto" or not (looks or seconds - self._learns_from < _LEARNS_QUICKLY_SECONDS):
+            return
+        self._looked_at = seconds
+        best = self._search.best()
+        if best is None:
+            return
+        if self._taken is not None:
+            before, now = self._search.score(self._taken), self._search.score(best)
+            if now >= min(_BETTER * before, before - _CLEARLY):
+                return
+        self._taken = best
+        self._take_neutral(best.reading, best.face, best.rgb)
+
+    def _meet(self, appeared: NeutralSearch, seconds: float) -> None:
+        """Tell whether somebody who appeared is known."""
+        self._appeared = None
+        face = appeared.best()
+        assert face is not None  # it holds some
+        for known in self._people:
+            rest = known.best()
+            if rest is not None and is_same_person(rest.reading, face.reading):
+                if known is not self._search:
+                    self._search, self._taken = known, None
+                return
+        self._search, self._taken, self._learns_from = appeared, None, seconds
+        self._people = [*self._people[-_MOST_PEOPLE + 1 :], appeared]
 
     # --- pictures in order ------------------------------------------------------------------------------------------
 
@@ -300,9 +274,10 @@ class MotionEstimator:
                 self._begin_fade(pts_seconds)
         self._lost_since = None
         self._current, self._current_rgb = face, driver_rgb
-        self._watch(face, driver_rgb)
+        reading = read_face(self._mesh, face)
+        self._watch(face, reading, driver_rgb)
         assert self._neutral is not None  # _watch took one
-        motion = motion_between(self._neutral, read_face(self._mesh, face), face=face, driver_rgb=driver_rgb)
+        motion = motion_between(self._neutral, reading, face=face, driver_rgb=driver_rgb)
         motion = replace(motion, neutral_face=self._neutral_face, neutral_rgb=self._neutral_rgb)
         motion = self._smoothed(motion, pts_seconds)
         self._shown = self._faded(motion, pts_seconds)

@@ -16,8 +16,7 @@ from vitascope.animation.animator import OpenedAnimator, open_animator
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import (
     Driven,
-    RecordedDriver,
-    VideoDriver,
+    Driver,
     no_picture_between,
     open_driver,
 )
@@ -126,7 +125,7 @@ def animate(
 
     Args:
         portrait: A picture file with a face: photo, painting, statue.
-        driver: A video of a face, or a ``.motion`` file that was recorded before.
+        driver: A video of a face, a sound file with a voice, or a ``.motion`` file that was recorded before.
         out: The video; the suffix chooses the container. A folder, or a name such as ``frame_%05d.png``, takes
             pictures.
         profile: Settings to begin with: ``balanced`` (default), ``fast``, ``quality`` or ``animator``.
@@ -168,7 +167,7 @@ def animate_file(
 
     Args:
         portrait: A picture file.
-        driver: A video, or a ``.motion`` file.
+        driver: A video, a sound file, or a ``.motion`` file.
         out: The video; a folder, or a name such as ``frame_%05d.png``, takes pictures.
         loaded: Settings.
         store: Where the tracker's model lies, or is fetched to.
@@ -213,10 +212,6 @@ def animate_file(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
         )
         animator = opened.animator
-        if animator.needs_driver_picture and driver.suffix.lower() == MOTION_SUFFIX:
-            raise UsageError(
-                f"{driver}: recorded motion has no pictures, which LivePortrait needs; take --animator mesh"
-            )
         source = open_driver(
             driver,
             mesh=mesh,
@@ -228,7 +223,14 @@ def animate_file(
         writer = stack.enter_context(_open_writer(out, face.rgb, source, settings))
         recorder = None
         if record is not None:
-            recorder = stack.enter_context(MotionWriter(record, frame_rate=float(source.frame_rate)))
+            recorder = stack.enter_context(
+                MotionWriter(
+                    record,
+                    frame_rate=float(source.frame_rate),
+                    with_vertices=not source.is_authored,
+                    with_eyes=not source.is_authored,
+                )
+            )
         job = _Job(opened, recorder, Mirror(mesh) if settings.animation.mirror else None)
         profile = stack.enter_context(_profile(out, settings))
         stages = [
@@ -269,7 +271,7 @@ def animate_file(
         files=tuple(files),
         frame_count=job.frame_count,
         lost_count=job.lost_count,
-        notes=(*face.notes, *opened.notes, *_for_live_runs(loaded), *replaced, *profiled),
+        notes=(*face.notes, *opened.notes, *source.notes, *_for_live_runs(loaded), *replaced, *profiled),
         profile=loaded.profile,
         wall_seconds=perf_counter() - began,
         pipeline=measured,
@@ -310,7 +312,9 @@ def measure_film(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
         )
         keep = opened.animator.needs_driver_picture
-        source = open_driver(driver, mesh=mesh, model=model, settings=settings, keep_pictures=keep)
+        # Which face is neutral makes no difference to the time, and would have the whole driver looked at.
+        unsearched = loaded.with_values({"animation.neutral": "first"}).settings
+        source = open_driver(driver, mesh=mesh, model=model, settings=unsearched, keep_pictures=keep)
         with source, closing(Pipeline(source.stages()).stream()) as driven:
             motions = [item.motion for item in islice(driven, _MEASURED_PICTURES)]
         if not motions:
@@ -364,9 +368,7 @@ def _for_live_runs(loaded: LoadedSettings) -> list[str]:
     ]
 
 
-def _open_writer(
-    out: Path, rgb: RgbPicture, source: VideoDriver | RecordedDriver, settings: Settings
-) -> VideoWriter:
+def _open_writer(out: Path, rgb: RgbPicture, source: Driver, settings: Settings) -> VideoWriter:
     wanted = settings.output
     height, width = rgb.shape[:2]
     encoding = choose_encoding(
@@ -396,12 +398,11 @@ def _open_writer(
         frame_count_estimate=source.frame_count,
         duration_seconds=None,
     )
-    has_sound = isinstance(source, VideoDriver) and source.has_streams
     return VideoWriter(
         out,
         info=info,
         encoding=encoding,
-        copy_from=source.path if has_sound else None,
+        copy_from=source.path if source.has_streams else None,
         start_seconds=settings.video.start_seconds or None,
         end_seconds=settings.video.end_seconds,
         spherical=None,

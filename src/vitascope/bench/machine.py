@@ -16,7 +16,16 @@ from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
 
 __all__ = ["GpuFacts", "Machine", "differences", "this_machine"]
 
-_PACKAGES = ("numpy", "av", "opencv-python-headless", "onnxruntime", "onnxruntime-gpu", "torch", "tensorrt")
+_PACKAGES = (
+    "numpy",
+    "av",
+    "opencv-python-headless",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "triton",
+    "torch",
+    "tensorrt",
+)
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 _MEMORY_TOLERANCE = 0.05
 """Systems keep a little of the installed memory for themselves, not always the same."""

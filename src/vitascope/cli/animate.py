@@ -40,6 +40,8 @@ def animate(
     pose: float | None = None,
     face: str | None = None,
     mirror: Annotated[bool | None, Parameter(negative="")] = None,
+    voice: Annotated[bool | None, Parameter(negative="")] = None,
+    text: str | None = None,
     smoothing: int | None = None,
     codec: Literal["auto"] | Codec | None = None,
     crf: int | None = None,
@@ -53,11 +55,12 @@ def animate(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> None:
-    """Animate a portrait with a face in a video, with recorded motion, or live with the face before a camera.
+    """Animate a portrait with a face in a video, a voice, recorded motion, or live with a camera or a microphone.
 
     Examples: vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4 (with the driver's sound); vitascope animate
     portrait.jpg --driver talk.mp4 -o out.mp4 --record talk.motion (keeps the motion for other portraits); vitascope
-    animate portrait.jpg --driver 0 --sink window --sink virtualcam (live; the key R shows a report, Q quits).
+    animate portrait.jpg --driver speech.wav -o out.mp4 (a voice moves it); vitascope animate portrait.jpg --driver 0
+    --sink window --sink virtualcam (live; the key R shows a report, Q quits).
 
     Keys of a live run, in its window or in the terminal: R performance report, N this face is neutral, F find the best
     neutral, M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing, B background, O overlay of landmarks,
@@ -65,7 +68,8 @@ def animate(
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
-        driver: A video of a face, a .motion file, or a camera: its number from 0, or an address.
+        driver: A video of a face, a sound file with a voice, a .motion file, a camera (its number from 0, or an
+            address), or a microphone: mic, or mic:DEVICE.
         out: The video; without a suffix, a folder of pictures.
         sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
             may be repeated. A video or recording is then played at its own pace.
@@ -83,6 +87,8 @@ def animate(
         pose: Strength of what the head does.
         face: Which face of the portrait moves: largest, or its number from the left, from 0.
         mirror: Move like a mirror image of the driver.
+        voice: Let a video's sound move the portrait, not the face in it.
+        text: What the voice says, in English, or a text file: lips then meet exactly where they must.
         smoothing: Frames over which still faces are smoothed; 1 does not smooth.
         codec: Video codec [default: auto, by the file name].
         crf: Quality on the codec's own scale; lower is better and larger.
@@ -106,6 +112,8 @@ def animate(
         "animation.pose": ("--pose", pose),
         "animation.face": ("--face", face),
         "animation.mirror": ("--mirror", mirror),
+        "voice.drives": ("--voice", voice),
+        "voice.text": ("--text", text),
         "tracking.smoothing_window": ("--smoothing", smoothing),
         "output.codec": ("--codec", codec),
         "output.crf": ("--crf", crf),
@@ -141,10 +149,12 @@ def animate(
         return
     assert out is not None  # or sinks, see above
     from vitascope.media.reading.camera import is_camera
+    from vitascope.media.reading.microphone import is_microphone
 
-    if is_camera(driver):
+    if is_camera(driver) or is_microphone(driver):
+        kind = "microphone" if is_microphone(driver) else "camera"
         raise UsageError(
-            f"--driver {driver}: a camera has no end; show it with --sink, for example --sink file:out.mp4"
+            f"--driver {driver}: a {kind} has no end; show it with --sink, for example --sink file:out.mp4"
         )
     if duration is not None:
         raise UsageError("--duration is for live runs; --end says where a driver's file stops")

@@ -102,12 +102,12 @@ def _engines() -> dict[str, str]:
     from vitascope.gpu.engines.selection import engine_inventory
 
     lines = {engine.name: engine.version or f"missing: {engine.missing}" for engine in engine_inventory()}
-    if find_spec("torch") is None:
-        return {"PyTorch": "missing: pip install 'vitascope[torch]'", **lines}
-    found = version("torch")
-    triton = version("triton") if find_spec("triton") else None
-    fused = f"Triton {triton}" if triton else "no Triton, so RVM runs on PyTorch's operators"
-    return {"PyTorch": f"{found}, {fused}", **lines}
+    triton, torch = (version(name) if find_spec(name) else None for name in ("triton", "torch"))
+    return {
+        "fused kernels": f"Triton {triton}" if triton else "missing: pip install 'vitascope[cuda]'",
+        "PyTorch": torch or "missing: pip install 'vitascope[torch]'",
+        **lines,
+    }
 
 
 def _gib(size_bytes: int | None) -> str:

@@ -37,6 +37,7 @@ __all__ = [
 COMMANDS = (
     (),
     ("segment",),
+    ("people",),
     ("animate",),
     ("vr",),
     ("vr", "info"),

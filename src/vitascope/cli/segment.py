@@ -47,9 +47,9 @@ class _Told(NamedTuple):
     error: VitascopeError | None
 
 
-_INPUT, _OUTPUT, _MATTE, _STEREO, _LIVE = (
+_INPUT, _OUTPUT, _PEOPLE, _MATTE, _STEREO, _LIVE = (
     Group(name, sort_key=number)
-    for number, name in enumerate(("Input", "Output", "Matte", "VR and stereo", "Live"))
+    for number, name in enumerate(("Input", "Output", "People", "Matte", "VR and stereo", "Live"))
 )
 _QUALITY, _DEVICE, _MONITORING = (
     Group(name, sort_key=number) for number, name in enumerate(("Quality", "Device", "Monitoring"), start=10)
@@ -80,6 +80,9 @@ def segment(
     feather: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
     smoothing: Annotated[float | None, Parameter(group=_MATTE)] = None,
     decontaminate: Annotated[bool | None, Parameter(negative="", group=_MATTE)] = None,
+    keep: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
+    exclude: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
+    hints: Annotated[Path | None, Parameter(group=_PEOPLE)] = None,
     model: Annotated[str | None, Parameter(alias="-m", group=_MATTE)] = None,
     kind: Annotated[
         Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
@@ -102,7 +105,8 @@ def segment(
     gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=_DEVICE)] = None,
     mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=_DEVICE)] = None,
     backend: Annotated[
-        Literal["auto", "torch", "onnxruntime", "inductor", "tensorrt"] | None, Parameter(group=_DEVICE)
+        Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] | None,
+        Parameter(group=_DEVICE),
     ] = None,
     precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
     dry_run: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
@@ -143,6 +147,9 @@ def segment(
         sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
             may be repeated [default: window, or the file that --out names].
         duration: Stop a live run after so many seconds.
+        keep: Only these people, by their numbers (vitascope people shows them), or largest, or pov (the wearer's body).
+        exclude: Everybody but these people.
+        hints: A file of hints: who is kept when, clicks, boxes, strokes, and regions never kept.
         feather: Pixels over which edges are softened.
         smoothing: Smoothing of alpha over time, 0 to 1.
         decontaminate: Take the old background's colour out of soft edges.
@@ -195,6 +202,9 @@ def segment(
         "output.crf": ("--crf", crf),
         "output.preset": ("--preset", preset),
         "output.keep_partial": ("--keep-partial", keep_partial),
+        "people.keep": ("--keep", keep),
+        "people.exclude": ("--exclude", exclude),
+        "people.hints": ("--hints", None if hints is None else str(hints)),
         "edges.threshold": ("--threshold", None if threshold is None else _levels(threshold)),
         "edges.grow_px": ("--grow", grow),
         "edges.feather_px": ("--feather", feather),
@@ -221,6 +231,9 @@ def segment(
     )
     if camera is not None:
         files_alone = {
+            "--keep": keep,
+            "--exclude": exclude,
+            "--hints": hints,
             "--recursive": recursive,
             "--resume": resume,
             "--preview": preview,
@@ -497,7 +510,10 @@ def _segment(
             if not quiet:
                 for doubt in event.doubts:
                     screen.print(f"note: {plan.video.name}: {doubt}")
-            progress.show(plan.video.name, event.pipeline, frame_count=event.expected_frame_count)
+            name = f"{plan.video.name}: who is in it" if event.is_scan else plan.video.name
+            progress.show(name, event.pipeline, frame_count=event.expected_frame_count)
+            if event.is_scan:
+                return
             if metrics is not None:
                 metrics.follow(event.pipeline, expected_frames=event.expected_frame_count)
 

@@ -257,9 +257,11 @@ def verify(
     /,
     *,
     matte: Path | None = None,
+    html: Path | None = None,
     stereo: str | None = None,
     projection: str | None = None,
     fov: float | None = None,
+    overwrite: _Overwrite = None,
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
 ) -> int:
@@ -270,9 +272,11 @@ def verify(
     Args:
         video: A packed-alpha video.
         matte: The mask of the same run (--type packed-alpha,mask): error, leakage and sync are measured by it.
+        html: Also write a page that shows unpacked frames: picture, matte, and people on a colour.
         stereo: How two eyes share a frame of the mask: auto, side-by-side (sbs) or top-bottom (tb).
         projection: What the picture of an eye is in the mask: auto, equirect180 or fisheye.
         fov: Horizontal field of view of an eye of the mask, in degrees.
+        overwrite: Replace a page that exists, or refuse to; without either, you are asked on a terminal.
         json: Print as JSON.
         quiet: Print nothing but what is wrong.
     """
@@ -280,7 +284,9 @@ def verify(
         from vitascope.segmentation.vr.verification import verify as verify_video
         from vitascope.vr.players import PLAYERS
 
-    report = verify_video(video, matte=matte, wanted=_video_settings(stereo, projection, fov))
+    if html is not None and html.exists():
+        may_replace([html], overwrite=overwrite, screen=Screen())
+    report = verify_video(video, matte=matte, wanted=_video_settings(stereo, projection, fov), page=html)
     problems = report.problems
     if json:
         print_json({**report.to_dict(), "problems": problems})
@@ -304,6 +310,8 @@ def verify(
         rows += [(PLAYERS[name].title, seen_as) for name, seen_as in report.players.items()]
         Page().print(f"{video}: packed alpha in {report.found.in_words()}")
         print_table(facts(rows))
+        if html is not None:
+            Page().print(f"{html}  frames to look at")
     for problem in problems:
         Screen().print(f"vitascope: {video}: {problem}")
     return 1 if problems else 0

@@ -1,4 +1,4 @@
-"""Settings of the portrait animator: its network, the face it follows, and what it reports."""
+"""Settings of the portrait animator: its network, the face or the voice it follows, and what it reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from vitascope.config.values import BatchRange, FaceChoice, FilePath, Section, setting
 
-__all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings"]
+__all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings", "VoiceSettings"]
 
 
 class AnimationSettings(Section):
@@ -45,11 +45,11 @@ class AnimationSettings(Section):
     mouth: float = setting(1.0, "Strength of lips, jaw and cheeks, times expression.", ge=0, le=4)
     neutral: Literal["auto", "first"] = setting(
         "auto",
-        "The driver's face at rest: the calmest frontal one of the first seconds (auto), or the first one.",
+        "The driver's face at rest: the calmest of the whole driver, live the calmest so far (auto), or the first one.",
     )
     calibrate: bool = setting(
         True,
-        "Measure in about a second how the portrait's expressions read, so that they read as the driver's do.",
+        "Measure in about two seconds how the portrait's expressions read, so that they read as the driver's do.",
     )
     mirror: bool = setting(False, "Let the portrait move like a mirror image of the driver.")
     face: FaceChoice = setting(
@@ -82,6 +82,20 @@ class TrackingSettings(Section):
         None, "The same for the head's pose alone; null is smoothing_window.", ge=1, le=240
     )
     min_confidence: float = setting(0.5, "How sure the tracker must be of a face, 0 to 1.", gt=0, le=1)
+
+
+class VoiceSettings(Section):
+    """``voice``: a portrait that sound moves."""
+
+    drives: bool = setting(
+        False, "Let a video's sound move the portrait, not the face in it; a sound file does without this."
+    )
+    text: str | None = setting(
+        None,
+        "What is said, in English, or the name of a text file: lips then meet where these words want it.",
+    )
+    frame_rate: float = setting(30.0, "Pictures a second of a file that a voice moves.", ge=5, le=120)
+    seed: int = setting(0, "Of blinks, glances and nods: the same number, the same film.", ge=0, le=2**32 - 1)
 
 
 class DebugSettings(Section):

@@ -141,7 +141,7 @@ class ModelSettings(Section):
         ge=1,
         le=1024,
     )
-    backend: Literal["auto", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
+    backend: Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
         "auto",
         "Engine that runs the network; auto takes the fastest that is installed and right on this machine; inductor "
         "compiles it first.",
@@ -293,6 +293,11 @@ class InferenceSettings(Section):
     scales: Scales = setting(
         (1.0,),
         "Sizes of the network's picture, relative to the usual one, whose mattes are averaged: [1, 1.5] for quality.",
+    )
+    stereo_agreement: bool = setting(
+        True,
+        "Make the mattes of two eyes agree: each gets the mean of both where both see the same place. For region whole "
+        "and scales [1].",
     )
 
     @model_validator(mode="after")

@@ -75,8 +75,9 @@ class VideoSettings(Section):
         le=1_000_000_000,
     )
     scene_cut_threshold: float = setting(
-        0.35,
-        "Change of picture, 0 to 1, from which a frame counts as a cut and the network forgets the past; 0 disables.",
+        0.05,
+        "Share of the picture, 0 to 1, that must be new at once, motion taken off, for a frame to count as a cut; the "
+        "network then forgets the past. 0 disables.",
         ge=0,
         le=1,
     )
@@ -187,7 +188,7 @@ class EdgeSettings(Section):
         le=256,
     )
     decontaminate: bool = setting(
-        False, "Take the old background's colour out of soft edges, where the network estimates it."
+        True, "Take the old background's colour out of soft edges; masks and overlays have none to take."
     )
     temporal_smoothing: float = setting(
         0.0, "Weight of the past in the matte, 0 to below 1; steadies edges and lets motion lag.", ge=0, lt=1

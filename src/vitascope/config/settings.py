@@ -14,7 +14,7 @@ import annotated_types
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
-from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings
+from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings, VoiceSettings
 from vitascope.config.compute import (
     GpuSettings,
     InferenceSettings,
@@ -22,6 +22,7 @@ from vitascope.config.compute import (
     PerformanceSettings,
     ProcessingSettings,
 )
+from vitascope.config.people import PeopleSettings
 from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
 from vitascope.config.toolkit import BatchingSettings, DataloaderSettings, PipelineSettings, TensorrtSettings
 from vitascope.config.values import BatchRange, Expected, RgbColor, Section
@@ -40,6 +41,7 @@ class Settings(Section):
     inference: InferenceSettings = Field(default_factory=InferenceSettings)
     output: OutputSettings = Field(default_factory=OutputSettings)
     edges: EdgeSettings = Field(default_factory=EdgeSettings)
+    people: PeopleSettings = Field(default_factory=PeopleSettings)
     gpu: GpuSettings = Field(default_factory=GpuSettings)
     processing: ProcessingSettings = Field(default_factory=ProcessingSettings)
     performance: PerformanceSettings = Field(default_factory=PerformanceSettings)
@@ -49,6 +51,7 @@ class Settings(Section):
     dataloader: DataloaderSettings = Field(default_factory=DataloaderSettings)
     animation: AnimationSettings = Field(default_factory=AnimationSettings)
     tracking: TrackingSettings = Field(default_factory=TrackingSettings)
+    voice: VoiceSettings = Field(default_factory=VoiceSettings)
     debug: DebugSettings = Field(default_factory=DebugSettings)
 
     @property

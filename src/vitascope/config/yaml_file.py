@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,15 @@ import yaml
 from vitascope.config.settings import section_keys, setting_fields, suggestion
 from vitascope.errors import ConfigError
 
-__all__ = ["FileEntry", "display", "dump_yaml", "parse_value", "read_settings_file", "unknown_setting"]
+__all__ = [
+    "FileEntry",
+    "display",
+    "dump_yaml",
+    "parse_value",
+    "read_document",
+    "read_settings_file",
+    "unknown_setting",
+]
 
 MAX_FILE_BYTES = 1 << 20
 """All settings with comments take some 10 kB; a larger file is something else (a video passed as -c, say)."""
@@ -94,31 +103,49 @@ def read_settings_file(path: Path, *, label: str) -> list[FileEntry]:
     Raises:
         ConfigError: Missing or unreadable file, YAML syntax, unknown or repeated key; names the line.
     """
-    content = _read(path, label=label)
-    loader = None
-    try:
-        loader = _Loader(content)
-        root = loader.get_single_node()
+    with _composed(_read(path, label=label), label=label) as (loader, root):
         entries = [] if root is None or _is_null(root) else list(_entries(loader, root, "", label=label))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = "" if mark is None else f":{mark.line + 1}"
-        raise ConfigError(
-            f"{label}{line}: not valid YAML: {_one_line(error.problem or error.context)}"
-        ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{label}: not a YAML text file: {_one_line(str(error))}") from error
-    except RecursionError as error:
-        raise ConfigError(f"{label}: nested too deeply for a settings file") from error
-    finally:
-        if loader is not None:
-            loader.dispose()
     lines: dict[str, int] = {}
     for entry in entries:
         if entry.key in lines:
             raise _duplicate(entry.key, entry.line, lines[entry.key], label=label)
         lines[entry.key] = entry.line
     return entries
+
+
+def read_document(path: Path, *, label: str) -> tuple[Any, dict[tuple[str | int, ...], int]]:
+    """Read any YAML file as plain data.
+
+    Args:
+        path: The file, UTF-8 or UTF-16 with byte order mark.
+        label: How messages name it.
+
+    Returns:
+        The data, and the line of each value by its place in it: ``("marks", 2, "click")``.
+
+    Raises:
+        ConfigError: Missing or unreadable file, YAML syntax, or a name that stands twice; names the line.
+    """
+    lines: dict[tuple[str | int, ...], int] = {}
+
+    def note(node: yaml.Node, place: tuple[str | int, ...]) -> None:
+        lines.setdefault(place, node.start_mark.line + 1)
+        if isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                note(item, (*place, number))
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                inner = (*place, str(key.value))
+                if inner in lines:
+                    raise _duplicate(str(key.value), key.start_mark.line + 1, lines[inner], label=label)
+                lines[inner] = key.start_mark.line + 1
+                note(value, inner)
+
+    with _composed(_read(path, label=label), label=label) as (loader, root):
+        if root is None:
+            return None, lines
+        note(root, ())
+        return _construct(loader, root, "the file", label=label), lines
 
 
 def parse_value(text: str) -> Any:
@@ -197,6 +224,28 @@ def _read(path: Path, *, label: str) -> bytes:
             f"{label}: more than {MAX_FILE_BYTES} bytes are too many for a settings file; is it another kind of file?"
         )
     return content
+
+
+@contextmanager
+def _composed(content: bytes, *, label: str) -> Iterator[tuple[_Loader, yaml.Node | None]]:
+    """The nodes of a document, and what makes data of them; what YAML has against it is said of the file."""
+    loader = None
+    try:
+        loader = _Loader(content)
+        yield loader, loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f":{mark.line + 1}"
+        raise ConfigError(
+            f"{label}{line}: not valid YAML: {_one_line(error.problem or error.context)}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{label}: not a YAML text file: {_one_line(str(error))}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{label}: nested too deeply for a settings file") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
 
 
 def _entries(loader: _Loader, node: yaml.Node, prefix: str, *, label: str) -> Iterator[FileEntry]:

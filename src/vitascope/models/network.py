@@ -94,12 +94,12 @@ class MatteEstimate:
     alpha: FloatArray | None = None
     """float32 [E, h, w], 0..1: a plain matte that the app still refines against the picture."""
     gain: FloatArray | None = None
-    """float32 [E, 4, h, w]: factors of the guided filter (He, Sun, Tang: Guided Image Filtering, 2013), one
-    plane each for the foreground residual's R, G, B and for alpha. After bilinear upsampling to full size,
-    ``alpha = gain[:, 3] * grey + offset[:, 3]`` and ``foreground = rgb + gain[:, :3] * rgb + offset[:, :3]``,
-    where grey is the mean of R, G, B in 0..1; the compositor clips both to 0..1. Or [E, 1, h, w]: alpha's alone."""
+    """float32 [E, 1 or 4, h, w]: factors of the guided filter (He, Sun, Tang: Guided Image Filtering, 2013); the last
+    plane is alpha's. After bilinear upsampling to full size, ``alpha = gain[:, -1] * grey + offset[:, -1]``, grey is
+    the mean of R, G, B in 0..1; the compositor clips it to 0..1. Three planes before it are a foreground's, of networks
+    that estimate one, which nothing asks for; once a matte is settled, those of ``local_colors``."""
     offset: FloatArray | None = None
-    """float32 [E, 4 or 1, h, w]: offsets of the guided filter, planes as in ``gain``."""
+    """float32 [E, 1 or 4, h, w]: offsets of the guided filter, planes as in ``gain``."""
 
     def __post_init__(self) -> None:
         """Check that one form is filled, and its shape."""

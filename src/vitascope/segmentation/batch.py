@@ -152,7 +152,7 @@ def segment_all(
     """
     refuse_clashes(planned, settings=segmenter.settings)
     for plan in planned:
-        if resume and is_finished(plan, segmenter.settings.video):
+        if resume and is_finished(plan, segmenter.settings):
             yield Outcome(plan)
             continue
 

@@ -231,7 +231,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         vr=vr,
         model=model,
         encodings=encodings,
-        skipped=resume and is_finished(planned, settings.video),
+        skipped=resume and is_finished(planned, settings),
         stretch_seconds=(
             None if info.duration_seconds is None else wanted_seconds(info.duration_seconds, settings.video)
         ),

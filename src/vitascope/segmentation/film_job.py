@@ -133,8 +133,7 @@ class CpuJob(FilmJob):
         return "infer"
 
     def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
-        """The stages between decoder and encoder; alpha and source are always given, because they are there."""
-        del wants_alpha
+        """As ``FilmJob.stages``."""
         if on_device:
             raise UsageError(
                 "device_arrays needs a GPU, and 4:2:0 video of 8 or 10 bits: the frames of this video are on the CPU"
@@ -147,15 +146,18 @@ class CpuJob(FilmJob):
                 workers=parallelism.prepare_threads,
                 output=parallelism.prepared_limits(self._limits, frames=self._frames_per_call),
             ),
-            # Nobody waits for the second picture to see the first.
-            Group("infer", _Inferring(self, size=self._frames_per_call), output=self._limits),
+            Group(
+                "infer",
+                _Inferring(self._infer, self._infer_rest, size=self._frames_per_call),
+                output=self._limits,
+            ),
         ]
         if self._limits.overflow == "drop_oldest":
             # Live, pictures made ahead of the network would mostly be dropped, and take its time.
             matted = [
                 Map(
                     "infer",
-                    lambda frame: self.infer([self.matting.prepare([frame])])[0],
+                    lambda frame: self._infer([self.matting.prepare([frame])])[0],
                     output=self._limits,
                 )
             ]
@@ -163,7 +165,7 @@ class CpuJob(FilmJob):
             *matted,
             Map(
                 "postprocess",
-                self.renderer.render,
+                lambda matted: self.renderer.render(matted, with_source=wants_alpha(matted.frame.index)),
                 workers=1 if self.renderer.draws_in_order else parallelism.draw_threads,
                 output=self._limits,
             ),
@@ -173,31 +175,31 @@ class CpuJob(FilmJob):
         """None: no GPU draws."""
         return None
 
-    def infer(self, batches: Sequence[Batch]) -> list[Matted]:
-        """Mattes of the next frames, and of those that were held back."""
-        return self._kept(self.matting.infer(batches))
+    def _infer(self, batches: Sequence[Batch]) -> list[Matted]:
+        return self._stored(self.matting.infer(batches))
 
-    def flush(self) -> list[Matted]:
-        """Mattes of what is still held back."""
-        return self._kept(self.matting.flush())
+    def _infer_rest(self) -> list[Matted]:
+        return self._stored(self.matting.infer_rest())
 
-    def _kept(self, matted: list[Matted]) -> list[Matted]:
+    def _stored(self, matted: list[Matted]) -> list[Matted]:
         self.matting.store()
         return matted
 
 
 class _Inferring:
-    """Prepared frames in, mattes out, some frames at a time."""
+    """Frames gathered for calls of the network; what waits for more is done in the end."""
 
-    def __init__(self, job: CpuJob, *, size: int) -> None:
-        self._job = job
-        # Nobody waits for the second picture to see the first, unless a shot's first frames wait for one another.
-        self._batched = Batched(job.infer, size=size, first_size=1)
+    def __init__(
+        self, infer: Callable[[Sequence[Batch]], list[Matted]], rest: Callable[[], list[Matted]], *, size: int
+    ) -> None:
+        # Nobody waits for the second picture to see the first.
+        self._batched = Batched(infer, size=size, first_size=1)
+        self._rest = rest
 
     def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
-        """Take one frame; mattes where there are enough for a call."""
+        """Take one picture; mattes when there are enough."""
         return self._batched.accumulate(batch)
 
     def flush(self) -> Iterable[Matted]:
-        """The rest."""
-        return [*self._batched.flush(), *self._job.flush()]
+        """All that is left."""
+        return [*self._batched.flush(), *self._rest()]

@@ -39,11 +39,13 @@ from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, o
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.jobs import open_job, queue_limits
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_network
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for
+from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered
@@ -83,6 +85,8 @@ class Started(NamedTuple):
     """None when the input does not say."""
     doubts: tuple[str, ...] = ()
     """What the user should look at before the run is through, one line each."""
+    is_scan: bool = False
+    """True for the look for people before the run itself."""
 
 
 class FilmRunner:
@@ -254,7 +258,7 @@ class FilmRunner:
             film = stack.enter_context(
                 FilmRun(self, reader, kinds, profiler=profile.profiler, keeps_mattes=True)
             )
-            sheet = ContactSheet(preview, reader.info) if preview is not None else None
+            sheet = ContactSheet(preview, reader.info, film.vr) if preview is not None else None
             files = stack.enter_context(film.files(outputs, encodings))
             source = FramesUntilDamage(reader)
 
@@ -300,6 +304,7 @@ class FilmRunner:
                     loaded=self.loaded,
                 ),
                 *job.notes,
+                *film.notes,
                 *(() if film.int8 is None else (film.int8.note,)),
                 *notes,
                 *profiled,
@@ -335,9 +340,10 @@ class FilmRun:
         keeps_mattes: True where the cache of mattes may be used, if it is switched on.
         background_begin: Time in seconds at which a moving background begins; None takes the first frame that comes.
         int8: What became of the wish for INT8 where that was decided; else it is decided here.
+        around: Puts an estimator around those of the film; the link that keeps some people, where that is asked for.
 
     Raises:
-        UsageError: The network cannot do what the settings ask for.
+        UsageError: The network cannot do what the settings ask for, or somebody who shall be kept is not in the film.
         InputError: The background cannot be opened.
         EngineError: INT8 was asked for, and is not right for this film.
     """
@@ -352,11 +358,17 @@ class FilmRun:
         keeps_mattes: bool = False,
         background_begin: Fraction | None = None,
         int8: Int8Choice | None = None,
+        around: Around | None = None,
     ) -> None:
         self._runner, self._reader = runner, reader
         settings = runner.settings
         self.vr = vr_of(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
+        self.notes: tuple[str, ...] = ()
+        """What the user should know of what is kept."""
+        if around is None and settings.people.active:
+            keeping = Keeping(reader, self.vr, settings)
+            around, self.notes = keeping.around, keeping.notes
         self._stack = ExitStack()
         try:
             self.network: MattingNetwork = runner.chosen.network
@@ -391,6 +403,7 @@ class FilmRun:
                 background_begin=background_begin,
                 profiler=profiler,
                 cache=cache,
+                around=around,
             )
         except BaseException:
             self._stack.close()

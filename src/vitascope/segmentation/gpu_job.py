@@ -183,9 +183,8 @@ class _Preparing:
                     wait_until_ready(frame)
             # What tells cuts and motion. Not on the copying stream: there it would wait behind finished pictures, and
             # the network for it.
-            seen = [array for array in (batch.histograms, batch.tiles) if array is not None]
-            if seen:
-                batch.seen = Download(seen, stream=streams.current(), pool=streams.host_memory)
+            if batch.tiles is not None:
+                batch.seen = Download([batch.tiles], stream=streams.current(), pool=streams.host_memory)
         # This stream has waited for every frame, and whoever takes the batch waits for this stream.
         batch.frames = [frame if frame.ready is None else replace(frame, ready=None) for frame in frames]
         batch.prepared = streams.event()
@@ -201,20 +200,18 @@ class _Matting:
         self._on_device = on_device
 
     def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """Run the network over a batch, and draw every frame."""
+        """Run the network over a batch, and draw every frame that need not wait for the next batch."""
         job = self._job
         if batch.seen is not None:
-            # Copies: levers and the cut detector keep some, and the memory is given to others.
-            arrived = iter([array.copy() for array in batch.seen.wait()])
-            batch.histograms = None if batch.histograms is None else next(arrived)
-            batch.tiles = None if batch.tiles is None else next(arrived)
+            # A copy: levers and the cut detector keep some, and the memory is given to others.
+            batch.tiles = batch.seen.wait()[0].copy()
             batch.seen = None
         job.streams.computing.wait_event(batch.prepared)
         yield from self._drawn(job.matting.infer([batch]))
 
     def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """Draw the frames that were held back."""
-        yield from self._drawn(self._job.matting.flush())
+        """The frames that waited for others."""
+        yield from self._drawn(self._job.matting.infer_rest())
 
     def _drawn(self, matted: Sequence[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
         self._job.note_memory()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vitascope.config import OutputKind, Settings, vitascope_home
 from vitascope.errors import EngineError
-from vitascope.frames import StereoLayout, VideoInfo, YuvFormat
+from vitascope.frames import Projection, StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.pipeline import quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -20,6 +20,7 @@ from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import parallelism_of
 from vitascope.segmentation.film_job import CpuJob, FilmJob
+from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.networks import open_first_network
@@ -52,6 +53,7 @@ def open_job(
     profiler: Profiler | None = None,
     cache: MatteCache | None = None,
     limits: QueueLimits | None = None,
+    around: Around | None = None,
 ) -> FilmJob:
     """The job of one video.
 
@@ -69,6 +71,7 @@ def open_job(
         profiler: Times the parts of a job on the GPU; one of its own when omitted.
         cache: Mattes of this stretch of the video, known and to be kept; None without.
         limits: Limits of the queues between stages; those of the settings when omitted.
+        around: See ``StreamMatting``.
 
     Raises:
         UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, or the network cannot do what
@@ -94,10 +97,15 @@ def open_job(
         size=(info.height, info.width),
         layout=vr.layout,
         lens=vr.trusted_lens,
+        right_eye_first=vr.right_eye_first,
         rotation_degrees=info.rotation_degrees,
-        options=_matting_options(settings, is_live=limits.overflow == "drop_oldest"),
+        options=_matting_options(
+            settings, vr, shows_people=any(kind not in ("mask", "overlay") for kind, _ in outputs)
+        ),
         first_network=first_network,
         cache=cache,
+        around=around,
+        waits=settings.performance.mode != "latency" and (limits is None or limits.overflow != "drop_oldest"),
     )
 
     packer = None
@@ -218,22 +226,23 @@ def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
-def _matting_options(settings: Settings, *, is_live: bool) -> MattingOptions:
+def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: bool) -> MattingOptions:
     edges = settings.edges
-    waits = not is_live and settings.performance.mode != "latency"
     return MattingOptions(
         edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
-        decontaminate=edges.decontaminate,
+        decontaminate=edges.decontaminate and shows_people,
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,
-        look_ahead_frames=settings.model.look_ahead_frames if waits else 0,
-        inference=_inference_options(settings),
+        look_ahead_frames=settings.model.look_ahead_frames,
+        inference=_inference_options(settings, vr),
     )
 
 
-def _inference_options(settings: Settings) -> InferenceOptions:
+def _inference_options(settings: Settings, vr: VrDescription) -> InferenceOptions:
     inference = settings.inference
+    # Along a lens that is not the eyes' own, people would be matched with what is beside them.
+    is_known = vr.trusted_lens is not None or vr.projection is Projection.FLAT
     return InferenceOptions(
         skip_static=inference.skip_static,
         region=inference.region,
@@ -242,4 +251,5 @@ def _inference_options(settings: Settings) -> InferenceOptions:
         early_exit=inference.early_exit,
         early_exit_confidence=inference.early_exit_confidence,
         scales=inference.scales,
+        stereo_agreement=inference.stereo_agreement and is_known,
     )

@@ -426,6 +426,8 @@ def check_live(
         )
     if works_in_processes(loaded.settings):
         raise UsageError(IN_ONE_PROCESS)
+    if loaded.settings.people.active:
+        raise UsageError("live, everybody is kept: who is who is found in a whole video; leave people.* out")
     if not sinks:
         raise UsageError("live segmentation needs a sink; window, mjpeg and file:out.mp4 are some")
     has_alpha = kinds == ("alpha",)

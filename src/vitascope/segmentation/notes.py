@@ -127,7 +127,7 @@ def notes_on(
         "model.warm_up_frames": not network.recurrent,
         "model.look_ahead_frames": not network.recurrent or is_live,
         "model.person_class": loaded.settings.model.kind is None,
-        "edges.decontaminate": not is_rvm,
+        "edges.decontaminate": {"mask", "overlay"}.issuperset(kinds),
         "output.background": "replace" not in kinds,
         "output.mask_max_width": "mask" not in kinds,
         "output.packed_fov_degrees": "packed-alpha" not in kinds,

@@ -335,6 +335,8 @@ class _ReadFiles:
         others = [("a settings file", path) for path in settings_files]
         if settings.output.background is not None:
             others.append(("the background", settings.output.background))
+        if settings.people.hints is not None:
+            others.append(("the hints", settings.people.hints))
         if settings.model.kind is not None:
             others.append(("the network", Path(settings.model.name)))
         inputs = [(plan.video, file) for plan in planned for file in _files_of(plan.video)]
@@ -447,18 +449,29 @@ def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: 
     return InputError(f"{video}: no picture between {wanted.start_seconds:g} s and {end}{length}")
 
 
-def is_finished(planned: PlannedVideo, wanted: VideoSettings) -> bool:
+def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
     """True when every output exists and covers the stretch that is wanted, and so need not be made again.
 
     A try with ``--end 5`` must not make a later ``--resume`` believe that the whole video is done. Videos that do not
-    say how long they are count as long enough.
+    say how long they are count as long enough. Outputs that are older than the hints were made by others.
     """
     if not planned.is_done:
         return False
+    hints, wanted = settings.people.hints, settings.video
     try:
+        if hints is not None and any(_changed(path) < _changed(hints) for _, path in planned.outputs):
+            return False
         return all(_is_long_enough(planned.video, path, wanted) for _, path in planned.outputs)
     except InputError:  # what cannot be read is not finished; an unreadable input says so when its turn comes
         return False
+
+
+def _changed(path: Path) -> int:
+    """When a file was written, in nanoseconds; what is not there never was."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _is_long_enough(video: Path, output: Path, wanted: VideoSettings) -> bool:

@@ -64,7 +64,8 @@ class Segmenter:
         self.loaded = checked_gpus(loaded or load_settings(profile=profile, flags=settings))
         self.settings = self.loaded.settings
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
-        self._runner = _open_runner(self.loaded, store or ModelStore(vitascope_home()), fetch_progress)
+        self._store, self._fetch_progress = store or ModelStore(vitascope_home()), fetch_progress
+        self._runner = _open_runner(self.loaded, self._store, fetch_progress)
         self.device = self._runner.device
         self.chosen: ChosenNetwork[Any] = self._runner.chosen
 
@@ -100,6 +101,7 @@ class Segmenter:
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
+        self._look_for_people(Path(video))
         steps = self._runner.stream(Path(video), device_arrays=device_arrays)
         self._steps.add(steps)
         return steps
@@ -118,7 +120,8 @@ class Segmenter:
             video: The input.
             outputs: What to write, and where.
             preview: Where to write a contact sheet (PNG); none when omitted.
-            on_start: Called once everything is open, from this thread.
+            on_start: Called once everything is open, from this thread; before that, when the video must be scanned for
+                people first, with ``is_scan``.
 
         Raises:
             UsageError: A kind is unknown or lacks its background; an output is something that is read; or two
@@ -141,6 +144,7 @@ class Segmenter:
         replaced = [f"{path} took the place of an earlier file" for path in files if path.is_file()]
         check_kinds([kind for kind, _ in targets], self.settings.output)
         refuse_clashes([planned], settings=self.settings)
+        self._look_for_people(planned.video, on_start)
         report = self._runner.write(
             planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
         )
@@ -150,6 +154,23 @@ class Segmenter:
         from vitascope.segmentation.vr.library import tell_player
 
         return replace(report, notes=(*report.notes, *tell_player(report.outputs, self.settings.output)))
+
+    def _look_for_people(self, video: Path, on_start: Callable[[Started], object] | None = None) -> None:
+        """See who is in a video, where some of them shall be kept and nobody looked before."""
+        if not self.settings.people.active:
+            return
+        from vitascope.segmentation.people.hinted import needs_scan  # most runs keep everybody
+        from vitascope.segmentation.people.scan import find_people
+        from vitascope.segmentation.people.table import known_people
+
+        if needs_scan(self.settings, video) and known_people(video, self.settings.video) is None:
+            find_people(
+                video,
+                self.loaded,
+                store=self._store,
+                fetch_progress=self._fetch_progress,
+                on_start=on_start,
+            )
 
     def live(
         self,

@@ -57,7 +57,7 @@ class StillSegmenter:
 
     Raises:
         ConfigError: A setting is unknown or out of range.
-        UsageError: INT8 on the CPU.
+        UsageError: INT8 on the CPU, or only some people shall be kept.
         DeviceError: A GPU was asked for and cannot be had.
         ModelError: The network cannot be had.
         EngineError: The engine cannot load it.
@@ -77,6 +77,10 @@ class StillSegmenter:
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
             raise UsageError("gpu.precision=int8 is calibrated on a video; pictures by themselves take fp32")
+        if self.settings.people.active:
+            raise UsageError(
+                "people.* say who is kept of a video's people; pictures by themselves keep everybody"
+            )
         self.chosen: ChosenNetwork[MattingNetwork] = open_network(
             self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
         )

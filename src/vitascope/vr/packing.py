@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Plane, VideoInfo
-from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.color import alpha_peak
+from vitascope.gpu.kernels.cuda_module import current_device, is_on_gpu
+from vitascope.gpu.kernels.paint_alpha import PaintedColor, paint_alpha
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import remap
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
@@ -42,7 +44,7 @@ __all__ = [
     "unpack_discs",
 ]
 
-PackedColor = Literal["red", "grey"]
+PackedColor = PaintedColor
 
 DISC_SCALE: Final = 0.4
 """A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc 0.2."""
@@ -85,11 +87,21 @@ def disc_area(side: int) -> npt.NDArray[np.bool_]:
     return np.hypot(down[:, None], across[None]) <= 1
 
 
+@lru_cache(maxsize=4)
+def _disc_area_on(side: int, device: int | None) -> Any:
+    """``disc_area`` on a GPU, or in the host's memory; made once."""
+    if device is None:
+        return disc_area(side)
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.asarray(disc_area(side))
+
+
 def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "red") -> None:
     """Write mattes into the free corners of a fisheye picture, in place.
 
-    Chroma is that of the largest alpha that shares a sample of it, rounded to more red; luma then makes R right beside
-    what a reader interpolates, which leaves G and B at 0 or below.
+    ``paint_alpha`` says how alpha becomes a colour.
 
     Args:
         frame: 2E x E luma samples, E even, of any of ``PIXEL_FORMATS``; NumPy or CuPy, its planes are changed.
@@ -104,18 +116,19 @@ def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "r
     if tiles.shape != (2, *tile_size(side)):
         raise ValueError(f"tiles are {tiles.shape}, expected {(2, *tile_size(side))}")
     arrays: Any = _array_module(frame.planes[0])
-    inside = arrays.asarray(disc_area(side))
-    share = arrays.asarray(tiles).astype("float32") / alpha_peak(tiles)
-    alpha = arrays.full((side, 2 * side), -1.0, "float32")
-    for piece in _pieces(side):
-        cut_out = piece.tile.rows, piece.tile.columns
-        alpha[piece.frame.rows, piece.frame.columns] = arrays.where(
-            inside[cut_out], share[piece.eye][cut_out], -1.0
-        )
-    rows = -(-tile_size(side)[0] // 4) * 2  # of half a disc, in whole blocks of chroma
+    inside = _disc_area_on(side, current_device() if is_on_gpu(frame.planes[0]) else None)
+    share = arrays.where(inside, arrays.asarray(tiles).astype("float32") / alpha_peak(tiles), -1.0)
+    share = share.astype("float32")
+    half_height = tile_size(side)[0] // 2
+    rows = -(-half_height // 2) * 2  # of half a disc, in whole blocks of chroma
     for top in (0, side - rows):
         band = Region(0, top, 2 * side, rows)
-        _paint(cut(frame, band), alpha[band.rows], color)
+        alpha = arrays.full((rows, 2 * side), -1.0, "float32")
+        for piece in _pieces(side):
+            if (piece.frame.y > 0) == (top > 0):
+                target = slice(piece.frame.y - top, piece.frame.y - top + half_height)
+                alpha[target, piece.frame.columns] = share[piece.eye][piece.tile.rows, piece.tile.columns]
+        paint_alpha(cut(frame, band), alpha, color=color)
 
 
 def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
@@ -312,30 +325,6 @@ def _side(frame: Frame) -> int:
             f"a picture of {frame.width}x{frame.height} holds no two fisheye eyes side by side: expected 2E x E"
         )
     return frame.height
-
-
-def _paint(frame: Frame, alpha: Any, color: PackedColor) -> None:
-    """Paint alpha, float32 [H, W] in 0..1, and below 0 where the frame stays as it is."""
-    arrays: Any = _array_module(frame.planes[0])
-    fmt = frame.format
-    forward, start = yuv_from_rgb(frame.color, fmt)
-    word, most = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
-    rows, columns = 1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x
-    blocks = alpha.reshape(frame.height // rows, rows, frame.width // columns, columns).max(axis=(1, 3))
-    is_disc, touched = alpha >= 0, blocks >= 0
-    for channel, rounded in ((1, arrays.floor), (2, arrays.ceil)):
-        exact = start[channel] + forward[channel, 0] * (blocks if color == "red" else 0 * blocks)
-        codes = (arrays.clip(rounded(exact / word), 0, most) * word).astype(fmt.dtype)
-        target = frame.planes[1][..., channel - 1] if fmt.semi_planar else frame.planes[channel]
-        target[touched] = codes[touched]
-    luma: Any = frame.planes[0]
-    black = round(start[0])
-    luma[is_disc] = black
-    of_chroma = frame.to_rgb(dtype="float32")[..., 0]  # R as a reader finds it, but for luma
-    # R follows luma as grey does: its whole range for the whole range of alpha.
-    exact = black + (alpha - of_chroma) * float(forward[0].sum())
-    codes = (arrays.clip(arrays.rint(exact / word), black // word, most) * word).astype(fmt.dtype)
-    luma[is_disc] = codes[is_disc]
 
 
 def _array_module(plane: Any) -> Any:

@@ -270,22 +270,41 @@ def eye_disagreement(
     Returns:
         0..1; NaN where no outline is seen by both eyes.
     """
-    parts = camera.regions
+    parts, eyes = camera.regions, camera.eyes
     reach = max(round(parts[0].height / 100), 1) if band_samples is None else band_samples
     window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
+    # Outside its outline, too, a figure's matte lies at the figure's depth.
+    depths = [
+        _carried_outwards(truth.depth_m[part.rows, part.columns], truth.alpha[part.rows, part.columns] > 0)
+        for part in parts
+    ]
     apart: list[Array] = []
     for eye, (here, there) in enumerate(zip(parts, reversed(parts), strict=True)):
         own = truth.alpha[here.rows, here.columns]
         band = cv2.dilate(own, window) - cv2.erode(own, window) > 0.5
-        depth = truth.depth_m[here.rows, here.columns]
-        # Outside its outline, too, a figure's matte lies at the figure's depth.
-        depth = cv2.erode(np.where(depth > 0, depth, np.float32(math.inf)), window).astype(np.float32)
-        map_x, map_y = stereo_map(camera, depth, eye=eye)
+        map_x, map_y = stereo_map(camera, depths[eye], eye=eye)
         other = cv2.remap(alpha[there.rows, there.columns], map_x, map_y, cv2.INTER_LINEAR)
-        shown = (map_x >= 0) & (map_x <= there.width - 1) & (map_y >= 0) & (map_y <= there.height - 1)
-        apart.append(np.abs(alpha[here.rows, here.columns] - other)[band & shown])
+        inside = (map_x >= 0) & (map_x <= there.width - 1) & (map_y >= 0) & (map_y <= there.height - 1)
+        # Where another figure hides an outline from one eye, the eyes see two different things.
+        rays = _rays(camera.lens, here.size, range(here.height), 1)
+        expected = np.linalg.norm(rays * depths[eye] + (eyes[eye] - eyes[1 - eye])[:, None, None], axis=0)
+        met = cv2.remap(depths[1 - eye], map_x, map_y, cv2.INTER_NEAREST)
+        same = np.abs(met - expected) <= _SAME_DEPTH * expected
+        apart.append(np.abs(alpha[here.rows, here.columns] - other)[band & inside & same])
     every = np.concatenate(apart)
     return float(every.mean()) if every.size else math.nan
+
+
+def _carried_outwards(depth: npt.NDArray[np.float32], of_figures: npt.NDArray[np.bool_]) -> Array:
+    """Depth [h, w] in which what is not of a figure has the depth of the nearest sample that is; 0 without any."""
+    if not of_figures.any():
+        return np.zeros_like(depth)
+    _, nearest = cv2.distanceTransformWithLabels(
+        (~of_figures).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
+    )
+    by_label = np.zeros(int(nearest.max()) + 1, np.float32)
+    by_label[nearest[of_figures]] = depth[of_figures]
+    return np.asarray(by_label[nearest])
 
 
 def person_picture(height: int = 512, *, seed: int = 0) -> npt.NDArray[np.uint8]:
@@ -340,6 +359,9 @@ def noise_surround(height: int = 1024, *, seed: int = 0) -> npt.NDArray[np.uint8
             rgb += _noise(random, across, down, cells=cells) * weights[axis, ..., None] / cells**0.3
     return np.asarray(np.clip(np.rint(118 + 130 * rgb), 0, 255), np.uint8)
 
+
+_SAME_DEPTH = 0.05
+"""Share by which two eyes' depths of one thing may differ: samples of a slanted figure lie apart by less."""
 
 _BAND_ROWS = 64
 """Rows painted together: their rays stay in a core's cache."""

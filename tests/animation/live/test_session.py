@@ -103,7 +103,7 @@ def test_requests_reach_the_estimator() -> None:
     neutrals = [said for said in live.said if "neutral" in said]
     assert neutrals == [
         "neutral: this face",
-        "neutral: the calmest frontal face so far",
+        "neutral: the calmest face so far",
         "no face is seen: the neutral stays",
     ]
     assert live.result is not None and live.result.lost == 1

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import CHIN, INNER_LOWER_LIP, INNER_UPPER_LIP
+from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
+from vitascope.animation.mesh.lips import LipFit, gap_cm, width_cm
 from vitascope.animation.mesh.response import measure_response, steady_reader
 from vitascope.animation.tracking import FaceTracker
 
@@ -35,6 +36,10 @@ def reader(mesh, basis, *, of_jaw, in_smile):
     return read
 
 
+def measured(mesh, basis, read):
+    return measure_response(basis, LipFit(basis, mesh.vertices), mesh, read)
+
+
 def adjusted(basis, response, shown, **named):
     """What is drawn when a driver does ``shown``, and the network names it so."""
     weights = np.zeros(52, np.float32)
@@ -54,12 +59,12 @@ def jaw_of(basis, response, *, jaw, smile):
 
 
 def test_a_jaw_is_opened_by_what_a_portrait_hides_of_it(mesh, basis):
-    response = measure_response(basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.8))
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.8))
     assert jaw_of(basis, response, jaw=0.4, smile=0.0) == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_smile_that_hides_the_jaw_opens_it_more(mesh, basis):
-    response = measure_response(basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.5))
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.5))
     assert jaw_of(basis, response, jaw=0.4, smile=0.0) == pytest.approx(0.5, abs=0.01)
     # Not by all of what would read as the driver: 0.8 in a full smile, 0.65 in half a smile.
     assert jaw_of(basis, response, jaw=0.4, smile=1.0) == pytest.approx(0.4 + 0.85 * 0.4, abs=0.02)
@@ -67,14 +72,14 @@ def test_a_smile_that_hides_the_jaw_opens_it_more(mesh, basis):
 
 
 def test_a_jaw_is_opened_by_no_more_than_a_face_allows(mesh, basis):
-    response = measure_response(basis, reader(mesh, basis, of_jaw=0.3, in_smile=0.3))
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.3, in_smile=0.3))
     # By 0.55 more than the driver's at most, and to 1.15 altogether.
     assert jaw_of(basis, response, jaw=0.5, smile=0.0) == pytest.approx(0.5 + 0.55, abs=0.02)
     assert jaw_of(basis, response, jaw=0.9, smile=0.0) == pytest.approx(1.15, abs=0.02)
 
 
 def test_lips_part_by_little_more_than_the_drivers_did(mesh, basis):
-    response = measure_response(basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
     shown = basis.field("jawOpen") * np.float32(0.4)
     weights = np.zeros(52, np.float32)
     weights[BLENDSHAPE_INDEX["jawOpen"]] = 0.4
@@ -84,13 +89,13 @@ def test_lips_part_by_little_more_than_the_drivers_did(mesh, basis):
         drawn, _ = response.adjust(shown, np.zeros(2, np.float32), motion)
         return drawn[13, 1] - drawn[14, 1]
 
-    measured = shown[13, 1] - shown[14, 1]
-    assert gap_of(None) > 1.4 * measured
-    assert gap_of(shown) == pytest.approx(1.25 * measured, rel=0.02)
+    by_driver = shown[13, 1] - shown[14, 1]
+    assert gap_of(None) > 1.4 * by_driver
+    assert gap_of(shown) == pytest.approx(1.25 * by_driver, rel=0.02)
 
 
 def test_lips_that_bare_the_teeth_are_no_jaw_that_opens(mesh, basis):
-    response = measure_response(basis, reader(mesh, basis, of_jaw=1.0, in_smile=1.0))
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=1.0, in_smile=1.0))
     bared = sum(
         basis.field(f"mouth{part}{side}") for part in ("UpperUp", "LowerDown") for side in ("Left", "Right")
     )
@@ -100,11 +105,67 @@ def test_lips_that_bare_the_teeth_are_no_jaw_that_opens(mesh, basis):
 
 
 def test_a_jaw_that_drops_behind_closed_lips_leaves_them_closed(mesh, basis):
-    response = measure_response(basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
     sealed = 0.4 * (basis.field("jawOpen") + basis.field("mouthClose"))
     drawn = adjusted(basis, response, sealed, jawOpen=0.4, mouthClose=0.4)
     assert (drawn - sealed)[CHIN, 1] < -0.5
     assert np.abs(drawn[list(INNER_UPPER_LIP), 1] - drawn[list(INNER_LOWER_LIP), 1]).max() < 0.05
+
+
+def test_glances_are_drawn_as_far_as_they_read(mesh, basis):
+    """MediaPipe reads two thirds of an iris's way."""
+    face = made_face(mesh)
+
+    def read(motion):
+        landmarks = face.landmarks.copy()
+        for eye, gaze in zip(EYES, motion.gaze, strict=True):
+            width = np.linalg.norm(
+                face.landmarks[eye.outer_corner, :2] - face.landmarks[eye.inner_corner, :2]
+            )
+            landmarks[list(eye.iris), :2] += 0.66 * gaze * width
+        return replace(face, landmarks=landmarks)
+
+    response = measured(mesh, basis, read)
+    wanted = np.array([[0.2, 0.05], [0.18, 0.05]], np.float32)
+    assert response.gaze(wanted) == pytest.approx(wanted / 0.66, rel=0.06)
+    assert not response.gaze(np.zeros((2, 2), np.float32)).any()
+
+
+def test_brows_are_lowered_by_what_a_portrait_hides_of_it(mesh, basis):
+    face, field = made_face(mesh), basis.field("browDownLeft") + basis.field("browDownRight")
+
+    def read(motion):
+        weights = np.zeros(52, np.float32)
+        down = float(np.vdot(motion.vertices, field) / np.square(field).sum())
+        for side in ("Left", "Right"):
+            weights[BLENDSHAPE_INDEX[f"browDown{side}"]] = max(0.5 * down, 0)
+        return replace(face, blendshapes=weights)
+
+    drawn = adjusted(basis, measured(mesh, basis, read), 0.4 * field, browDownLeft=0.4, browDownRight=0.4)
+    assert np.vdot(drawn, field) / np.square(field).sum() == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("parted", [0.0, 0.6])
+def test_lips_are_as_far_apart_as_the_drivers_whatever_the_portraits_are(mesh, basis, parted):
+    rest = mesh.vertices + basis.lips_apart * np.float32(parted)
+    lips = LipFit(basis, rest)
+    for gap in (0.0, 0.3, 1.1):
+        fitted = rest + lips.fit(np.zeros_like(rest), gap=gap, wider=0.0)
+        assert gap_cm(fitted) == pytest.approx(gap, abs=0.02)
+        if gap == 0:
+            along = fitted[list(INNER_UPPER_LIP), 1] - fitted[list(INNER_LOWER_LIP), 1]
+            assert along.max() < 0.05  # no slits beside the middle
+    faded = rest + lips.fit(np.zeros_like(rest), gap=0.0, wider=0.0, share=0.0)
+    assert np.abs(faded - rest).max() < 1e-6
+
+
+def test_a_mouth_grows_wider_by_the_drivers_share(mesh, basis):
+    rest = mesh.vertices * np.array([0.8, 1, 1], np.float32)  # a small mouth
+    lips = LipFit(basis, rest)
+    for wider in (-0.2, 0.15, 0.25):
+        driver = basis.field("mouthPucker") if wider < 0 else basis.field("mouthSmileLeft")
+        fitted = rest + lips.fit(driver * np.float32(0.05), gap=0.2, wider=wider)
+        assert width_cm(fitted) / width_cm(rest) == pytest.approx(1 + wider, abs=0.02)
 
 
 def test_the_steady_reader_is_the_mean_of_finding_and_following(face_model, astronaut):

@@ -196,7 +196,7 @@ def test_render_agrees_with_the_reference(name, location, size, layout, planar):
         if not decontaminates:
             assert_within_a_code(actual, render_alpha(frame, alpha, paint=paint, **options))
             continue
-        foreground = decontaminate(frame, alpha, regions=regions, gain=gain[:, :3], offset=offset[:, :3])
+        foreground = decontaminate(frame, alpha, regions=regions, person=gain[:, :3], scene=offset[:, :3])
         # A sample whose alpha is 254 or 255, by the last bit of a float, shows the foreground or keeps its own code.
         assert_within_a_code(
             actual, render_alpha(foreground, alpha, paint=paint, **options), exceptions=1e-3, largest=255
@@ -237,9 +237,9 @@ def test_decontamination_agrees_with_the_reference(name, location, size, layout)
     regions = regions_of(frame, layout)
     alpha = random_alpha(frame)
     gain, offset = (planes[:, :3] for planes in coefficients_of(len(regions)))
-    expected = decontaminate(frame, alpha, regions=regions, gain=gain, offset=offset)
+    expected = decontaminate(frame, alpha, regions=regions, person=gain, scene=offset)
     actual = decontaminate(
-        on_gpu(frame), copied(alpha), regions=regions, gain=cupy.asarray(gain), offset=cupy.asarray(offset)
+        on_gpu(frame), copied(alpha), regions=regions, person=cupy.asarray(gain), scene=cupy.asarray(offset)
     )
     assert_within_a_code(actual, expected)
 

@@ -157,10 +157,24 @@ def test_rows_with_gaps_between_samples_are_refused(cupy, which):
         )
 
 
-def test_decontaminated_pictures_are_the_references(cupy):
-    frame = picture("nv12", (34, 272))
+@pytest.mark.parametrize(
+    ("name", "location", "size"),
+    [
+        ("nv12", "left", (34, 272)),
+        ("nv12", "topleft", (37, 61)),
+        ("p010le", "center", (34, 272)),
+        ("p010le", "left", (37, 61)),
+    ],
+)
+def test_decontaminated_pictures_are_the_references(cupy, name, location, size):
+    frame = picture(name, size, location)
     gain, offset = coefficients((5, 9), steep=False)
-    options = {"regions": [Region(0, 0, 272, 34)], "paint": OnColor(KEY), "decontaminate": True}
+    gain[:, :3], offset[:, :3] = np.random.default_rng(1).random((2, 1, 3, 5, 9), np.float32)
+    options = {
+        "regions": [Region(0, 0, frame.width, frame.height)],
+        "paint": OnColor(KEY),
+        "decontaminate": True,
+    }
     on_gpu = frame.with_planes(tuple(cupy.asarray(plane) for plane in frame.planes))
     made = render(on_gpu, gain=cupy.asarray(gain), offset=cupy.asarray(offset), **options)
     expected = render(frame, gain=gain, offset=offset, **options)

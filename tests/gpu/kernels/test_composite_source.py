@@ -46,7 +46,7 @@ def test_coefficients_are_walked_in_coded_order(degrees):
     job = color_parameters(frame.color, frame.format).copy()
     describe_eyes(job, frame, regions)
     describe_cells(job, regions, FakeArray(planes), FakeArray(planes), degrees)
-    for slot, (field, plane) in itertools.product(range(2), (("alpha", 3), ("residual", 0))):
+    for slot, (field, plane) in itertools.product(range(2), (("alpha", 3), ("color", 0))):
         eye = job["eye"][0, slot]
         expected = upright_to_coded(planes[slot, plane], degrees)
         assert (eye["rows"], eye["columns"]) == expected.shape

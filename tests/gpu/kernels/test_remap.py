@@ -5,7 +5,7 @@ import pytest
 
 from pictures import ODD_SIZES, random_frame, solid_frame, strided
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.remap import map_shape, remap
+from vitascope.gpu.kernels.remap import map_shape, remap, remap_stack
 
 
 def identity(size):
@@ -69,6 +69,28 @@ def test_outside_a_frame_is_black_and_codes_stay_codes(name, interpolation):
     black = solid_frame(fmt, (18, 24), (0, 0, 0))
     for plane, expected in zip(away.planes, black.planes, strict=True):
         np.testing.assert_array_equal(plane, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_stack_is_its_planes_weighed_and_added(dtype):
+    rng = np.random.default_rng(0)
+    planes = rng.random((3, 9, 13)).astype(dtype)
+    map_x, map_y = (rng.uniform(-2, 14, (5, 7)).astype(np.float32) for _ in range(2))
+    weight = rng.random((5, 7)).astype(np.float32)
+    alone = np.stack([remap(plane, map_x, map_y) for plane in planes])
+    np.testing.assert_allclose(remap_stack(planes, map_x, map_y), alone, atol=1e-3)
+    total = np.ones((3, 5, 7), dtype)
+    assert remap_stack(planes, map_x, map_y, weight=weight, add_to=total) is total
+    np.testing.assert_allclose(total, 1 + alone * weight, atol=3e-3)
+
+
+def test_a_stack_that_does_not_fit_is_refused():
+    place = np.zeros((2, 2), np.float32)
+    for planes in (np.zeros((3, 3), np.float32), np.zeros((1, 3, 3), np.uint8)):
+        with pytest.raises(ValueError, match="float16 or float32"):
+            remap_stack(planes, place, place)
+    with pytest.raises(ValueError, match="for \\(1, 2, 2\\)"):
+        remap_stack(np.zeros((1, 3, 3), np.float32), place, place, add_to=np.zeros((1, 3, 3), np.float32))
 
 
 @pytest.mark.parametrize("location", ["left", "center", "topleft"])

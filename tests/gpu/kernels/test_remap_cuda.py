@@ -9,7 +9,7 @@ from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.remap import map_shape, remap
+from vitascope.gpu.kernels.remap import map_shape, remap, remap_stack
 
 SHAPES = [(1, 1), (1, 7), (5, 1), (17, 31), (64, 48, 1), (33, 66, 2), (40, 30, 3), (21, 35, 4)]
 
@@ -109,6 +109,29 @@ def test_places_that_are_no_numbers_are_outside():
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(("count", "size"), [(1, (1, 1)), (3, (17, 31)), (8, (64, 48))])
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_stack_agrees_with_opencv(dtype, count, size, weighs, adds):
+    import cupy
+
+    planes = noise((count, *size), dtype)
+    map_x, map_y = maps((23, 37), size, parts=32)
+    weight = noise((23, 37), np.float32) if weighs else None
+    before = noise((count, 23, 37), dtype) if adds else None
+    on_gpu = {
+        "weight": None if weight is None else plane_on_gpu(weight, pad=3),
+        "add_to": None if before is None else cupy.asarray(before),
+    }
+    got = remap_stack(cupy.asarray(planes), plane_on_gpu(map_x, pad=3), plane_on_gpu(map_y), **on_gpu)
+    expected = remap_stack(planes, map_x, map_y, weight=weight, add_to=before)
+    assert got.dtype == dtype
+    assert not adds or got is on_gpu["add_to"]
+    np.testing.assert_allclose(got.get(), expected, atol=1e-4 if dtype == np.float32 else 2e-3)
+
+
+@pytest.mark.cuda
 def test_planar_frames_are_refused_on_the_gpu():
     frame = frame_on_gpu(random_frame(PIXEL_FORMATS["yuv420p"], (8, 8)))
     place = plane_on_gpu(np.zeros((8, 8), np.float32))
@@ -127,4 +150,4 @@ def test_the_source_compiles_to_ptx(tmp_path, architecture):
         ("float", 0, 1, 4, 2, 1, 1),
         ("__half", 0, 1, 3, 2, 0, 0),
     )
-    assert_compiles(tmp_path, "remap.cu", architecture, ["remap"], several)
+    assert_compiles(tmp_path, "remap.cu", architecture, ["remap", "remap_stack"], several)

@@ -45,7 +45,7 @@ def test_render_is_its_parts_in_order(name, decontaminates):
     alpha = refine_alpha(frame, regions=regions, gain=gain[:, 3], offset=offset[:, 3])
     foreground = frame
     if decontaminates:
-        foreground = decontaminate(frame, alpha, regions=regions, gain=gain[:, :3], offset=offset[:, :3])
+        foreground = decontaminate(frame, alpha, regions=regions, person=gain[:, :3], scene=offset[:, :3])
     options = {"regions": regions, "gain": gain, "offset": offset, "decontaminate": decontaminates}
     assert_same(
         render(frame, paint=OnColor(KEY), **options),

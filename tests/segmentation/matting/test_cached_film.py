@@ -118,7 +118,7 @@ def test_a_shot_that_a_run_ended_in_is_begun_again_by_a_longer_one(clip, tmp_pat
         ("model__look_ahead_frames", 4),
         ("model__input_size", 64),
         ("inference__skip_static", 0.5),
-        ("edges__decontaminate", True),
+        ("inference__stereo_agreement", False),
     ],
 )
 def test_what_changes_mattes_is_another_entry(clip, tmp_path, network, key, value):

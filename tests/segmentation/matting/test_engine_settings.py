@@ -18,6 +18,7 @@ from vitascope.errors import EngineError, UsageError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models.custom import custom
+from vitascope.models.rvm import fused_network
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting import gpu_networks
 from vitascope.segmentation.matting.networks import ChosenNetwork
@@ -134,31 +135,39 @@ def candidates(monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "mixed"])
-def test_the_arithmetic_reaches_the_network(candidates, monkeypatch, precision):
+def test_the_arithmetic_reaches_the_networks(candidates, monkeypatch, home, precision):
     rvm_torch = pytest.importorskip("vitascope.models.rvm.torch_network")
-    asked = {}
+    asked, fused = {}, {}
     monkeypatch.setattr(rvm_torch, "RvmTorchNetwork", lambda path, **given: asked.update(given))
-    first = candidates(**{"gpu.precision": precision, "gpu.allow_tf32": False})[0]
-    first.open()
-    assert first.name == "torch"
+    monkeypatch.setattr(fused_network, "RvmFusedNetwork", lambda path, **given: fused.update(given))
+    first, second = candidates(**{"gpu.precision": precision, "gpu.allow_tf32": False})[:2]
+    assert (first.name, second.name) == ("triton", "torch")
+    if precision == "fp32":
+        with pytest.raises(UsageError, match=r"compute fp16 and mixed, not fp32; take --backend torch"):
+            first.open()
+    else:
+        first.open()
+        assert fused["precision"] == precision
+        assert fused["cache_dir"] == home / "engines"
+    second.open()
     assert asked["mode"] == "eager"
-    assert asked["precision"] == first.precision == precision
+    assert asked["precision"] == first.precision == second.precision == precision
 
 
 def test_inductor_compiles_and_keeps_what_it_compiled(candidates, monkeypatch, home):
     rvm_torch = pytest.importorskip("vitascope.models.rvm.torch_network")
     asked = {}
     monkeypatch.setattr(rvm_torch, "RvmTorchNetwork", lambda path, **given: asked.update(given))
-    first = candidates(**{"model.backend": "inductor"})[0]
-    first.open()
-    assert first.name == "inductor"
+    second = candidates(**{"model.backend": "inductor"})[1]
+    second.open()
+    assert second.name == "inductor"
     assert (asked["mode"], asked["cache_dir"]) == ("aot", home / "engines")
 
 
 def test_a_file_of_ones_own_is_no_pytorch_network(trt, tmp_path):
-    for backend in ("torch", "inductor"):
+    for backend in ("triton", "torch", "inductor"):
         settings = load_settings(flags={"model.backend": backend}).settings
-        with pytest.raises(UsageError, match=f"model.backend={backend} runs PyTorch networks"):
+        with pytest.raises(UsageError, match=f"model.backend={backend} runs RVM alone"):
             gpu_networks.open_custom_on_gpu(tmp_path / "n.onnx", kind="matte", settings=settings, device=GPU)
 
 

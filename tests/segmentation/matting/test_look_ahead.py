@@ -200,13 +200,16 @@ def alphas(count, *, batch, frames, cuts=0.35, **inference):
     shown = []
     for index in range(count):
         large = 10 <= index < 27
-        shown.append(
-            frame_of([(0, 8 + 5 * index, 30, 40), *([(0, 64, 0, 128)] if large else [])], index=index)
-        )
+        frame = frame_of([(0, 8 + 5 * index, 30, 40)], index=index)
+        if large:  # another place
+            stripes = np.where(np.arange(EYE[1]) // 12 % 2, 150, 30).astype(np.uint8)
+            luma = np.maximum(frame.planes[0], stripes)
+            frame = frame.with_planes((luma, *(np.full_like(plane, 60) for plane in frame.planes[1:])))
+        shown.append(frame)
     matted = []
     for first in range(0, count, batch):
         matted += matting.infer([matting.prepare([frame]) for frame in shown[first : first + batch]])
-    matted += matting.flush()
+    matted += matting.infer_rest()
     assert [one.frame.index for one in matted] == list(range(count))
     assert matting.cut_count == (2 if count > 27 else int(count > 10))
     return np.stack([matting.refine(one).alpha for one in matted]), [one.shot for one in matted]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pictures import solid_frame
+from pictures import random_frame, solid_frame
 from scripted import BrightnessNetwork
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.kernels.edges import EdgeOptions
@@ -23,13 +23,21 @@ def half_light(size=(64, 96)):
     return frame.with_planes((luma, *frame.planes[1:]))
 
 
-def stream(network, *, layout=StereoLayout.MONO, rotation=0, size=(64, 96), **options):
-    options = MattingOptions(**{"scene_cut_threshold": 0.35, "warm_up_frames": 0, **options})
-    return StreamMatting(network, size=size, layout=layout, rotation_degrees=rotation, options=options)
+def place(seed):
+    """A picture with structure, like none of another seed."""
+    return random_frame(FMT, (64, 96), seed=seed)
+
+
+def stream(network, *, layout=StereoLayout.MONO, rotation=0, size=(64, 96), waits=True, **options):
+    options = MattingOptions(**{"scene_cut_threshold": 0.05, "warm_up_frames": 0, **options})
+    return StreamMatting(
+        network, size=size, layout=layout, rotation_degrees=rotation, options=options, waits=waits
+    )
 
 
 def run(matting, frames):
-    return [matting.refine(e) for e in matting.infer([matting.prepare([frame]) for frame in frames])]
+    matted = matting.infer([matting.prepare([frame]) for frame in frames])
+    return [matting.refine(one) for one in [*matted, *matting.infer_rest()]]
 
 
 @pytest.mark.parametrize("network_layout", ["NCHW", "NHWC"])
@@ -71,6 +79,31 @@ def test_a_scene_cut_splits_the_batch_and_resets_the_state():
     assert matting.cut_count == 1
     assert network.states[0].resets == 1
     assert network.states[0].seen == 3
+
+
+@pytest.mark.parametrize("sizes", [(1,) * 14, (3, 7, 4), (14,)])
+def test_how_frames_are_gathered_changes_neither_cuts_nor_mattes(sizes):
+    first, second = place(1), place(2)
+    flash = solid_frame(FMT, (64, 96), LIGHT)
+    film = [first, first, first, flash, first, first, *[second] * 3, flash, *[second] * 4]
+    network = BrightnessNetwork(recurrent=True)
+    matting = stream(network)
+    film = iter(film)
+    matted = [
+        one for size in sizes for one in matting.infer([matting.prepare([next(film)]) for _ in range(size)])
+    ]
+    assert [one.shot for one in matted] == [0] * 6 + [1] * 8
+    assert (network.states[0].resets, network.states[0].seen) == (1, 8)
+
+
+def test_a_live_run_gives_every_frame_at_once_and_begins_a_shot_when_it_is_certain():
+    network = BrightnessNetwork(recurrent=True)
+    matting = stream(network, waits=False)
+    film = [place(1)] * 3 + [place(2)] * 6
+    matted = [matting.infer([matting.prepare([frame])]) for frame in film]
+    assert [len(one) for one in matted] == [1] * 9
+    assert [one.shot for (one,) in matted] == [0] * 6 + [1] * 3
+    assert matting.infer_rest() == []
 
 
 def test_without_a_threshold_nothing_is_a_cut():
@@ -116,16 +149,18 @@ def test_temporal_smoothing_remembers_until_a_cut():
 
 
 def half_of(still, other):
-    """A frame whose left half is of one level and whose right half is of another."""
-    left, right = (solid_frame(FMT, (64, 48), (level,) * 3) for level in (still, other))
+    """A frame whose left half is of one level and whose right half is another picture's."""
+    left, right = solid_frame(FMT, (64, 48), (still,) * 3), other
     planes = tuple(np.hstack(pair) for pair in zip(left.planes, right.planes, strict=True))
     return replace(left, planes=planes)
 
 
 def test_a_cut_ends_the_smoothing_where_the_frame_that_began_the_shot_was_dropped():
-    before, first, second = half_of(0.49, 0.1), half_of(0.52, 0.9), half_of(0.52, 0.9)
+    before = half_of(0.49, random_frame(FMT, (64, 48), seed=1))
+    first = second = half_of(0.52, random_frame(FMT, (64, 48), seed=2))
     matting = stream(BrightnessNetwork(), temporal_smoothing=0.9)
-    matted = [matting.infer([matting.prepare([frame])])[0] for frame in (before, first, second)]
+    matted = matting.infer([matting.prepare([frame]) for frame in (before, first, second)])
+    matted += matting.infer_rest()
     assert matting.cut_count == 1
     matting.refine(matted[0])
     assert matting.refine(matted[2]).alpha[:, :40].mean() == 255

@@ -1,71 +1,146 @@
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from skimage import data
 
-from vitascope.gpu.kernels.histogram import color_histogram
-from vitascope.segmentation.matting.stream import SceneCutDetector
+from vitascope.segmentation.matting.batch import tile_means
+from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES, SceneCutDetector
+
+SIZE = 27, 48
 
 
-def picture(image):
-    return (image[:128, :128].astype(np.float32)) / 255
+def tiles(image):
+    """[3, 27, 48], 0..1, of a picture."""
+    return np.moveaxis(
+        cv2.resize(image.astype(np.float32) / 255, SIZE[::-1], interpolation=cv2.INTER_AREA), -1, 0
+    )
 
 
-ASTRONAUT, COFFEE = picture(data.astronaut()), picture(data.coffee())
+def pan(image, frames, *, speed, first=0):
+    """A camera that moves to the right by so many samples of 300 a frame."""
+    return [tiles(image[100:270, round(first + speed * at) :][:, :300]) for at in range(frames)]
 
 
-def test_the_first_picture_is_no_cut_and_another_shot_is():
-    detector = SceneCutDetector(0.35)
-    assert [detector.is_cut(rgb) for rgb in (ASTRONAUT, ASTRONAUT, COFFEE, COFFEE)] == [
-        False,
-        False,
-        True,
-        False,
-    ]
+PLACES = [data.astronaut(), data.coffee(), data.chelsea(), data.rocket()]
+FIRST, SECOND, THIRD, _ = (pan(place, 12, speed=1) for place in PLACES)
 
 
-def test_motion_and_noise_are_no_cut():
-    detector = SceneCutDetector(0.35)
+def flash(picture, strength=3.0):
+    """Lit from the right, and blown out there."""
+    return np.clip(picture * (1 + strength * np.linspace(0.2, 1, picture.shape[-1])), 0, 1).astype(np.float32)
+
+
+def cuts(film, *, threshold=0.05):
+    """Numbers of the frames that begin a shot."""
+    detector = SceneCutDetector(threshold)
+    starts = [start for picture in film for start in detector.see(picture)] + detector.finish()
+    assert len(starts) == len(film)
+    return [number for number, start in enumerate(starts) if start]
+
+
+def test_the_first_picture_is_no_cut_and_other_places_are():
+    assert cuts([*FIRST, *SECOND, *THIRD]) == [12, 24]
+
+
+def test_places_of_the_same_colours_are_told_apart():
+    mirrored = [picture[:, ::-1, ::-1] for picture in FIRST]
+    assert cuts([*FIRST, *mirrored]) == [12]
+
+
+@pytest.mark.parametrize("frames", [1, 2, LOOK_AHEAD_FRAMES])
+def test_a_flash_is_no_cut(frames):
+    film = [*FIRST]
+    film[5 : 5 + frames] = [flash(picture) for picture in film[5 : 5 + frames]]
+    assert cuts(film) == []
+
+
+def test_a_blank_frame_and_black_are_no_cut_but_another_place_after_black_is():
+    black, white = np.zeros_like(FIRST[0]), np.ones_like(FIRST[0])
+    assert cuts([*FIRST[:6], white, *FIRST[6:]]) == []
+    assert cuts([*FIRST[:6], *[black] * 5, *FIRST[6:]]) == []
+    assert cuts([*FIRST, *[black] * 5, *SECOND]) == [17]
+
+
+def test_motion_noise_and_lamps_are_no_cut():
     rng = np.random.default_rng(0)
-    for step in range(10):
-        moved = np.roll(ASTRONAUT, 9 * step, axis=1)
-        assert not detector.is_cut(np.clip(moved + rng.normal(0, 0.02, moved.shape), 0, 1).astype(np.float32))
+    fast = pan(PLACES[1], 20, speed=14)
+    noisy = [
+        np.clip(picture + rng.normal(0, 0.02, picture.shape), 0, 1).astype(np.float32) for picture in fast
+    ]
+    assert cuts(fast) == cuts(noisy) == []
+    assert cuts([*FIRST[:6], *(0.4 * picture for picture in FIRST[6:])]) == []
+
+
+def test_a_cut_in_a_pan_is_found():
+    assert cuts([*pan(PLACES[1], 12, speed=14), *pan(PLACES[0], 12, speed=14)]) == [12]
+
+
+def test_somebody_who_is_suddenly_elsewhere_is_a_cut_and_somebody_who_walks_is_none():
+    def at(column):
+        picture = FIRST[0].copy()
+        picture[:, 8:, column : column + 8] = SECOND[0][:, 8:, 8:16]
+        return picture
+
+    assert cuts([at(4)] * 8 + [at(30)] * 8) == [8]
+    assert cuts([at(2 * step) for step in range(16)]) == []
+
+
+def test_a_dissolve_begins_one_shot_while_it_lasts():
+    share = np.clip((np.arange(50, dtype=np.float32) - 18) / 14, 0, 1)
+    film = [FIRST[0] * (1 - part) + SECOND[0] * part for part in share]
+    (start,) = cuts(film)
+    assert 18 < start < 36
 
 
 def test_a_threshold_of_zero_never_cuts():
-    detector = SceneCutDetector(0)
-    assert not any(detector.is_cut(rgb) for rgb in (ASTRONAUT, COFFEE, ASTRONAUT))
+    assert cuts([*FIRST, *SECOND], threshold=0) == []
 
 
-def test_histograms_made_elsewhere_decide_the_same():
+def test_a_high_threshold_wants_more_of_the_picture():
+    assert cuts([*FIRST, *SECOND], threshold=0.95) == []
+
+
+def test_only_a_frame_that_looks_new_waits_and_not_for_long():
+    detector = SceneCutDetector(0.05)
+    decided = [len(detector.see(picture)) for picture in [*FIRST, *SECOND]]
+    assert decided[:12] == [1] * 12
+    assert decided[12 : 13 + LOOK_AHEAD_FRAMES] == [0] * LOOK_AHEAD_FRAMES + [LOOK_AHEAD_FRAMES + 1]
+    assert decided[13 + LOOK_AHEAD_FRAMES :] == [1] * (11 - LOOK_AHEAD_FRAMES)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 48), (5, 9), (48, 27), (48, 48)])
+def test_any_size_of_picture_will_do(size):
     rng = np.random.default_rng(0)
-    film = [ASTRONAUT, ASTRONAUT + rng.normal(0, 0.01, ASTRONAUT.shape), COFFEE, COFFEE[::-1], ASTRONAUT]
-    film = [rgb.astype(np.float32) for rgb in film]
-    one_by_one, from_histograms = SceneCutDetector(0.35), SceneCutDetector(0.35)
-    reused = np.empty(64, np.float32)  # as a caller's page-locked buffer
-    for rgb in film:
-        reused[...] = color_histogram(rgb, layout="NHWC")
-        assert from_histograms.is_cut_histogram(reused) == one_by_one.is_cut(rgb)
+    film = [np.repeat(rng.random((1, 3, *size), np.float32), 6, axis=0) for _ in range(2)]
+    assert cuts([picture for shot in film for picture in shot]) in ([], [6])
 
 
-def test_a_threshold_of_zero_never_cuts_on_histograms():
-    detector = SceneCutDetector(0)
-    histograms = [color_histogram(rgb, layout="NHWC") for rgb in (ASTRONAUT, COFFEE)]
-    assert not any(detector.is_cut_histogram(histogram) for histogram in histograms)
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=24), st.integers(0, 9))
+def test_every_frame_is_decided_once_whatever_comes(order, seed):
+    rng = np.random.default_rng(seed)
+    pictures = [*(shot[0] for shot in (FIRST, SECOND, THIRD)), np.zeros_like(FIRST[0])]
+    pictures.append(rng.random(FIRST[0].shape, np.float32))
+    found = cuts([pictures[number] for number in order])
+    assert 0 not in found
 
 
 @pytest.mark.cuda
-def test_a_batch_on_the_gpu_decides_the_same():
+def test_tiles_of_the_gpu_decide_the_same():
     import cupy
 
-    film = np.stack([ASTRONAUT, ASTRONAUT, COFFEE, COFFEE, ASTRONAUT])
-    detector = SceneCutDetector(0.35)
-    histograms = color_histogram(cupy.asarray(film), layout="NHWC").get()
-    assert [detector.is_cut_histogram(histogram) for histogram in histograms] == [
-        False,
-        False,
-        True,
-        False,
-        True,
-    ]
+    rng = np.random.default_rng(0)
+    places = [cv2.resize(place, (256, 144)).astype(np.float32) / 255 for place in PLACES[:3]]
+    film = np.stack([np.roll(place, at, axis=1) for place in places for at in range(8)])
+    film = (
+        np.clip(film + rng.normal(0, 0.01, film.shape), 0, 1)
+        .astype(np.float32)
+        .transpose(0, 3, 1, 2)[:, None]
+    )
+    on_gpu = tile_means(cupy.asarray(film)).get()
+    np.testing.assert_allclose(on_gpu, tile_means(film), atol=1e-3)
+    assert cuts(on_gpu) == cuts(tile_means(film)) == [8, 16]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clips import write_clip
-from vitascope.config import VideoSettings
+from vitascope.config import Settings, VideoSettings
 from vitascope.errors import UsageError
 from vitascope.media.reading.discovery import FoundVideo
 from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs
@@ -164,8 +164,8 @@ def test_a_try_with_an_early_end_is_not_done_later(tmp_path):
     for made, finished, of_the_first_second in ((10, False, False), (24, False, True), (48, True, True)):
         for number in range(made):
             cv2.imwrite(str(tmp_path / "shots" / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
-        assert is_finished(plan, VideoSettings()) == finished
-        assert is_finished(plan, VideoSettings(end_seconds=1.0)) == of_the_first_second
+        assert is_finished(plan, Settings()) == finished
+        assert is_finished(plan, Settings(video=VideoSettings(end_seconds=1.0))) == of_the_first_second
 
 
 def test_previews_of_several_inputs_mirror_their_tree_in_their_names():

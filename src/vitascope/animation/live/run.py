@@ -14,14 +14,14 @@ from time import strftime
 
 from vitascope.animation.animator import open_animator
 from vitascope.animation.canonical_mesh import read_canonical_mesh
-from vitascope.animation.drivers import make_estimator, open_tracker
+from vitascope.animation.drivers import has_no_pictures, make_estimator, open_tracker
 from vitascope.animation.face import PortraitAnimator
 from vitascope.animation.live.capped import Capped
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import GreenScreen
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, Tracker
-from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySource
+from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySource, VoiceSource, open_voice
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
@@ -32,6 +32,7 @@ from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.camera import Camera, camera_named, is_camera
+from vitascope.media.reading.microphone import is_microphone
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import Sink, SinkFormat, make_sink
@@ -65,7 +66,8 @@ def animate_live(
 
     Args:
         portrait: A picture file.
-        driver: A camera's number or address; a video or a ``.motion`` file is played at its own pace.
+        driver: A camera's number or address, or a microphone (``mic``, ``mic:DEVICE``); a video, a sound file or a
+            ``.motion`` file is played at its own pace.
         sinks: As ``media.sinks.registry.make_sink`` takes them; at least one.
         loaded: Settings.
         store: Where the tracker's model lies, or is fetched to.
@@ -97,11 +99,25 @@ def animate_live(
     loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     part, encoding = settings.video, settings.output
-    if is_camera(driver) and (part.start_seconds or part.end_seconds is not None):
-        raise UsageError(f"{driver}: a camera has no start and end; a duration says how long it is followed")
+    never_ends = is_camera(driver) or is_microphone(driver)
+    if never_ends and (part.start_seconds or part.end_seconds is not None):
+        kind = "microphone" if is_microphone(driver) else "camera"
+        raise UsageError(f"{driver}: a {kind} has no start and end; a duration says how long it is followed")
+    if settings.voice.text is not None:
+        raise UsageError("a text goes with a whole file and --out: live, nobody knows yet what will be said")
     in_file = {"codec": encoding.codec, "crf": encoding.crf, "preset": encoding.preset}
     made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
-    replays = Path(driver).suffix.lower() == MOTION_SUFFIX
+    if is_camera(driver):
+        if settings.voice.drives:
+            raise UsageError(
+                f"{driver}: a camera is followed by its pictures; --driver mic listens to a voice"
+            )
+        nothing = None
+    elif is_microphone(driver):
+        nothing = "a voice"
+    else:
+        nothing = has_no_pictures(Path(driver), settings)
+    replays = nothing == "recorded motion"
     if record is not None and (replays or record.suffix.lower() != MOTION_SUFFIX):
         raise UsageError(
             f"{record}: motion of a camera or a video is recorded, to a name that ends in {MOTION_SUFFIX}"
@@ -123,24 +139,29 @@ def animate_live(
         opened = open_animator(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack, live=True
         )
-        if replays and opened.animator.needs_driver_picture:
+        if nothing is not None and opened.animator.needs_driver_picture:
             raise UsageError(
-                f"{driver}: recorded motion has no pictures, which LivePortrait needs; take --animator mesh"
+                f"{driver}: {nothing} has no pictures, which LivePortrait needs; take --animator mesh"
             )
         for note in (*face.notes, *opened.notes, *_notes(loaded, opened.animator)):
             if on_message is not None:
                 on_message(note)
-        source = _open_source(driver, settings, endless_fps, on_message)
+        source = _open_source(driver, settings, endless_fps, on_message, is_voice=nothing == "a voice")
         stack.enter_context(source)
         tracker: Tracker | None = None
         estimator: Estimator
-        if replays:
-            assert isinstance(source, ReplaySource | EndlessDriver)
+        if nothing is not None:
+            assert isinstance(source, ReplaySource | EndlessDriver | VoiceSource)
             estimator = source
         else:
             tracker = stack.enter_context(open_tracker(model(), settings))
             estimator = make_estimator(mesh, settings)
-        recorder = None if record is None else stack.enter_context(MotionWriter(record, frame_rate=30.0))
+        recorder = None
+        if record is not None:
+            is_seen = nothing is None
+            recorder = stack.enter_context(
+                MotionWriter(record, frame_rate=30.0, with_vertices=is_seen, with_eyes=is_seen)
+            )
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
         stack.callback(selfie.close)
         made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
@@ -214,9 +235,25 @@ def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings)
 
 
 def _open_source(
-    driver: str, settings: Settings, endless_fps: float | None, on_message: Callable[[str], object] | None
-) -> Camera | FilmSource | ReplaySource | EndlessDriver:
+    driver: str,
+    settings: Settings,
+    endless_fps: float | None,
+    on_message: Callable[[str], object] | None,
+    *,
+    is_voice: bool,
+) -> Camera | FilmSource | ReplaySource | EndlessDriver | VoiceSource:
     performance, part = settings.performance, settings.video
+    if is_voice:
+        if endless_fps is not None:
+            raise UsageError(f"{driver}: a voice is not measured; take a video or a recording")
+        return open_voice(
+            driver,
+            frame_rate=performance.target_fps,
+            seed=settings.voice.seed,
+            start_seconds=part.start_seconds or None,
+            end_seconds=part.end_seconds,
+            on_message=on_message,
+        )
     if is_camera(driver):
         return camera_named(
             driver,

@@ -247,7 +247,7 @@ class LiveSession(LiveLoop[CameraPicture]):
             self._say("neutral: this face" if is_set else recorded or "no face is seen: the neutral stays")
         if controls.take("best-neutral"):
             is_set = self._estimator.find_neutral()
-            calmest = "neutral: the calmest frontal face so far"
+            calmest = "neutral: the calmest face so far"
             self._say(calmest if is_set else recorded or "no face was seen yet: the neutral stays")
         if controls.take("smoothing"):
             if self._tracker is None:

@@ -1,25 +1,30 @@
-"""Drivers other than a camera, in real time: a video as if it were one, recorded motion, and either without end."""
+"""Drivers other than a camera, in real time: a video as if it were one, a voice, recorded motion; films without end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
 import numpy as np
 
 from vitascope.animation.drivers import no_picture_between
-from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
+from vitascope.animation.face import FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.pictures import driver_picture
+from vitascope.animation.speech.hearing import SAMPLE_RATE
+from vitascope.animation.speech.voice import Voice
 from vitascope.errors import InputError
 from vitascope.frames import Frame
 from vitascope.media.reading.camera import CameraPicture
+from vitascope.media.reading.microphone import Microphone, SoundCapture, is_microphone, open_microphone
 from vitascope.media.reading.paced import Paced, PacedFilm
 from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.reading.sound import SoundReader
 
-__all__ = ["EndlessDriver", "FilmSource", "ReplaySource"]
+__all__ = ["EndlessDriver", "FilmSource", "PacedSound", "ReplaySource", "VoiceSource", "open_voice"]
 
 _MOST_BYTES = 256 << 20
 _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
@@ -114,6 +119,194 @@ class ReplaySource(_Recorded):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+_BLOCK_SECONDS = 0.02
+_DROPPED_SECONDS = 0.25
+"""A microphone that gives nothing for so long dropped out: what is missing is heard as silence."""
+_LONGEST_SILENCE_SECONDS = 2.0
+
+
+class PacedSound:
+    """A file's sound as it would come from a microphone: a ``SoundCapture``.
+
+    Args:
+        reader: The file.
+        clock: Seconds that pass evenly.
+        wait: Sleeps.
+    """
+
+    def __init__(
+        self,
+        reader: SoundReader,
+        *,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+    ) -> None:
+        self._reader, self._clock, self._wait = reader, clock, wait
+        self._blocks = iter(reader)
+        self._ready: FloatArray = np.zeros(0, np.float32)
+        self._began: float | None = None
+        self._given = 0
+
+    def read(self) -> FloatArray | None:
+        """The next samples once they would have been spoken; None at the end."""
+        size = round(_BLOCK_SECONDS * SAMPLE_RATE)
+        while len(self._ready) < size and (block := next(self._blocks, None)) is not None:
+            self._ready = np.concatenate((self._ready, block))
+        block, self._ready = self._ready[:size], self._ready[size:]
+        if not len(block):
+            return None
+        if self._began is None:
+            self._began = self._clock()
+        self._given += len(block)
+        self._wait(max(self._began + self._given / SAMPLE_RATE - self._clock(), 0.0))
+        return block
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+
+class VoiceSource(_Recorded):
+    """Motion of a voice as it is spoken: camera and estimator in one.
+
+    A picture's capture is the moment of the sound that it shows, so the run's delay is that of lips behind a voice.
+
+    Args:
+        microphone: What gives the sound, at ``SAMPLE_RATE``; entered here.
+        frame_rate: Pictures a second.
+        seed: As for ``Voice``.
+        clock: Seconds that pass evenly.
+        wait: Sleeps.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
+
+    def __init__(
+        self,
+        microphone: Microphone,
+        *,
+        frame_rate: float,
+        seed: int = 0,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+    ) -> None:
+        super().__init__(clock, wait)
+        self._frame_rate = frame_rate
+        self._voice = Voice(frame_rate=frame_rate, seed=seed)
+        self._sample_count = 0
+        self._given = FaceMotion()
+        self._next = 0
+        self._has_finished = False
+        self._microphone = microphone
+        microphone.__enter__()
+
+    def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
+        """Wait for the newest moment of which the mouth is known; its motion follows with ``update``."""
+        until = None if timeout_seconds is None else self._clock() + timeout_seconds
+        while True:
+            left = None if until is None else max(until - self._clock(), 0.0)
+            self._hear(_DROPPED_SECONDS if left is None else min(left, _DROPPED_SECONDS))
+            known = self._voice.known_seconds
+            if self._has_finished:
+                known = min(known, self._sample_count / SAMPLE_RATE)
+            newest = int(known * self._frame_rate)
+            if newest >= self._next and known > 0:
+                break
+            if self._has_finished:
+                self.is_over = True
+                return None
+            if until is not None and self._clock() >= until:
+                return None
+        self._next = newest + 1
+        self.captured_count = self._next  # also those that came too late
+        seconds = newest / self._frame_rate
+        assert self._began is not None  # something was heard
+        self._given = replace(self._voice.motion_at(seconds), pts_seconds=self._began + seconds)
+        return CameraPicture(_NO_PICTURE, self._began + seconds, newest, newest == 0)
+
+    def _hear(self, timeout_seconds: float) -> None:
+        """Listen to what came, and to silence where nothing did."""
+        blocks = self._microphone.take(timeout_seconds=timeout_seconds)
+        for block in blocks:
+            began = block.end_seconds - (self._sample_count + len(block.samples)) / SAMPLE_RATE
+            if self._began is None:
+                self._began = began
+            if began - self._began > _DROPPED_SECONDS:
+                self._listen_to_silence(began - self._began)
+                self._began = max(began, self._began)
+            self._voice.listen(block.samples)
+            self._sample_count += len(block.samples)
+            # What came with the least delay says best when it was spoken.
+            self._began = min(self._began, block.end_seconds - self._sample_count / SAMPLE_RATE)
+        if not blocks and self._microphone.is_over and not self._has_finished:
+            self._voice.finish()
+            self._has_finished = True
+        elif not blocks and self._began is not None and not self._has_finished:
+            missing = self._clock() - self._began - self._sample_count / SAMPLE_RATE
+            if missing > _DROPPED_SECONDS:
+                self._listen_to_silence(missing)
+
+    def _listen_to_silence(self, seconds: float) -> None:
+        assert self._began is not None  # something was heard before
+        heard = round(min(seconds, _LONGEST_SILENCE_SECONDS) * SAMPLE_RATE)
+        self._voice.listen(np.zeros(heard, np.float32))
+        self._sample_count += heard
+        self._began += max(seconds - _LONGEST_SILENCE_SECONDS, 0.0)
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        """Give the motion of the moment that ``take`` announced."""
+        del face, pts_seconds, driver_rgb
+        return self._given
+
+    def close(self) -> None:
+        """Give the microphone back."""
+        self._microphone.close()
+
+
+def open_voice(
+    name: str,
+    *,
+    frame_rate: float,
+    seed: int = 0,
+    start_seconds: float | None = None,
+    end_seconds: float | None = None,
+    on_message: Callable[[str], object] | None = None,
+) -> VoiceSource:
+    """Open a microphone, or the voice in a file at its own pace.
+
+    Args:
+        name: ``mic``, ``mic:DEVICE``, or a file.
+        frame_rate: Pictures a second.
+        seed: As for ``Voice``.
+        start_seconds: Of a file, leave out what comes before.
+        end_seconds: Of a file, leave out what comes from here on.
+        on_message: Told, in one line, when a microphone goes and when it is back.
+
+    Raises:
+        InputError: It cannot be opened, or has no sound.
+    """
+
+    def said(is_lost: bool) -> None:
+        if on_message is not None:
+            on_message(f"{name} is gone; waiting for it" if is_lost else f"{name} is there")
+
+    def paced() -> SoundCapture:
+        return PacedSound(
+            SoundReader(
+                Path(name), sample_rate=SAMPLE_RATE, start_seconds=start_seconds, end_seconds=end_seconds
+            )
+        )
+
+    if is_microphone(name):
+        microphone = Microphone(partial(open_microphone, name, sample_rate=SAMPLE_RATE), on_lost=said)
+    else:
+        microphone = Microphone(paced, ends=True)
+    return VoiceSource(microphone, frame_rate=frame_rate, seed=seed)
 
 
 class EndlessDriver(_Recorded):

@@ -22,6 +22,7 @@ from vitascope.animation.face import (
 from vitascope.animation.mesh.deform import Bent, Gains, bend
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.layers import read_at, to_host
+from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
     Feature,
@@ -71,6 +72,7 @@ class _Portrait:
     """The map over ``maps.around`` that moves nothing."""
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
+    lips: LipFit
     on_gpu: GpuDrawing | None
     """The GPU's drawing; None where the CPU draws."""
     response: Response | None = None
@@ -160,10 +162,11 @@ class MeshAnimator:
                 rgb, rig, maps, eyes, mouth, device=self._cuda_device, keeps_on_gpu=self._keeps_on_gpu
             )
         self.close()
-        self._portrait = _Portrait(rgb, rig, maps, maps.around.blank(), eyes, mouth, on_gpu)
+        lips = LipFit(self._basis, rig.reading.vertices)
+        self._portrait = _Portrait(rgb, rig, maps, maps.around.blank(), eyes, mouth, lips, on_gpu)
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; 27 pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 48 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.
@@ -180,7 +183,9 @@ class MeshAnimator:
             bent = bend(portrait.rig, self._mesh, motion, displacement=motion.vertices, gains=Gains())
             return find(to_host(self.draw(bent)[top:bottom, left:right]))
 
-        self._portrait = replace(portrait, response=measure_response(self._basis, read))
+        self._portrait = replace(
+            portrait, response=measure_response(self._basis, portrait.lips, self._mesh, read)
+        )
 
     @property
     def curves(self) -> Mapping[str, Curve] | None:
@@ -223,7 +228,12 @@ class MeshAnimator:
             displacement = motion.vertices + self._basis.displacement(weights)
         if portrait.response is not None:
             displacement, closure = portrait.response.adjust(displacement, motion.eye_closure, motion)
-            motion = replace(motion, eye_closure=closure)
+            motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
+        if motion.vertices is not None:
+            gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
+            if portrait.response is not None:
+                gap, width = portrait.response.lips(gap, width)
+            displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
         return bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=self.gains)
 
     def draw(self, bent: Bent, *, out: RgbPicture | None = None) -> RgbPicture:

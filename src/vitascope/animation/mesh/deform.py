@@ -116,7 +116,7 @@ def bend(
         vertices,
         closure.astype(np.float32),
         retracted,
-        np.clip(motion.gaze * np.float32(gains.gaze * gains.expression), -0.3, 0.3).astype(np.float32),
+        np.clip(motion.gaze * np.float32(gains.gaze * gains.expression), -0.42, 0.42).astype(np.float32),
         max(-drop, 0.0),
     )
 

@@ -15,6 +15,7 @@ from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.layers import (
     Patch,
     lay_under,
+    median_at,
     opening_mask,
     patch_around,
     read_at,
@@ -39,6 +40,12 @@ _SOCKET_EDGE = (1.3, 1.7)
 """In radii of the iris at rest: nearer than the first a white is painted under it, beyond the second there is one."""
 _SEEN_WHITES = 12
 """An eye shows its white when that is more than one of so many of the opening's pixels."""
+_SKIN = (50, 280, 117, 346, 4, 151)
+_WHITE_OF_SKIN, _MOST_LIT, _WHITES_LIT = 1.04, 1.6, 0.7
+"""A white in full light beside the skin of cheeks and nose (1.01 to 1.09 in photographs of eyes that look aside); most
+that a white is made lighter than what is seen of it; and the share of that beside the iris's place at rest."""
+_SHADED = (0.65, 0.95)
+"""Seen whites as light as the first beside the skin are in the shade, from the second on their colour is their own."""
 _APART_RADII = 0.15
 """Below this share of the iris's way, the portrait as it is blends into the ball in layers."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
@@ -123,7 +130,8 @@ class Eyeball:
             patch = Patch(0, 0, 1, 1)
         self.patch = patch
         """Place of the layers in the portrait."""
-        self.texture, self.ball, self.white = self._layers(rgb, patch, outline)
+        skin = median_at(rgb, landmarks[list(_SKIN)], rig.pose.scale * 0.5)
+        self.texture, self.ball, self.white = self._layers(rgb, patch, outline, skin)
         self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
         seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
@@ -132,7 +140,7 @@ class Eyeball:
         """float32 [3], 0..255."""
 
     def _layers(
-        self, rgb: RgbPicture, patch: Patch, outline: FloatArray
+        self, rgb: RgbPicture, patch: Patch, outline: FloatArray, skin: FloatArray
     ) -> tuple[RgbPicture, RgbPicture, RgbPicture]:
         """The eye as it is seen, the ball without lids, and the white without iris; what is hidden is made up.
 
@@ -159,7 +167,8 @@ class Eyeball:
         made = cv2.inpaint(filled, unknown, reach, cv2.INPAINT_TELEA)
         soft = cv2.GaussianBlur(made, (0, 0), max(self._width / 60, 0.6)).astype(np.float32)
         # Beside an iris in the corner there is nothing to continue but the iris: it is the white that is there.
-        painted = self._white(texture, self._seen_white(texture, inner > 0, from_iris), known)
+        whites = self._seen_white(texture, inner > 0, from_iris)
+        painted = self._white(texture, whites, known)
         soft = soft + (painted - soft) * _rising(from_iris, 1.0, 1.25)
         ball = np.where(inner[..., None] > 0, texture, soft)
         # Between the lids it is the portrait itself, so that a face at rest is shown as it is.
@@ -167,11 +176,34 @@ class Eyeball:
             ..., None
         ]
         at_rest = ball + (texture.astype(np.float32) - ball) * cover
-        white = painted + (at_rest - painted) * _rising(from_iris, *_SOCKET_EDGE)
+        lit = self._lit(texture, whites, painted, skin)
+        core = cv2.GaussianBlur(inner * np.float32(1), (0, 0), max(self._width / 40, 0.6))[..., None]
+        gain = max(float(lit[whites].mean()) / max(float(painted[whites].mean()), 1.0), 1.0)
+        lighter = np.minimum(at_rest * (1 + (gain - 1) * _WHITES_LIT * core), 255)
+        white = lit + (lighter - lit) * _rising(from_iris, *_SOCKET_EDGE)
         at_rest, ball, white = (
             np.ascontiguousarray(np.rint(one), np.uint8) for one in (at_rest, ball, white)
         )
         return at_rest, ball, white
+
+    def _lit(
+        self, texture: RgbPicture, whites: NDArray[np.bool_], painted: FloatArray, skin: FloatArray
+    ) -> FloatArray:
+        """The white where the iris was, as light as the face: float32 [h, w, 3], 0..255.
+
+        Between iris and lids little is seen of a white, in the shade of the lids and mixed with their colour.
+        """
+        seen = texture[whites].astype(np.float32)
+        light = seen.mean(axis=1)
+        colour = seen[light >= np.percentile(light, 80)].mean(axis=0)
+        level, of_skin = float(colour.mean()), max(float(skin.mean()), 1.0)
+        # What is nearly as light as the skin is white paint, or marble; what is darker is in the shade.
+        sure = min(max((level / of_skin - _SHADED[0]) / (_SHADED[1] - _SHADED[0]), 0.0), 1.0)
+        grey = 0.5 * skin / of_skin + 0.5
+        colour = (colour / max(level, 1.0)) * sure + grey * (1 - sure)
+        wanted = min(max(_WHITE_OF_SKIN * of_skin, level), _MOST_LIT * level, 250.0)
+        middle = np.maximum(painted[whites].mean(axis=0), 1.0)
+        return np.asarray(np.minimum(painted * (colour * wanted / middle), 255), np.float32)
 
     def _seen_white(
         self, texture: RgbPicture, inner: NDArray[np.bool_], from_iris: NDArray[np.floating[Any]]

@@ -13,7 +13,16 @@ import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray, RgbPicture
 
-__all__ = ["Patch", "lay_under", "opening_mask", "patch_around", "read_at", "smooth_outline", "to_host"]
+__all__ = [
+    "Patch",
+    "lay_under",
+    "median_at",
+    "opening_mask",
+    "patch_around",
+    "read_at",
+    "smooth_outline",
+    "to_host",
+]
 
 _SHIFT = 4
 _SUBDIVISIONS = 4
@@ -69,6 +78,19 @@ def read_at(picture: npt.NDArray[Any], places: FloatArray, *, nearest: bool = Fa
     # None is what OpenCV takes when x and y share one map; its stubs do not know.
     no_second: Any = None
     return cv2.remap(picture, places, no_second, how, borderMode=cv2.BORDER_REPLICATE)
+
+
+def median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:
+    """The median colour of squares around points: float32 [3]; grey where all lie outside of the picture."""
+    found = []
+    reach = max(1, round(radius))
+    for x, y in np.rint(points).astype(int):
+        area = rgb[max(y - reach, 0) : y + reach + 1, max(x - reach, 0) : x + reach + 1]
+        if area.size:
+            found.append(area.reshape(-1, 3))
+    return (
+        np.median(np.concatenate(found), axis=0).astype(np.float32) if found else np.full(3, 128, np.float32)
+    )
 
 
 def to_host(picture: Any) -> RgbPicture:

@@ -19,7 +19,14 @@ from vitascope.animation.canonical_mesh import (
 )
 from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.mesh.deform import Bent
-from vitascope.animation.mesh.layers import Patch, lay_under, opening_mask, patch_around, smooth_outline
+from vitascope.animation.mesh.layers import (
+    Patch,
+    lay_under,
+    median_at,
+    opening_mask,
+    patch_around,
+    smooth_outline,
+)
 from vitascope.animation.mesh.rig import PortraitRig
 
 __all__ = [
@@ -451,8 +458,8 @@ def _gap(vertices: FloatArray) -> float:
 def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     """Estimate light and colour of the inside from the whites of the eyes, the skin and the lips."""
     landmarks = rig.face.landmarks[:, :2]
-    skin = _median_at(rgb, landmarks[[50, 280, 205, 425, 4, 151]], rig.pose.scale * 0.5)
-    lips = _median_at(
+    skin = median_at(rgb, landmarks[[50, 280, 205, 425, 4, 151]], rig.pose.scale * 0.5)
+    lips = median_at(
         rgb, landmarks[list(OUTER_LOWER_LIP[3:8])] * 0.5 + landmarks[[88, 178, 14, 402, 318]] * 0.5, 2
     )
     whites = []
@@ -477,18 +484,6 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
         np.asarray(_WHITE * tint * level, np.float32),
         np.asarray(flesh * np.array([1.0, 0.75, 0.7]) * level * 95, np.float32),
         np.asarray(flesh * level * 230, np.float32),
-    )
-
-
-def _median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:
-    found = []
-    reach = max(1, round(radius))
-    for x, y in np.rint(points).astype(int):
-        area = rgb[max(y - reach, 0) : y + reach + 1, max(x - reach, 0) : x + reach + 1]
-        if area.size:
-            found.append(area.reshape(-1, 3))
-    return (
-        np.median(np.concatenate(found), axis=0).astype(np.float32) if found else np.full(3, 128, np.float32)
     )
 
 

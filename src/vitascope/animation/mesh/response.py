@@ -17,8 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from vitascope.animation.canonical_mesh import LEFT_BROW, RIGHT_BROW, CanonicalMesh
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
+from vitascope.animation.face_reading import FaceReading, read_face
+from vitascope.animation.mesh.lips import LipFit, gap_cm, wider, width_cm
 from vitascope.animation.tracking import FaceTracker
 
 __all__ = ["CHANNELS", "Curve", "ExpressionReader", "Response", "measure_response", "steady_reader"]
@@ -31,11 +34,27 @@ _JAW_IN_SMILE = "jawOpen in a smile"
 """The curve of a jaw that opens in a smile; read as ``jawOpen``."""
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
-CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, *_EYES))
+_BROWS = ("browInnerUp", "browDown")
+_GAP, _WIDER, _GAZE = "lip gap", "mouth wider", ("gaze sideways", "gaze down")
+"""Curves of what is read from the landmarks: gap in centimetres, width as a share of that at rest, less 1, and how far
+the irises moved, in widths of the eye."""
+CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, *_EYES, *_BROWS, _GAP, _WIDER, *_GAZE))
 """Names of all curves."""
+_GAPS_CM = np.array([0.0, 0.4, 0.9, 1.6, 2.6])
+_PUCKERS = np.array([0.45, 0.9])
+_BROW_STRENGTHS = np.array([0.0, 0.5, 1.0, 1.6])
+_GLANCES = (np.array([-0.3, -0.15, 0.15, 0.3]), np.array([-0.12, 0.12]))
+_LEAST_READ, _MOST_READ = 0.6, 1.1
+"""What is read of a length that is drawn is taken for at least, and most, so many times that length: of irises that
+move MediaPipe reads two thirds."""
+_MOST_GAP, _PARTED_CM = 1.3, 0.3
+"""Lips are drawn at most so many times as far apart as the driver's, and no nearer once those are this far apart."""
+_BROW_POINTS = list(RIGHT_BROW + LEFT_BROW)
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
 _MOST_MORE = {
+    "browInnerUp": 0.8,
+    "browDown": 0.8,
     "jawOpen": 0.55,
     "mouthSmileLeft": 0.5,
     "mouthSmileRight": 0.5,
@@ -87,6 +106,7 @@ class Response:
         jaw = np.zeros_like(self._fields[0])
         jaw[list(CHIN_POINTS)] = self._fields[0][list(CHIN_POINTS)]
         self._project[0] = jaw.reshape(-1) / np.square(jaw).sum()
+        self._brows = {name: _brow_field(basis, name) for name in _BROWS}
 
     def adjust(
         self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion
@@ -95,18 +115,41 @@ class Response:
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
         # A jaw may drop behind closed lips: then they stay closed.
-        gap, parted = _gap_cm(displacement), _parted(displacement)
+        gap, parted = gap_cm(displacement), _parted(displacement)
         if motion.vertices is not None:
-            room = max(_MOST_WIDER * _gap_cm(motion.vertices) - gap, 0.0) / _gap_cm(self._fields[0])
+            room = max(_MOST_WIDER * gap_cm(motion.vertices) - gap, 0.0) / gap_cm(self._fields[0])
             more[0] = min(more[0], room / max(parted, 1e-3))
         displacement = displacement + self._closing * np.float32(more[0] * (1 - parted))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
+        for name, field in self._brows.items():
+            up = displacement[_BROW_POINTS, 1] @ field[_BROW_POINTS, 1]
+            held = up / np.square(field[_BROW_POINTS, 1]).sum()
+            displacement = displacement + field * np.float32(self._more(name, float(held), motion))
         eyes = [self._more(name, float(now), motion) for name, now in zip(_EYES, closure, strict=True)]
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
 
+    def lips(self, gap: float, width: float) -> tuple[float, float]:
+        """The gap (centimetres) and width to draw that read as the driver's."""
+        if (curve := self.curves.get(_GAP)) is not None:
+            # Beyond what was drawn it goes on in proportion.
+            beyond = max(gap / float(curve.readings[-1]), 1.0)
+            least = gap if gap > _PARTED_CM else 0.0
+            gap = min(max(curve.strength_for(gap) * beyond, least), _MOST_GAP * gap)
+        if (curve := self.curves.get(_WIDER)) is not None:
+            width = curve.strength_for(width)
+        return gap, width
+
+    def gaze(self, gaze: FloatArray) -> FloatArray:
+        """The gaze [2, 2] to draw that reads as the driver's."""
+        drawn = np.array(gaze, np.float32)
+        for axis, name in enumerate(_GAZE):
+            if (curve := self.curves.get(name)) is not None:
+                drawn[:, axis] = np.interp(drawn[:, axis], curve.readings, curve.strengths)
+        return drawn
+
     def _more(self, name: str, now: float, motion: FaceMotion) -> float:
         curve = self.curves.get(name)
-        change = motion.expression(name)
+        change = float(np.mean([motion.expression(side) for side in _sides(name)]))
         if curve is None or change <= _NOTICED[0]:
             return 0.0
         at_rest = float(curve.readings[0])
@@ -124,25 +167,34 @@ class Response:
 
 def _parted(displacement: FloatArray) -> float:
     """Share with which a displacement parts the lips: 0 while they stay within a millimetre, 1 from 6 on."""
-    return float(np.clip((_gap_cm(displacement) - 0.1) / 0.5, 0, 1))
+    return float(np.clip((gap_cm(displacement) - 0.1) / 0.5, 0, 1))
 
 
-def _gap_cm(displacement: FloatArray) -> float:
-    """How far a displacement parts the lips."""
-    return float(displacement[13, 1] - displacement[14, 1])
+def _brow_field(basis: ExpressionBasis, name: str) -> FloatArray:
+    return np.asarray(sum(basis.field(side) for side in _sides(name)), np.float32)
 
 
-def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response:
-    """Draw and read a portrait 27 times.
+def _sides(name: str) -> list[str]:
+    """The weights that a channel is the mean of."""
+    return [name] if name in BLENDSHAPE_INDEX else [f"{name}Left", f"{name}Right"]
+
+
+def measure_response(
+    basis: ExpressionBasis, lips: LipFit, mesh: CanonicalMesh, read: ExpressionReader
+) -> Response:
+    """Draw and read a portrait 48 times.
 
     Args:
         basis: Displacements of expressions.
+        lips: Of the portrait.
+        mesh: The canonical face.
         read: Draws and reads.
     """
     still = np.zeros_like(basis.field("jawOpen"))
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
     curves: dict[str, Curve] = {}
     jaw = basis.field("jawOpen")
+    drawn: list[TrackedFace | None] = []
     for names, field, beside in (
         (("jawOpen",), jaw, still),
         ((_JAW_IN_SMILE,), jaw, smile),
@@ -151,7 +203,45 @@ def measure_response(basis: ExpressionBasis, read: ExpressionReader) -> Response
         drawn = [read(FaceMotion(vertices=beside + field * np.float32(x))) for x in _SKIN_STRENGTHS]
         curves |= _curves(names, _SKIN_STRENGTHS, drawn)
     closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
-    return Response(basis, curves | _curves(_EYES, _CLOSURES, closing))
+    curves |= _curves(_EYES, _CLOSURES, closing)
+    for name in _BROWS:
+        field = _brow_field(basis, name)
+        faces = [read(FaceMotion(vertices=field * np.float32(x))) for x in _BROW_STRENGTHS]
+        curves |= _curves((name,), _BROW_STRENGTHS, faces)
+    if drawn[0] is None:
+        return Response(basis, curves)
+    at_rest = read_face(mesh, drawn[0])
+
+    def reading(face: TrackedFace | None) -> FaceReading:
+        return at_rest if face is None else read_face(mesh, face)
+
+    # The mouth's width was drawn in smiles already.
+    puckered = basis.field("mouthPucker")
+    widths = [(wider(smile * x), face) for x, face in zip(_SKIN_STRENGTHS[2:6], drawn[2:6], strict=True)]
+    widths += [(wider(puckered * x), read(FaceMotion(vertices=puckered * np.float32(x)))) for x in _PUCKERS]
+    seen = [width_cm(reading(face).vertices) / width_cm(at_rest.vertices) - 1 for _, face in widths]
+    curves[_WIDER] = _line(np.array([width for width, _ in widths]), np.array(seen))
+    jaw_gap = gap_cm(jaw)
+    opened = [lips.fit(jaw * np.float32(gap / jaw_gap), gap=gap, wider=0.0) for gap in _GAPS_CM]
+    gaps = [gap_cm(reading(read(FaceMotion(vertices=one))).vertices) for one in opened]
+    rising = np.maximum.accumulate(gaps) + np.arange(len(gaps)) * 1e-4
+    curves[_GAP] = Curve(_GAPS_CM, np.asarray(rising, np.float32))
+    for axis, (name, glances) in enumerate(zip(_GAZE, _GLANCES, strict=True)):
+        looks = []
+        for glance in glances:
+            gaze = np.zeros((2, 2), np.float32)
+            gaze[:, axis] = glance
+            now = reading(read(FaceMotion(vertices=still, gaze=gaze)))
+            looks.append(float((now.irises - at_rest.irises)[:, axis].mean()))
+        curves[name] = _line(glances, np.array(looks))
+    return Response(basis, curves)
+
+
+def _line(drawn: FloatArray, seen: FloatArray) -> Curve:
+    """A straight curve through 0, for lengths of which only a share is read."""
+    share = float(np.clip((drawn @ seen) / (drawn @ drawn), _LEAST_READ, _MOST_READ))
+    ends = np.array([-1.0, 1.0], np.float32)
+    return Curve(ends, np.float32(share) * ends)
 
 
 def _curves(
@@ -164,7 +254,7 @@ def _curves(
     made = {}
     for name in names:
         readings = np.maximum.accumulate(
-            [face.blendshapes[BLENDSHAPE_INDEX[name.partition(" ")[0]]] for _, face in found]
+            [np.mean([face.blendshape(side) for side in _sides(name.partition(" ")[0])]) for _, face in found]
         )
         # Rising a little everywhere, so that a reading belongs to one strength.
         readings = readings + np.arange(len(readings)) * 1e-4

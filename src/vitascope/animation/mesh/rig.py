@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, NOSE_TIP, TO_PICTURE, CanonicalMesh, Pose
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
-from vitascope.animation.motion import FaceReading, read_face
+from vitascope.animation.face_reading import FaceReading, read_face
 from vitascope.errors import InputError
 
 __all__ = ["GRAZING", "MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig"]

@@ -63,12 +63,12 @@ def render(
     Args:
         frame: The picture.
         regions: Where each eye lies; together they cover the frame. On the GPU one or two.
-        gain: [E, 4, h, w] as ``MatteEstimate`` has it (the foreground's R, G, B, then alpha), or [E, 1, h, w] with
-            alpha alone; upright, on the frame's device. float32; float16 too on the GPU.
-        offset: As gain.
+        gain: [E, 1, h, w] as ``MatteEstimate`` has alpha's, or [E, 4, h, w] with the person's R, G, B before it, as
+            ``local_colors`` gives it; upright, on the frame's device. float32; float16 too on the GPU.
+        offset: As gain, with the scene's colour.
         rotation_degrees: Clockwise turn that made the picture upright for the network.
         paint: What to paint.
-        decontaminate: Take the network's foreground where alpha is partial; with ``OnColor`` and ``OnFrame``.
+        decontaminate: Take the person's own colour where alpha is partial; with ``OnColor`` and ``OnFrame``.
         planar: Make yuv420p or yuv420p10le of NV12 or P010, for encoders on the CPU. Planar frames stay planar.
 
     Returns:
@@ -77,7 +77,7 @@ def render(
 
     Raises:
         ValueError: A background of another size or format; decontamination with a paint that shows no foreground or
-            without its coefficients; on the GPU a frame that is not semi-planar, or coefficients that do not fit.
+            without the colours; on the GPU a frame that is not semi-planar, or coefficients that do not fit.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if decontaminate and not isinstance(paint, OnColor | OnFrame):
@@ -99,8 +99,8 @@ def render(
             frame,
             alpha,
             regions=regions,
-            gain=gain[:, :3],
-            offset=offset[:, :3],
+            person=gain[:, :3],
+            scene=offset[:, :3],
             rotation_degrees=rotation_degrees,
         )
     return render_alpha(foreground, alpha, regions=regions, paint=paint, planar=planar)

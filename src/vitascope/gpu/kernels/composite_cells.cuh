@@ -95,33 +95,42 @@ __device__ __forceinline__ void note_mixed(const Place& place, int y, int site, 
         mixed[atomicAdd(&mixed_count, 1)] = (y - place.tile_top) / 2 * MIXED_SITES + (place.x - place.tile_left) / 2 + site;
 }
 
-__device__ float residual_at(const Field& field, const Eye& eye, int channel, float row, float column) {
-    const coefficient_t* plane = field.residual + static_cast<long long>(channel) * field.plane;
+// R, G and B of one of the colours near a place among the centres of cells.
+__device__ void color_at(float (&rgb)[3], const Field& field, const Eye& eye, float row, float column) {
     const int y = static_cast<int>(floorf(row)), x = static_cast<int>(floorf(column));
     const int upper = max(y, 0) * field.row, lower = min(y + 1, eye.rows - 1) * field.row;
     const int left = max(x, 0) * field.column, right = min(x + 1, eye.columns - 1) * field.column;
-    const float a = plane[upper + left], b = plane[upper + right], c = plane[lower + left], d = plane[lower + right];
-    const float above = fmaf(column - x, b - a, a), below = fmaf(column - x, d - c, c);
-    return fmaf(row - y, below - above, above);
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+        const coefficient_t* const plane = field.color + static_cast<long long>(c) * field.plane;
+        const float a = plane[upper + left], b = plane[upper + right], c_ = plane[lower + left], d = plane[lower + right];
+        const float above = fmaf(column - x, b - a, a), below = fmaf(column - x, d - c_, c_);
+        rgb[c] = fmaf(row - y, below - above, above);
+    }
 }
 
-// The foreground's Y, U and V in samples.
-__device__ float3 foreground_at(const Job& job, const Eye& eye, int x, int y) {
-    const float3 yuv = yuv_at(job, eye, x, y);
-    const float row = cell_y(eye, y), column = cell_x(eye, x);
-    float rgb[3], made[3];
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-        const float* weights = job.rgb_from_yuv.matrix + 3 * c;
-        const float own = weights[0] * yuv.x + weights[1] * yuv.y + weights[2] * yuv.z + job.rgb_from_yuv.offset[c];
-        rgb[c] = __saturatef(own + own * residual_at(eye.gain, eye, c, row, column) + residual_at(eye.offset, eye, c, row, column));
-    }
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-        const float* weights = job.yuv_from_rgb.matrix + 3 * c;
-        made[c] = weights[0] * rgb[0] + weights[1] * rgb[1] + weights[2] * rgb[2] + job.yuv_from_rgb.offset[c];
-    }
-    return make_float3(made[0], made[1], made[2]);
+// Person and scene near a place: of both, Y, U or V in samples.
+struct Near {
+    float person[3], scene[3];
+};
+
+__device__ Near near_at(const Eye& eye, float x, float y) {
+    const float column = fminf(fmaf(x - eye.left, eye.x_step, -0.5f), eye.columns - 1.f);
+    const float row = fminf(fmaf(y - eye.top, eye.y_step, -0.5f), eye.rows - 1.f);
+    Near near;
+    color_at(near.person, eye.gain, eye, row, column);
+    color_at(near.scene, eye.offset, eye, row, column);
+    return near;
+}
+
+// What is the person's of a sample of plane `channel` (0 is Y), by blur fusion.
+__device__ float fused(const Job& job, const Near& near, int channel, float sample, float alpha) {
+    const float* const weights = job.yuv_from_rgb.matrix + 3 * channel;
+    const float shift = job.yuv_from_rgb.offset[channel];
+    const float person = weights[0] * near.person[0] + weights[1] * near.person[1] + weights[2] * near.person[2] + shift;
+    const float scene = weights[0] * near.scene[0] + weights[1] * near.scene[1] + weights[2] * near.scene[2] + shift;
+    const float share = alpha * (1.f / PEAK);
+    return person + share * (sample - scene - share * (person - scene));
 }
 
 __device__ made_t finished(float sample, bool replaced, float alpha, float behind) {
@@ -130,9 +139,9 @@ __device__ made_t finished(float sample, bool replaced, float alpha, float behin
     return static_cast<made_t>(__float2int_rn(code) << MADE_SHIFT);
 }
 
-// One chroma site and its luma samples once more, with the network's foreground where alpha is partial.
+// One chroma site and its luma samples once more, with the person's own colour where alpha is partial.
 __device__ void repaint(const Job& job, const Cells& cells, const Eye& eye, int x, int y) {
-    float filtered = 0.f, blue = 0.f, red = 0.f, least = PEAK;
+    float filtered = 0.f, least = PEAK;
 #pragma unroll 1
     for (int dy = -COSITED_Y; dy < 2; ++dy) {
 #pragma unroll 1
@@ -140,13 +149,13 @@ __device__ void repaint(const Job& job, const Cells& cells, const Eye& eye, int 
             const int column = clamped(x + dx, eye.left, eye.right - 1), row = clamped(y + dy, eye.top, eye.bottom - 1);
             const float weight = (COSITED_X && dx ? 0.25f : 0.5f) * (COSITED_Y && dy ? 0.25f : 0.5f);
             const float alpha = alpha_at(job, cells, eye, column, row) - INTEGER;
-            const float3 foreground = foreground_at(job, eye, column, row);
-            filtered += weight * alpha, blue += weight * foreground.y, red += weight * foreground.z;
+            filtered += weight * alpha;
             if (dx < 0 || dy < 0) continue;
             least = fminf(least, alpha);
             if (x + dx >= eye.right || y + dy >= eye.bottom) continue;
             const bool replaced = alpha > 0.f && alpha < PEAK;
-            const float own = replaced ? foreground.x : row_of(job.frame.luma, row, job.frame.luma_pitch)[column];
+            float own = row_of(job.frame.luma, row, job.frame.luma_pitch)[column];
+            if (replaced) own = fused(job, near_at(eye, column + 0.5f, row + 0.5f), 0, own, alpha);
             const float behind = PAINT == PAINT_FRAME ? row_of(job.behind.luma, row, job.behind.luma_pitch)[column] / STEP : job.code[0];
             row_of(job.result.luma, row, job.result.luma_pitch)[column] = finished(own, replaced, alpha, behind);
         }
@@ -160,7 +169,12 @@ __device__ void repaint(const Job& job, const Cells& cells, const Eye& eye, int 
         behind_blue = behind[0] / STEP, behind_red = behind[1] / STEP;
     }
     made_t* const made = row_of(job.result.chroma, y / 2, job.result.chroma_pitch) + (PLANAR ? x / 2 : x);
-    *made = finished(replaced ? blue : own[0], replaced, fmaxf(filtered, least), behind_blue);
-    made[PLANAR ? job.result.apart : 1] = finished(replaced ? red : own[1], replaced, fmaxf(filtered, least), behind_red);
+    float blue = own[0], red = own[1];
+    if (replaced) {
+        const Near near = near_at(eye, x + (COSITED_X ? 0.5f : 1.f), y + (COSITED_Y ? 0.5f : 1.f));
+        blue = fused(job, near, 1, blue, filtered), red = fused(job, near, 2, red, filtered);
+    }
+    *made = finished(blue, replaced, fmaxf(filtered, least), behind_blue);
+    made[PLANAR ? job.result.apart : 1] = finished(red, replaced, fmaxf(filtered, least), behind_red);
 }
 #endif

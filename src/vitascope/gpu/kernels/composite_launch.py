@@ -63,7 +63,7 @@ MAX_EYES = 2
 _PICTURE = np.dtype([("luma", "u8"), ("chroma", "u8"), ("luma_pitch", "i8"), ("chroma_pitch", "i8")])
 _RESULT = np.dtype([*((name, _PICTURE[name]) for name in _PICTURE.names or ()), ("apart", "i8")])
 _FIELD = np.dtype(
-    [("alpha", "u8"), ("residual", "u8"), ("row", "i4"), ("column", "i4"), ("plane", "i4")], align=True
+    [("alpha", "u8"), ("color", "u8"), ("row", "i4"), ("column", "i4"), ("plane", "i4")], align=True
 )
 _EYE = np.dtype(
     [
@@ -94,7 +94,6 @@ JOB = np.dtype(
         ("result", _RESULT),
         ("eye", _EYE, MAX_EYES),
         ("grey", _GREY),
-        ("rgb_from_yuv", _AFFINE),
         ("yuv_from_rgb", _AFFINE),
         ("color", _BEHIND, 3),
         ("pair_color", _PAIR_BEHIND, 3),
@@ -116,7 +115,7 @@ _INTEGER = 2.0**23  # INTEGER of composite.cu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """Guided-filter coefficients of every eye, upright, as ``render`` takes them."""
+    """Guided-filter coefficients of every eye, and colours beside them, upright, as ``render`` takes them."""
 
     gain: Any
     """CuPy float16 or float32 [E, C, h, w], any strides; the last plane is alpha's."""
@@ -133,7 +132,6 @@ def color_parameters(color: ColorSpec, fmt: YuvFormat) -> Any:
     darkest, brightest = grey_bounds(color, fmt)
     job["grey"][0] = (*matrix.mean(axis=0), offset.mean(), darkest, brightest)
     job["float_bits"], job["half_bits"] = 0x47000000 if fmt.bit_depth == 8 else 0x4B000000, 0x64646464
-    job["rgb_from_yuv"][0] = (matrix.ravel(), offset)
     job["yuv_from_rgb"][0] = (back_matrix.ravel(), back_offset)
     return job
 
@@ -302,7 +300,7 @@ def _pointer_words() -> Sequence[tuple[int, int]]:
     eye = eyes.base
     for number in range(MAX_EYES):
         for name, part in (("gain", 7), ("offset", 8)):
-            for which in ("alpha", "residual"):
+            for which in ("alpha", "color"):
                 words.append((start + number * eye.itemsize + at(eye, name, which), part))
     return [(offset // 8, part) for offset, part in words]
 
@@ -365,7 +363,7 @@ def chroma_weights_on_gpu(frame: Frame, alpha: Plane) -> Plane:
 def foreground_on_gpu(
     frame: Frame, alpha: Plane, regions: Sequence[Region], coefficients: Coefficients
 ) -> Frame:
-    """``decontaminate`` for CuPy planes; the coefficients are the three of the foreground, [E, 3, h, w]."""
+    """``decontaminate`` for CuPy planes; in place of coefficients come colours of person and scene, [E, 3, h, w]."""
     made = empty_planes(frame.format, frame.width, frame.height)
     _launch(
         "FOREGROUND", frame, regions, alpha=alpha, coefficients=coefficients, made=made,
@@ -390,7 +388,7 @@ def paint_on_gpu(
         regions: At most two, of whole chroma blocks; together they cover the frame.
         matte: Coefficients, or a finished alpha plane of ``alpha_dtype(frame)`` [H, W].
         paint: What to paint.
-        decontaminates: Take the network's foreground first; needs coefficients of four planes.
+        decontaminates: Take the person's own colour first; needs coefficients of four planes.
         planar: Make yuv420p or yuv420p10le instead of NV12 or P010.
 
     Returns:
@@ -574,9 +572,7 @@ def _check(
     if {gain.dtype, offset.dtype} - {np.dtype(np.float16), np.dtype(np.float32)}:
         raise ValueError(f"gain is {gain.dtype} and offset {offset.dtype}, expected float16 or float32")
     if decontaminates and gain.shape[1] < 3:
-        raise ValueError(
-            f"decontamination needs the foreground's three planes of coefficients, not {gain.shape[1]}"
-        )
+        raise ValueError(f"decontamination needs the three planes of a colour, not {gain.shape[1]}")
 
 
 def _describe_paint(job: Any, frame: Frame, paint: Paint | None) -> None:

@@ -27,7 +27,7 @@
 #ifndef ALPHA_GIVEN  // 1: a finished alpha plane instead of coefficients
 #define ALPHA_GIVEN 0
 #endif
-#ifndef DECONTAMINATE  // 1: partly transparent samples take the network's foreground first
+#ifndef DECONTAMINATE  // 1: partly transparent samples take the person's own colour first
 #define DECONTAMINATE 0
 #endif
 #ifndef COSITED_X  // 1: chroma sites sit on even luma columns
@@ -83,8 +83,9 @@ constexpr int OCTETS = AFTER + (ALPHA_GIVEN ? 0 : COSITED_X ? 1 : 2);
 
 struct Picture { const sample_t *luma, *chroma; long long luma_pitch, chroma_pitch; };  // pitches in samples
 struct Result { made_t *luma, *chroma; long long luma_pitch, chroma_pitch, apart; };    // apart: from U to V, planar
-// Of alpha and of the foreground's R, at the cell that is first as the picture is coded; strides in elements.
-struct Field { const coefficient_t *alpha, *residual; int row, column, plane; };
+// Of alpha, and of the R of a colour beside it (the person's beside gain, the scene's beside offset), at the cell that is
+// first as the picture is coded; strides in elements.
+struct Field { const coefficient_t *alpha, *color; int row, column, plane; };
 struct Eye {
     int left, top, right, bottom;                              // luma samples to make
     int chroma_left, chroma_top, chroma_right, chroma_bottom;  // first and last sites that may be read
@@ -103,7 +104,7 @@ struct Job {
     Result result;
     Eye eye[2];
     Grey grey;
-    Affine rgb_from_yuv, yuv_from_rgb;
+    Affine yuv_from_rgb;
     Behind color[3];                       // the colour behind
     PairBehind pair_color[3];              // the same as half floats
     float code[3];                         // its codes, without P010's shift; for MATTE those of black, white and grey

@@ -1,8 +1,15 @@
 """The person's own colour along the edge: what the camera mixed with the background, taken apart again.
 
-A matting network that estimates the foreground gives it as an affine function of the picture, like alpha
-(``guided.py``): ``foreground = rgb + gain * rgb + offset`` for each of R, G and B. Only samples with partial alpha
-are replaced; fully kept samples stay the very codes that were decoded.
+Blur fusion (Forte, "Approximate Fast Foreground Colour Estimation", ICIP 2021): near every sample the colours of the
+person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, first over a
+wide neighbourhood, then, of a first answer, over a narrow one. What the two do not explain of the picture is the
+person's, in alpha's share::
+
+    foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
+
+Both means are smooth, so they are made at the network's size (``local_colors``) and read between its samples; only the
+last line sees the full picture, and only where alpha is partial (``decontaminate``): all else stays the very codes that
+were decoded. It is computed in Y, U and V, which are affine in R, G and B, as the formula is.
 """
 
 from __future__ import annotations
@@ -13,20 +20,132 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.frames import Frame, Plane, Rotation
-from vitascope.gpu.kernels.color import alpha_peak, rgb_from_yuv, yuv_from_rgb
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.frames import Frame, Plane, Rotation, YuvFormat
+from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.resample import downsample_to_chroma, read_bilinear, upsample_to_luma
+from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = ["decontaminate"]
+__all__ = ["decontaminate", "local_colors"]
 
 FloatPlane = npt.NDArray[Any]
 """float32; OpenCV's stubs do not say which dtype they return."""
 
-# Rows handled together: few enough that a band's float planes stay in a core's second-level cache at 4K width.
-_BAND_ROWS = 32
+# As in foreground.cu. In samples of a network's picture, of which the longest side is 256 to 1024: wide is some tenth
+# of the picture, narrow some hundredth; the paper's 90 and 6 are for pictures of 1000 and more.
+_CELL = 8
+"""Samples along the side of a cell, over which wide means are gathered."""
+_WIDE_CELLS = 5
+_NARROW = 4
+_LEAST_SHARE = 1e-3
+"""Share of a window's weight that the wider mean always has: where nobody is near, it is all there is."""
+_NOTHING = 1e-4
+"""Weight of a window that is rounding alone."""
+
+
+def local_colors(
+    rgb: npt.NDArray[Any], gain: npt.NDArray[Any], offset: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The colours of person and scene near every sample of a small picture, beside alpha's coefficients.
+
+    Runs where the arrays are: NumPy on the CPU; CuPy in three small kernels on the GPU, ordered on the current stream.
+    The two agree to 1e-3.
+
+    Args:
+        rgb: float16 or float32 [E, 3, h, w], 0..1: the picture at the coefficients' size.
+        gain: float16 or float32 [E, 1, h, w], as ``MatteEstimate`` has alpha's.
+        offset: As gain.
+
+    Returns:
+        ``gain`` and ``offset`` of its dtype [E, 4, h, w], as ``render`` takes them: R, G and B of the person before
+        alpha's gain, R, G and B of the scene before its offset. Where all of a window is person, or none of it, both
+        colours are the picture's own.
+
+    Raises:
+        ValueError: Shapes do not fit.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    eyes, channels, height, width = rgb.shape
+    if channels != 3 or gain.shape != (eyes, 1, height, width) or offset.shape != gain.shape:
+        raise ValueError(
+            f"rgb is {rgb.shape}, gain {gain.shape}, offset {offset.shape}: expected [E, 3, h, w] and [E, 1, h, w]"
+        )
+    if is_on_gpu(rgb):
+        return _launch_local_colors(rgb, gain, offset)
+    made = np.empty((2, eyes, 4, height, width), np.float32)
+    for eye, picture in enumerate(rgb.astype(np.float32, copy=False)):
+        grey = (picture[0] + picture[1] + picture[2]) * np.float32(1 / 3)
+        alpha = gain[eye, 0] * grey + offset[eye, 0]
+        np.clip(alpha, 0, 1, out=alpha)
+        made[:, eye, :3] = picture
+        _fill_near_people(made[:, eye, :3], picture, alpha.astype(np.float32, copy=False))
+    made[0, :, 3:], made[1, :, 3:] = gain, offset
+    return made[0].astype(gain.dtype, copy=False), made[1].astype(gain.dtype, copy=False)
+
+
+def _fill_near_people(made: FloatPlane, picture: FloatPlane, alpha: FloatPlane) -> None:
+    """Write person and scene [2, 3, h, w] wherever alpha is above 0 in the window."""
+    x, y, columns, rows = cv2.boundingRect((alpha > 0).astype(np.uint8))
+    if not columns:
+        return
+    height, width = alpha.shape
+    # What is made, and what it is made of.
+    top, bottom = max(y - _NARROW, 0), min(y + rows + _NARROW, height)
+    left, right = max(x - _NARROW, 0), min(x + columns + _NARROW, width)
+    outer = slice(max(top - _NARROW, 0), bottom + _NARROW), slice(max(left - _NARROW, 0), right + _NARROW)
+    inner = (
+        slice(top - outer[0].start, bottom - outer[0].start),
+        slice(left - outer[1].start, right - outer[1].start),
+    )
+    wide = _wide_colors(picture, alpha)
+    own = np.ascontiguousarray(alpha[outer])
+    rest = 1 - own
+    weight, rest_weight = (_sums(share, _NARROW)[inner] for share in (own, rest))
+    least = np.float32(_LEAST_SHARE * (2 * _NARROW + 1) ** 2)
+    is_mixed = (weight > _NOTHING) & (rest_weight > _NOTHING)
+    for channel in range(3):
+        # Cells are doubled three times in place of a window's own reading.
+        person, scene = (
+            cv2.resize(cells[channel], None, fx=_CELL, fy=_CELL, interpolation=cv2.INTER_LINEAR)[
+                :height, :width
+            ][outer]
+            for cells in wide
+        )
+        first = person + own * (picture[channel][outer] - own * person - rest * scene)
+        for which, (share, color, prior, total) in enumerate(
+            ((own, first, person, weight), (rest, scene, scene, rest_weight))
+        ):
+            found = (_sums(share * color, _NARROW)[inner] + least * prior[inner]) / (total + least)
+            np.copyto(made[which, channel, top:bottom, left:right], found, where=is_mixed)
+
+
+def _wide_colors(picture: FloatPlane, alpha: FloatPlane) -> tuple[FloatPlane, FloatPlane]:
+    """Means of person and scene over many cells: float32 [3, rows, columns] of cells each."""
+    count = _sums(_cell_sums(np.ones_like(alpha)), _WIDE_CELLS)
+    weight = _sums(_cell_sums(alpha), _WIDE_CELLS)
+    least = np.float32(_LEAST_SHARE) * count
+    persons, scenes = [], []
+    for plane in picture:
+        whole, own = (_sums(_cell_sums(one), _WIDE_CELLS) for one in (plane, plane * alpha))
+        prior = least * (whole / count)
+        persons.append((own + prior) / (weight + least))
+        scenes.append((whole - own + prior) / (count - weight + least))
+    return np.stack(persons), np.stack(scenes)
+
+
+def _cell_sums(plane: FloatPlane) -> FloatPlane:
+    height, width = plane.shape
+    rows, columns = -(-height // _CELL), -(-width // _CELL)
+    below, beside = rows * _CELL - height, columns * _CELL - width
+    if below or beside:
+        plane = cv2.copyMakeBorder(plane, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=0)
+    return cv2.resize(plane, (columns, rows), interpolation=cv2.INTER_AREA) * np.float32(_CELL * _CELL)
+
+
+def _sums(plane: FloatPlane, radius: int) -> FloatPlane:
+    side = 2 * radius + 1
+    return cv2.boxFilter(plane, cv2.CV_32F, (side, side), normalize=False, borderType=cv2.BORDER_CONSTANT)
 
 
 def decontaminate(
@@ -34,11 +153,11 @@ def decontaminate(
     alpha: Plane,
     *,
     regions: list[Region],
-    gain: npt.NDArray[np.float32],
-    offset: npt.NDArray[np.float32],
+    person: npt.NDArray[np.float32],
+    scene: npt.NDArray[np.float32],
     rotation_degrees: Rotation = 0,
 ) -> Frame:
-    """Replace the colour of partly transparent samples by the network's foreground.
+    """Replace the colour of partly transparent samples by the person's own.
 
     Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
     current CuPy stream.
@@ -48,15 +167,16 @@ def decontaminate(
         alpha: uint8 or uint16 [H, W], before edge options: says which samples the camera mixed.
         regions: Where each eye lies; together they cover the frame. Nothing is read across a seam; one that cuts a
             chroma block is moved to the block's end.
-        gain: float32 [N, 3, h, w], upright, one for each region, on the frame's device; float16 too on the GPU.
-        offset: As gain.
+        person: float32 [N, 3, h, w], R, G, B 0..1, upright, one for each region, on the frame's device; float16 too on
+            the GPU: what people look like nearby, as ``local_colors`` tells.
+        scene: As person: what the scene behind them looks like.
         rotation_degrees: Clockwise turn that made the picture upright for the network.
 
     Returns:
         A frame with planes of its own; the input's are untouched.
 
     Raises:
-        ValueError: A frame on the GPU is not semi-planar, or alpha or the coefficients do not fit it.
+        ValueError: A frame on the GPU is not semi-planar, or alpha or the colours do not fit it.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     regions = [_to_whole_blocks(region, frame) for region in regions]
@@ -64,23 +184,43 @@ def decontaminate(
         # Imported here: the launch is of no use without a GPU.
         from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
 
-        return foreground_on_gpu(frame, alpha, regions, Coefficients(gain, offset, rotation_degrees))
+        return foreground_on_gpu(frame, alpha, regions, Coefficients(person, scene, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)
+    matrix, shift = (part.astype(np.float32) for part in yuv_from_rgb(frame.color, frame.format))
+    step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
+    location = frame.color.chroma_location
+    site_x = 0.5 if location in ("left", "topleft") else step_x / 2
+    site_y = 0.5 if location == "topleft" else step_y / 2
     for index, region in enumerate(regions):
-        coefficients = (
-            upright_to_coded(gain[index], rotation_degrees),
-            upright_to_coded(offset[index], rotation_degrees),
-        )
-        for top in range(region.y, region.y + region.height, _BAND_ROWS):
-            bottom = min(top + _BAND_ROWS, region.y + region.height)
-            columns = _mixed_columns(alpha, region, top, bottom)
-            if columns.size == 0:
-                continue
-            left = region.x + int(columns[0])
-            right = region.x + int(columns[-1]) + 1
-            _replace_band(
-                frame, planes, alpha, region, Region(left, top, right - left, bottom - top), coefficients
+        coded = (upright_to_coded(one[index], rotation_degrees) for one in (person, scene))
+        colors = cv2.merge([plane.astype(np.float32, copy=False) for one in coded for plane in one])
+        matte = np.ascontiguousarray(alpha[region.rows, region.columns])
+        rows = slice(region.y // step_y, -(-(region.y + region.height) // step_y))
+        columns = slice(region.x // step_x, -(-(region.x + region.width) // step_x))
+        for channels, sites, shares, place, steps in (
+            ((0,), [planes[0][region.rows, region.columns]], matte, (0.5, 0.5), (1, 1)),
+            (
+                (1, 2),
+                [plane[rows, columns] for plane in _chroma_views(planes)],
+                downsample_to_chroma(matte, frame.format, frame.color),
+                (site_y, site_x),
+                (step_y, step_x),
+            ),
+        ):
+            y, x = np.divmod(np.flatnonzero(cv2.inRange(shares, 1, alpha_peak(shares) - 1)), shares.shape[1])
+            share = shares[y, x] * np.float32(1 / alpha_peak(shares))
+            height, width = colors.shape[:2]
+            near = _read(
+                colors,
+                (y * steps[0] + place[0]) * (height / region.height) - 0.5,
+                (x * steps[1] + place[1]) * (width / region.width) - 0.5,
             )
+            for channel, plane in zip(channels, sites, strict=True):
+                own, behind = (
+                    _mixed_down(matrix[channel], shift[channel], rgb) for rgb in (near[:3], near[3:])
+                )
+                codes = own + share * (plane[y, x] - behind - share * (own - behind))
+                plane[y, x] = _rounded(codes, frame.format).astype(plane.dtype)
     return frame.with_planes(planes)
 
 
@@ -93,81 +233,41 @@ def _to_whole_blocks(region: Region, frame: Frame) -> Region:
     return Region(left, top, right - left, bottom - top)
 
 
-def _mixed_columns(alpha: Plane, eye: Region, top: int, bottom: int) -> npt.NDArray[np.intp]:
-    """The columns of an eye near which a band shows both person and background.
+def _mixed_down(weights: FloatPlane, shift: np.float32, rgb: FloatPlane) -> FloatPlane:
+    """Y, U or V of N colours [3, N]. Not by BLAS, whose threads would wait for those of other frames."""
+    mixed: FloatPlane = weights[0] * rgb[0] + weights[1] * rgb[1] + weights[2] * rgb[2] + shift
+    return mixed
 
-    Outside them neither a luma sample nor the alpha that a chroma site weighs can be partial.
-    """
-    near = alpha[max(top - 1, eye.y) : min(bottom + 1, eye.y + eye.height), eye.columns]
-    reach = np.ones(
-        (1, 5), np.uint8
-    )  # a cosited site looks two columns from its block's end to the sample before it
-    seen, clear = (
-        cv2.dilate(np.any(found, axis=0, keepdims=True).astype(np.uint8), reach)[0]
-        for found in (near > 0, near < alpha_peak(alpha))
+
+def _rounded(codes: FloatPlane, fmt: YuvFormat) -> FloatPlane:
+    step = np.float32(1 << fmt.sample_shift)
+    rounded: FloatPlane = np.clip(np.rint(codes / step), 0, 2**fmt.bit_depth - 1) * step
+    return rounded
+
+
+def _read(colors: FloatPlane, rows: FloatPlane, columns: FloatPlane) -> FloatPlane:
+    """Bilinear reads of float32 [h, w, C] at N places: float32 [C, N]; borders repeat."""
+    height, width, channels = colors.shape
+    rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
+    upper, left = rows.astype(np.int32), columns.astype(np.int32)
+    down, across = ((place - first)[:, None] for place, first in ((rows, upper), (columns, left)))
+    corner = upper * width + left
+    below, beside = np.where(upper < height - 1, width, 0), np.where(left < width - 1, 1, 0)
+    # Together the channels of a place are one line of a core's memory.
+    flat = colors.reshape(-1, channels)
+    read, right, lower, opposite = (
+        flat.take(corner + beyond, axis=0) for beyond in (0, beside, below, below + beside)
     )
-    return np.flatnonzero(seen & clear)
-
-
-def _replace_band(
-    frame: Frame,
-    planes: tuple[Plane, ...],
-    alpha: Plane,
-    eye: Region,
-    band: Region,
-    coefficients: tuple[FloatPlane, FloatPlane],
-) -> None:
-    """Write the foreground of one band into ``planes`` wherever alpha is partial."""
-    fmt = frame.format
-    # Chroma blocks must be whole, and a cosited site looks one column to its left.
-    step_x, step_y = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
-    left = max(band.x // step_x * step_x - step_x, eye.x)
-    top = max(band.y // step_y * step_y - step_y, eye.y)
-    right = min(-(-(band.x + band.width) // step_x) * step_x + step_x, eye.x + eye.width)
-    bottom = min(-(-(band.y + band.height) // step_y) * step_y + step_y, eye.y + eye.height)
-    window = Region(left, top, right - left, bottom - top)
-    luma, blue_difference, red_difference = _window_codes(frame, window)
-    matrix, shift = rgb_from_yuv(frame.color, fmt)
-    back_matrix, back_shift = yuv_from_rgb(frame.color, fmt)
-    gain, offset = coefficients
-    rows = _source_positions(window.y - eye.y, window.height, eye.height, gain.shape[-2])
-    columns = _source_positions(window.x - eye.x, window.width, eye.width, gain.shape[-1])
-    foreground = []
-    for channel in range(3):
-        a, b, c = (np.float32(value) for value in matrix[channel])
-        rgb = luma * a + blue_difference * b + red_difference * c + np.float32(shift[channel])
-        residual = rgb * read_bilinear(gain[channel], rows, columns)
-        residual += read_bilinear(offset[channel], rows, columns)
-        foreground.append(np.clip(rgb + residual, 0.0, 1.0))
-    red, green, blue = foreground
-    codes: list[FloatPlane] = [
-        red * np.float32(row[0]) + green * np.float32(row[1]) + blue * np.float32(row[2]) + np.float32(bias)
-        for row, bias in zip(back_matrix, back_shift, strict=True)
-    ]
-    matte = alpha[window.rows, window.columns]
-    inside = np.zeros(matte.shape, bool)
-    inside[band.y - top : band.y - top + band.height, band.x - left : band.x - left + band.width] = True
-    _blend_in(planes[0][window.rows, window.columns], codes[0], _partial(matte) & inside, fmt.sample_shift)
-    chroma_matte = downsample_to_chroma(matte, fmt, frame.color)
-    chroma_inside = inside[::step_y, ::step_x]
-    chroma_rows = slice(window.y // step_y, window.y // step_y + chroma_matte.shape[0])
-    chroma_columns = slice(window.x // step_x, window.x // step_x + chroma_matte.shape[1])
-    for plane, code in zip(_chroma_views(planes), codes[1:], strict=True):
-        at_sites = downsample_to_chroma(code, fmt, frame.color)
-        target = plane[chroma_rows, chroma_columns]
-        _blend_in(target, at_sites, _partial(chroma_matte) & chroma_inside, fmt.sample_shift)
-
-
-def _partial(matte: Plane) -> npt.NDArray[np.bool_]:
-    partial: npt.NDArray[np.bool_] = (matte > 0) & (matte < alpha_peak(matte))
-    return partial
-
-
-def _blend_in(target: Plane, codes: FloatPlane, where: npt.NDArray[np.bool_], sample_shift: int) -> None:
-    step = 1 << sample_shift
-    peak = np.iinfo(target.dtype).max // step
-    rounded = np.clip(np.rint(codes / step), 0, peak) * step
-    np.copyto(target, rounded.astype(target.dtype), where=where)
+    right -= read
+    right *= across
+    read += right
+    opposite -= lower
+    opposite *= across
+    lower += opposite
+    lower -= read
+    lower *= down
+    read += lower
+    return np.ascontiguousarray(read.T)
 
 
 def _chroma_views(planes: tuple[Plane, ...]) -> tuple[Plane, Plane]:
@@ -176,27 +276,36 @@ def _chroma_views(planes: tuple[Plane, ...]) -> tuple[Plane, Plane]:
     return planes[1], planes[2]
 
 
-def _source_positions(start: int, count: int, length: int, source_length: int) -> FloatPlane:
-    """Fractional low-resolution indices of ``count`` samples from ``start`` of an axis of ``length``."""
-    centres = start + np.arange(count) + 0.5
-    return (centres * (source_length / length) - 0.5).astype(np.float32)
+_BLOCK = 32, 8
 
 
-def _window_codes(frame: Frame, window: Region) -> tuple[FloatPlane, FloatPlane, FloatPlane]:
-    """Y, U and V codes at the luma samples of a window aligned to chroma blocks."""
-    fmt = frame.format
-    luma = frame.planes[0][window.rows, window.columns].astype(np.float32)
-    step_x, step_y = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
-    chroma_width, chroma_height = fmt.chroma_size(window.width, window.height)
-    rows = slice(window.y // step_y, window.y // step_y + chroma_height)
-    columns = slice(window.x // step_x, window.x // step_x + chroma_width)
-    blue_difference, red_difference = (
-        upsample_to_luma(
-            np.ascontiguousarray(plane[rows, columns]).astype(np.float32),
-            fmt,
-            frame.color,
-            (window.height, window.width),
-        )
-        for plane in _chroma_views(frame.planes)
+def _launch_local_colors(rgb: Any, gain: Any, offset: Any) -> tuple[Any, Any]:
+    """Run the kernels on the current CuPy stream; arguments and results as of ``local_colors``.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    import cupy
+
+    eyes, _, height, width = rgb.shape
+    if gain.dtype != offset.dtype:
+        gain, offset = gain.astype("float32"), offset.astype("float32")
+    rgb, gain, offset = (cupy.ascontiguousarray(array) for array in (rgb, gain, offset))
+    rows, columns = -(-height // _CELL), -(-width // _CELL)
+    sums = cupy.empty((eyes, rows, columns, 8), cupy.float32)
+    wide = cupy.empty_like(sums)
+    person, scene = (cupy.empty((eyes, 4, height, width), gain.dtype) for _ in range(2))
+    names = {"COLOR": rgb.dtype, "COEFFICIENT": gain.dtype}
+    defines = {name: "__half" if dtype == np.float16 else "float" for name, dtype in names.items()}
+    size = np.int32(height), np.int32(width)
+    gather, spread, near = (
+        cuda_kernel("foreground.cu", name, **defines)
+        for name in ("gather_cells", "spread_cells", "near_colors")
     )
-    return luma, blue_difference, red_difference
+    with nvtx_range("local colors"):
+        gather((columns, rows, eyes), (_CELL, _CELL), (rgb, gain, offset, sums, *size))
+        over_cells = -(-columns // _BLOCK[0]), -(-rows // _BLOCK[1]), eyes
+        spread(over_cells, _BLOCK, (sums, wide, np.int32(rows), np.int32(columns)))
+        over_samples = -(-width // _BLOCK[0]), -(-height // _BLOCK[1]), eyes
+        near(over_samples, _BLOCK, (rgb, gain, offset, wide, person, scene, *size))
+    return person, scene

@@ -124,6 +124,38 @@ __device__ __forceinline__ sample_t sample_of(float value) {
 #endif
 }
 
+struct Stack {
+    const sample_t* planes;              // [count, height, width], dense
+    const float *map_x, *map_y, *weight;  // [out_height, out_width], dense; no weight is 1
+    sample_t* out;                       // [count, out_height, out_width], dense
+    int count, height, width, out_height, out_width, adds;
+};
+
+// A thread reads the maps once for its place in all planes. grid: (columns / blockDim.x, rows / blockDim.y)
+extern "C" __global__ void __launch_bounds__(256) remap_stack(const __grid_constant__ Stack job) {
+    const int ox = blockIdx.x * blockDim.x + threadIdx.x, oy = blockIdx.y * blockDim.y + threadIdx.y;
+    if (ox >= job.out_width || oy >= job.out_height) return;
+    const int at = oy * job.out_width + ox;
+    const float y = within_reach(job.map_y[at]), x = within_reach(job.map_x[at]);
+    const float floor_y = floorf(y), floor_x = floorf(x), down = y - floor_y, right = x - floor_x;
+    const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
+    const int above = min(max(y0, 0), job.height - 1) * job.width, below = min(max(y0 + 1, 0), job.height - 1) * job.width;
+    const int before = min(max(x0, 0), job.width - 1), after = min(max(x0 + 1, 0), job.width - 1);
+    const float weight = job.weight ? job.weight[at] : 1.f;
+    const sample_t* source = job.planes;
+    sample_t* target = job.out + at;
+    for (int plane = 0; plane < job.count; ++plane) {
+        const float left = fmaf(down, static_cast<float>(source[below + before]) - static_cast<float>(source[above + before]),
+                                static_cast<float>(source[above + before]));
+        const float there = fmaf(down, static_cast<float>(source[below + after]) - static_cast<float>(source[above + after]),
+                                 static_cast<float>(source[above + after]));
+        const float value = weight * fmaf(right, there - left, left);
+        *target = static_cast<sample_t>(job.adds ? value + static_cast<float>(*target) : value);
+        source += static_cast<long long>(job.height) * job.width;
+        target += static_cast<long long>(job.out_height) * job.out_width;
+    }
+}
+
 // grid: (columns / blockDim.x, rows / (blockDim.y * ROWS))
 extern "C" __global__ void __launch_bounds__(256) remap(const __grid_constant__ Job job) {
     const int ox = blockIdx.x * blockDim.x + threadIdx.x;

@@ -20,7 +20,7 @@ from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
 
-__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap"]
+__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap", "remap_stack"]
 
 
 Interpolation = Literal["nearest", "linear", "cubic"]
@@ -129,6 +129,53 @@ def remap(
         for slot, (plane, constant) in enumerate(zip(picture.planes, constants, strict=True))
     )
     return replace(picture, planes=planes, ready=None)
+
+
+def remap_stack(
+    planes: npt.NDArray[Any],
+    map_x: npt.NDArray[np.float32],
+    map_y: npt.NDArray[np.float32],
+    *,
+    weight: npt.NDArray[np.float32] | None = None,
+    add_to: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[Any]:
+    """Read each of several planes where the maps say, linearly, with their borders repeated.
+
+    Runs where the planes are: OpenCV on the CPU; CuPy in one CUDA kernel for all planes, on the current stream.
+
+    Args:
+        planes: float16 or float32 [N, h, w].
+        map_x: float32 [H, W], columns of the planes to read, on the planes' device.
+        map_y: float32 [H, W], rows.
+        weight: float32 [H, W], a factor for each sample of the results.
+        add_to: [N, H, W] of the planes' dtype, C-contiguous, that the results are added to, in place.
+
+    Returns:
+        [N, H, W] of the planes' dtype; ``add_to`` itself where it is given. CPU and GPU agree as ``remap``'s do.
+
+    Raises:
+        ValueError: Shapes or dtypes do not fit.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    _checked_size(map_x, map_y, 1, None)
+    shape = (len(planes), *map_x.shape)
+    fits = add_to is None or (add_to.shape, add_to.dtype) == (shape, planes.dtype)
+    if planes.ndim != 3 or planes.dtype not in _DTYPES[2:] or not fits:
+        raise ValueError(f"planes are {planes.dtype} {planes.shape}, expected float16 or float32 for {shape}")
+    if is_on_gpu(planes):
+        launched: npt.NDArray[Any] = _launch_stack(planes, map_x, map_y, weight=weight, add_to=add_to)
+        return launched
+    made = np.zeros(shape, planes.dtype) if add_to is None else add_to
+    for target, plane in zip(made, planes, strict=True):
+        read = cv2.remap(
+            plane.astype(np.float32, copy=False),
+            map_x,
+            map_y,
+            cv2.INTER_LINEAR,
+            borderMode=cv2.BORDER_REPLICATE,
+        )
+        target += read if weight is None else read * weight
+    return made
 
 
 def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] | None) -> tuple[int, int]:
@@ -318,6 +365,44 @@ def _launch_remap(
         kernel(
             (math.ceil(width / _BLOCK[0]), math.ceil(height / (_BLOCK[1] * _ROWS))), _BLOCK, (by_value(job),)
         )
+    return out
+
+
+_STACK = np.dtype(
+    [
+        ("planes", "u8"),
+        ("map_x", "u8"),
+        ("map_y", "u8"),
+        ("weight", "u8"),
+        ("out", "u8"),
+        ("count", "i4"),
+        ("height", "i4"),
+        ("width", "i4"),
+        ("out_height", "i4"),
+        ("out_width", "i4"),
+        ("adds", "i4"),
+    ],
+    align=True,
+)
+
+
+def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: Any) -> Any:
+    import cupy
+
+    out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if add_to is None else add_to
+    planes, map_x, map_y = map(cupy.ascontiguousarray, (planes, map_x, map_y))
+    weight = None if weight is None else cupy.ascontiguousarray(weight)
+    job = np.zeros(1, _STACK)
+    for name, array in (("planes", planes), ("map_x", map_x), ("map_y", map_y), ("out", out)):
+        job[name] = array.data.ptr
+    job["weight"] = 0 if weight is None else weight.data.ptr
+    job["count"], job["height"], job["width"] = planes.shape
+    job["out_height"], job["out_width"] = map_x.shape
+    job["adds"] = int(add_to is not None)
+    kernel = cuda_kernel("remap.cu", "remap_stack", SAMPLE=_SAMPLES[planes.dtype.name], PEAK=0)
+    height, width = map_x.shape
+    with nvtx_range("remap"):
+        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1])), _BLOCK, (by_value(job),))
     return out
 
 

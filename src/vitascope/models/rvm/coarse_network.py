@@ -1,46 +1,36 @@
 """RobustVideoMatting's coarse network in PyTorch: inference only, batch norm folded, several frames in one call.
 
-::
-
-    pictures [T, E, 3, h, w] ── encoder ── LR-ASPP ──> f1..f4          all T * E pictures in one batch
-             └ source and its halves ┐
-    level 4..1: convolution over the batch, then T steps of a ConvGRU   only the step needs the frame before it
-    level 0: two convolutions ── guided-filter head ──> gain, offset   the whole batch again
-
-A ConvGRU's gates see its input and its state through one convolution, which is linear: the input's share is computed
-for all frames at once, and each step adds the state's share.
-
-Tensors inside are [N, C, H, W] in channels-last memory, N = T * E with the eyes of a frame side by side. Every
-source picture has eight channels, R, G, B, their mean, 1 and three zeros: tensor cores take channels by eight, and the
-constant channel carries the encoder's mean and standard deviation through zero padding exactly.
+``structure.py`` puts it together; the parts here are PyTorch's own operators. Tensors inside are [N, C, H, W] in
+channels-last memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, cast
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor, nn
 
-from vitascope.models.rvm.graph import state_sizes
-from vitascope.models.rvm.weights import MOBILENET_BLOCKS, InvertedResidual, RvmWeights, convolutions
+from vitascope.models.rvm.structure import (
+    SOURCE_CHANNELS,
+    Activation,
+    encoder_and_decoder,
+    layer_tensors,
+)
+from vitascope.models.rvm.weights import RvmWeights, convolutions
 
 __all__ = [
-    "Activation",
     "FoldedConvolution",
     "GruWeights",
     "HeadWeights",
     "Precision",
     "RvmCoarseNetwork",
     "TorchOps",
-    "state_shapes",
 ]
 
-
-Activation = Literal["relu", "hard_swish"] | None
 
 _Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -50,10 +40,6 @@ class FoldedConvolution(nn.Module):
 
     weight: Tensor
     bias: Tensor | None
-    packed_weight: Tensor
-    """Read by the fused kernels, which add it and the two below."""
-    packed_bias: Tensor | None
-    exact_weight: Tensor
 
     def __init__(
         self,
@@ -85,10 +71,6 @@ class GruWeights(nn.Module):
     ``inputs`` gives the input's share of reset gate, update gate and candidate, [3 C, C, 3, 3] with all biases;
     ``gates`` the state's share of both gates, [2 C, C, 3, 3]; ``candidate`` that of the candidate, [C, C, 3, 3].
     """
-
-    packed_gates: Tensor
-    """Read by the fused kernels, which add both."""
-    packed_candidate: Tensor
 
     def __init__(self, tensors: _Arrays, name: str, dtype: torch.dtype) -> None:
         super().__init__()
@@ -131,14 +113,6 @@ class HeadWeights(nn.Module):
 class TorchOps:
     """Each part as PyTorch's operators."""
 
-    name = "torch"
-
-    def prepare(self, network: nn.Module) -> None:
-        """Rearrange a network's weights; PyTorch's operators take them as they are."""
-
-    def compile_for(self, call: Callable[[], object]) -> None:
-        """Compile what a call will launch before it is launched; PyTorch's operators are compiled already."""
-
     def source_pyramid(self, pictures: Tensor, channels: int, dtype: torch.dtype) -> list[Tensor]:
         """Pictures [N, 3, h, w] with their grey, a 1 and zeros for further channels, and their halves: 1/1 to 1/8.
 
@@ -175,11 +149,20 @@ class TorchOps:
         return x, F.hardsigmoid(excite(torch.relu(squeeze(mean))))
 
     def project(
-        self, x: Tensor, layer: FoldedConvolution, scale: Tensor | None, shortcut: Tensor | None
+        self,
+        x: Tensor,
+        layer: FoldedConvolution,
+        scale: Tensor | None,
+        shortcut: Tensor | None,
+        activation: Activation = None,
     ) -> Tensor:
-        """1x1 convolution of ``x * scale``, plus the shortcut."""
+        """1x1 convolution of ``x * scale``, plus the shortcut, then the activation."""
         x = layer(x if scale is None else x * scale)
-        return x if shortcut is None else x + shortcut
+        return _activated(x if shortcut is None else x + shortcut, activation)
+
+    def max_pool(self, x: Tensor) -> Tensor:
+        """The largest of 3x3, every second pixel."""
+        return F.max_pool2d(x, 3, stride=2, padding=1)
 
     def attend(self, x: Tensor, layer: FoldedConvolution, attention: FoldedConvolution) -> Tensor:
         """LR-ASPP: ``relu(conv(x)) * sigmoid(conv(mean(x)))``."""
@@ -257,21 +240,6 @@ def _activated(x: Tensor, activation: Activation) -> Tensor:
 
 Precision = Literal["fp32", "mixed", "fp16"]
 
-_MEAN: Final = (0.485, 0.456, 0.406)
-_STD: Final = (0.229, 0.224, 0.225)
-_SOURCE_CHANNELS: Final = 8
-
-
-def state_shapes(
-    weights: RvmWeights, eyes: int, size: tuple[int, int]
-) -> tuple[tuple[int, int, int, int], ...]:
-    """Shapes of r1 to r4, [E, h, w, C], for pictures of (height, width): halved, rounded up, from level to level."""
-    shapes = []
-    for level, (height, width) in enumerate(state_sizes(size), start=1):
-        channels = weights.tensors[f"decoder.decode{level}.gru.hh.0.weight"].shape[0]
-        shapes.append((eyes, height, width, channels))
-    return tuple(shapes)
-
 
 class RvmCoarseNetwork(nn.Module):
     """Encoder, LR-ASPP, recurrent decoder, and the learned half of the deep guided filter.
@@ -282,34 +250,20 @@ class RvmCoarseNetwork(nn.Module):
             gates, the guided filter's moments and coefficients, and the results are FP32. ``fp16``: as ``mixed``, but
             the coefficients are computed and returned in FP16 (half the traffic); the moments stay FP32, because
             variance is a small difference of large numbers.
-        ops: The implementation of the parts; PyTorch's own operators when omitted.
     """
 
-    def __init__(
-        self, weights: RvmWeights, *, precision: Precision = "fp32", ops: TorchOps | None = None
-    ) -> None:
+    def __init__(self, weights: RvmWeights, *, precision: Precision = "fp32") -> None:
         super().__init__()
         self.backbone = weights.backbone
         self.compute_dtype = torch.float32 if precision == "fp32" else torch.float16
         self.result_dtype = torch.float16 if precision == "fp16" else torch.float32
-        self.ops = ops if ops is not None else TorchOps()
+        self.ops = TorchOps()
         self.convolutions = nn.ModuleDict()
-        tensors = {name: np.array(tensor) for name, tensor in weights.tensors.items()}
-        self._fold_normalisation(tensors)
-        skipped = (
-            "refiner.",
-            "decoder.decode4.gru",
-            "decoder.decode3.gru",
-            "decoder.decode2.gru",
-            "decoder.decode1.gru",
-        )
+        tensors = layer_tensors(weights)
         for conv in convolutions(weights.backbone):
-            if not conv.name.startswith(skipped):
-                weight = tensors[f"{conv.name}.weight"]
-                if conv.name.startswith("decoder.") and weight.shape[1] % _SOURCE_CHANNELS == 3:
-                    weight = _widened(weight, _SOURCE_CHANNELS - 3)
+            if not conv.name.startswith("refiner.") and ".gru." not in conv.name:
                 self.convolutions[_key(conv.name)] = FoldedConvolution(
-                    weight,
+                    tensors[f"{conv.name}.weight"],
                     tensors.get(f"{conv.name}.bias"),
                     stride=conv.stride,
                     padding=conv.padding,
@@ -324,7 +278,6 @@ class RvmCoarseNetwork(nn.Module):
             }
         )
         self.head = HeadWeights(tensors, self.compute_dtype)
-        self.ops.prepare(self)
 
     def forward(
         self, pictures: Tensor, r1: Tensor, r2: Tensor, r3: Tensor, r4: Tensor
@@ -342,101 +295,24 @@ class RvmCoarseNetwork(nn.Module):
             gain and offset, [T, E, 4, h, w] of ``result_dtype``, then the four states after the last frame.
         """
         steps, eyes = pictures.shape[:2]
-        sources = self.ops.source_pyramid(pictures.flatten(0, 1), _SOURCE_CHANNELS, self.compute_dtype)
-        if self.backbone == "mobilenetv3":
-            f1, f2, f3, f4 = self._mobilenet(sources[0])
-        else:
-            f1, f2, f3, f4 = self._resnet(sources[0])
-        bottom = self.ops.attend(f4, self._layer("aspp.aspp1.0"), self._layer("aspp.aspp2.1"))
-        x, r4 = self._gru(4, bottom, r4, steps)
-        x, r3 = self._decode(3, x, f3, sources[3], r3, steps)
-        x, r2 = self._decode(2, x, f2, sources[2], r2, steps)
-        x, r1 = self._decode(1, x, f1, sources[1], r1, steps)
-        x = self.ops.upsample_concat(x, None, sources[0])
-        x = self.ops.convolve(x, self._layer("decoder.decode0.conv.0"), "relu")
-        hidden = self.ops.convolve(x, self._layer("decoder.decode0.conv.3"), "relu")
+        sources = self.ops.source_pyramid(pictures.flatten(0, 1), SOURCE_CHANNELS, self.compute_dtype)
+        hidden, states = encoder_and_decoder(
+            self.ops,
+            self._layer,
+            lambda level: cast("GruWeights", self.grus[str(level)]),
+            backbone=self.backbone,
+            sources=sources,
+            states=(r1, r2, r3, r4),
+            steps=steps,
+        )
         gain, offset = self.ops.guided_head(
             sources[0], hidden, self._layer("project_mat.conv"), self.head, self.result_dtype
         )
         planes = (steps, eyes, *gain.shape[1:])
-        return gain.view(planes), offset.view(planes), r1, r2, r3, r4
+        return gain.view(planes), offset.view(planes), states[0], states[1], states[2], states[3]
 
     def _layer(self, name: str) -> FoldedConvolution:
         return cast("FoldedConvolution", self.convolutions[_key(name)])
-
-    def _decode(
-        self, level: int, x: Tensor, skip: Tensor, source: Tensor, state: Tensor, steps: int
-    ) -> tuple[Tensor, Tensor]:
-        x = self.ops.upsample_concat(x, skip, source)
-        x = self.ops.convolve(x, self._layer(f"decoder.decode{level}.conv.0"), "relu")
-        return self._gru(level, x, state, steps)
-
-    def _gru(self, level: int, x: Tensor, state: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """The second half of the channels goes through the ConvGRU, the first passes by."""
-        return self.ops.gru(x, state, cast("GruWeights", self.grus[str(level)]), steps)
-
-    def _mobilenet(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        x = self.ops.convolve(source, self._layer("backbone.features.0.0"), "hard_swish")
-        taps = []
-        for number, block in enumerate(MOBILENET_BLOCKS, start=1):
-            x = self._inverted_residual(x, f"backbone.features.{number}.block", block)
-            if number in (1, 3, 6):
-                taps.append(x)
-        bottom = self.ops.convolve(x, self._layer("backbone.features.16.0"), "hard_swish")
-        return taps[0], taps[1], taps[2], bottom
-
-    def _inverted_residual(self, x: Tensor, prefix: str, block: InvertedResidual) -> Tensor:
-        activation: Activation = "hard_swish" if block.hard_swish else "relu"
-        shortcut = x if block.residual else None
-        part = 0
-        if block.expanded != block.inputs:
-            x = self.ops.convolve(x, self._layer(f"{prefix}.0.0"), activation)
-            part = 1
-        depthwise = self._layer(f"{prefix}.{part}.0")
-        if block.squeezes:
-            squeeze = (self._layer(f"{prefix}.{part + 1}.fc1"), self._layer(f"{prefix}.{part + 1}.fc2"))
-            x, scale = self.ops.depthwise_squeezed(x, depthwise, activation, *squeeze)
-            part += 1
-        else:
-            x, scale = self.ops.depthwise(x, depthwise, activation), None
-        return self.ops.project(x, self._layer(f"{prefix}.{part + 1}.0"), scale, shortcut)
-
-    def _resnet(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        x = self.ops.convolve(source, self._layer("backbone.conv1"), "relu")
-        taps = [x]
-        x = F.max_pool2d(x, 3, stride=2, padding=1)
-        for layer, blocks in enumerate((3, 4, 6, 3), start=1):
-            for block in range(blocks):
-                prefix = f"backbone.layer{layer}.{block}"
-                shortcut = x
-                if block == 0:
-                    shortcut = self.ops.convolve(x, self._layer(f"{prefix}.downsample.0"), None)
-                x = self.ops.convolve(x, self._layer(f"{prefix}.conv1"), "relu")
-                x = self.ops.convolve(x, self._layer(f"{prefix}.conv2"), "relu")
-                x = torch.relu(self.ops.project(x, self._layer(f"{prefix}.conv3"), None, shortcut))
-            taps.append(x)
-        return taps[0], taps[1], taps[2], taps[4]
-
-    def _fold_normalisation(self, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Widen the first convolution to eight channels, with MobileNet's mean and std in its weights.
-
-        ``w * (x - mean) / std`` is ``(w / std) * x - (w * mean / std) * 1``, and the 1 is read from a channel that is,
-        like the normalised picture, zero outside it.
-        """
-        name = "backbone.features.0.0.weight" if self.backbone == "mobilenetv3" else "backbone.conv1.weight"
-        weight = tensors[name].astype(np.float64)
-        wide = _widened(weight, _SOURCE_CHANNELS - 3)
-        if self.backbone == "mobilenetv3":
-            mean, std = (np.array(value)[None, :, None, None] for value in (_MEAN, _STD))
-            wide[:, :3] = weight / std
-            wide[:, 4] = -(weight * mean / std).sum(axis=1)
-        tensors[name] = wide.astype(np.float32)
-
-
-def _widened(weight: np.ndarray[Any, Any], channels: int) -> np.ndarray[Any, Any]:
-    """A weight with zeros for more input channels."""
-    outputs, _, height, width = weight.shape
-    return np.concatenate([weight, np.zeros((outputs, channels, height, width), weight.dtype)], axis=1)
 
 
 def _key(name: str) -> str:

@@ -11,7 +11,7 @@ The weights are GPL-3.0 and are fetched, never shipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,6 @@ from vitascope.errors import ModelError
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine, ShapeRange
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_openers
-from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import (
     FloatArray,
@@ -32,8 +29,6 @@ from vitascope.models.network import (
     MattingNetwork,
     NetworkInput,
     NetworkState,
-    SpatialState,
-    each_part,
     engine_notes,
 )
 from vitascope.models.network_check import CHECK_STEPS, network_runner
@@ -43,19 +38,16 @@ from vitascope.models.rvm.graph import (
     SMALL_RGB,
     STATES_IN,
     STATES_OUT,
-    RvmInput,
-    body_downsample_ratio,
     cut_official_graph,
     engine_profiles,
     state_channels,
-    state_sizes,
 )
+from vitascope.models.rvm.sizes import RvmInput, state_sizes
+from vitascope.models.rvm.state import RvmState
 
 __all__ = [
     "RvmEngines",
     "RvmNetwork",
-    "RvmState",
-    "body_downsample_ratio",
     "cut_official_graph",
     "rvm_candidates",
 ]
@@ -63,73 +55,6 @@ __all__ = [
 
 RvmEngines = Callable[[bytes, bytes], tuple[Engine, Engine]]
 """Opens the serialised encoder and decoder, both on the same device."""
-
-
-class RvmState:
-    """The recurrent features of one stream: four float32 arrays [E, C, h, w], on the network's device."""
-
-    __slots__ = ("_on_gpu", "tensors")
-
-    def __init__(self, *, on_gpu: bool = False) -> None:
-        self._on_gpu = on_gpu
-        self.tensors: list[FloatArray] | None = None
-        """None before the first frame; CuPy arrays where the network computes on a GPU."""
-
-    def reset(self) -> None:
-        """Forget the past."""
-        self.tensors = None
-
-    def window(self, parts: Sequence[Region]) -> RvmState:
-        """The features of parts of the pictures, see ``SpatialState``."""
-        state = RvmState(on_gpu=self._on_gpu)
-        if self.tensors is not None:
-            state.tensors = [
-                # NumPy leaves the arrays of a GPU to CuPy.
-                np.concatenate(
-                    [tensor[eye : eye + 1, :, at.rows, at.columns] for eye, at in enumerate(places)]
-                )
-                for tensor, places in each_part(self.tensors, parts)
-            ]
-        return state
-
-    def put(self, parts: Sequence[Region], state: SpatialState) -> None:
-        """Replace the parts' features, see ``SpatialState``."""
-        if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
-            raise ValueError("an empty state has no parts")
-        # Copies: the engine may have given arrays that others hold, too.
-        tensors = [tensor.copy() for tensor in self.tensors]
-        for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
-            for eye, at in enumerate(places):
-                tensor[eye, :, at.rows, at.columns] = own[eye]
-        self.tensors = tensors
-
-    def take(self, state: SpatialState, share: FloatArray) -> None:
-        """Replace features in part, see ``SpatialState``."""
-        if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
-            raise ValueError("an empty state has no features")
-        arrays: Any = import_cupy() if self._on_gpu else np
-        places = arrays.asarray(share)[:, None]
-        tensors = []
-        for own, other in zip(self.tensors, state.tensors, strict=True):
-            at = _scaled(places, (own.shape[2], own.shape[3]))
-            tensors.append(own + at * (other - own))
-        self.tensors = tensors
-
-    def stretch(self, size: tuple[int, int]) -> None:
-        """Scale the features to pictures of (height, width), see ``SpatialState``."""
-        if self.tensors is not None:
-            self.tensors = [
-                _scaled(tensor, level) for tensor, level in zip(self.tensors, state_sizes(size), strict=True)
-            ]
-
-    def arrays(self) -> list[FloatArray]:
-        """The features in the host's memory, see ``SpatialState``."""
-        return [] if self.tensors is None else [to_numpy(tensor) for tensor in self.tensors]
-
-    def restore(self, arrays: Sequence[FloatArray]) -> None:
-        """Go on from ``arrays``, see ``SpatialState``."""
-        make: Any = import_cupy().asarray if self._on_gpu else np.array
-        self.tensors = [make(array) for array in arrays] or None
 
 
 class RvmNetwork:
@@ -237,13 +162,6 @@ class RvmNetwork:
             arrays.zeros((eyes, channels, *level), np.float32)
             for channels, level in zip(self._channels, state_sizes(size), strict=True)
         ]
-
-
-def _scaled(features: FloatArray, size: tuple[int, int]) -> FloatArray:
-    eyes, channels, height, width = features.shape
-    planes = features.reshape(eyes * channels, 1, height, width)
-    scaled = resize_normalize(planes, size=size, mean=(0.0,), std=(1.0,), scale=1.0, layout_in="NCHW")
-    return scaled.reshape(eyes, channels, *size)
 
 
 def _on_cpu(threads: int) -> RvmEngines:

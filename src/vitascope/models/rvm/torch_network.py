@@ -1,14 +1,12 @@
-"""RobustVideoMatting on PyTorch: our own network, time-batched, on a GPU or the CPU.
+"""RobustVideoMatting on PyTorch's own operators, time-batched, on a GPU or the CPU.
 
-It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size, and is faster on a GPU:
-convolutions of all frames of a call are batched, the parts are fused (``triton_kernels``), and one CUDA graph holds
-a whole call. On one H200 a frame of 512x288 takes 0.62 ms alone and 0.18 ms among sixteen (``benchmarks/rvm_cuda.py``).
+It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size. ``RvmFusedNetwork`` is
+faster in FP16; this one also computes FP32, runs on older GPUs, and can be compiled.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -20,7 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor
 
-from vitascope.errors import EngineError, MissingDependencyError, ModelError
+from vitascope.errors import ModelError
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.engines.torch_engine import CompileEffort, TorchEngine, TorchMode
@@ -34,19 +32,17 @@ from vitascope.models.network import (
     SpatialState,
     each_part,
 )
-from vitascope.models.rvm import coarse_network
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork, TorchOps, state_shapes
-from vitascope.models.rvm.graph import RvmInput, state_sizes
+from vitascope.models.rvm import coarse_network, structure
+from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
+from vitascope.models.rvm.sizes import RvmInput, frame_chunks, state_sizes
+from vitascope.models.rvm.structure import state_shapes
 from vitascope.models.rvm.weights import RvmWeights, load_rvm_weights
 
-__all__ = ["RvmKernels", "RvmTorchNetwork", "RvmTorchState", "TorchPrecision", "frame_chunks"]
+__all__ = ["RvmTorchNetwork", "RvmTorchState", "TorchPrecision"]
 
 TorchPrecision = Literal["fp32", "tf32", "mixed", "fp16"]
-RvmKernels = Literal["auto", "triton", "torch"]
 
 _STATES: Final = ("r1", "r2", "r3", "r4")
-# Triton multiplies without tensor cores on older GPUs; PyTorch's operators use them there.
-_OLDEST_CAPABILITY: Final = 8
 
 
 class RvmTorchState:
@@ -131,23 +127,19 @@ class RvmTorchNetwork:
             as ``fp32``, with products of TF32.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
-        kernels: ``triton``: our fused kernels, which compute ``fp16`` and ``mixed`` on a GPU. ``torch``: PyTorch's
-            operators, which run everywhere and are what the compiled modes fuse. ``auto``: ``triton`` where it can be
-            and nothing is compiled.
         mode: ``eager``, ``compile`` or ``aot``; ``gpu.engines.torch_engine`` says why ``eager`` is the default.
         effort: The effort of the compiled modes.
         cuda_graph: Record calls as CUDA graphs.
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
         most_plans: The most combinations of frames, eyes and sizes that are kept ready.
         cache_dir: The folder of the packages of ``aot``.
-        cudnn_benchmark: Let cuDNN time its algorithms for each shape; acts on PyTorch's operators.
-        cudnn_deterministic: Only algorithms of cuDNN that give the same bits every time. Our kernels always do.
+        cudnn_benchmark: Let cuDNN time its algorithms for each shape.
+        cudnn_deterministic: Only algorithms of cuDNN that give the same bits every time.
         on_note: Told, in one line, when a package is built and why.
 
     Raises:
         ModelError: The file is not an official RVM network.
         EngineError: The device is not there, or cannot do what is asked.
-        MissingDependencyError: ``kernels="triton"`` without Triton.
     """
 
     recurrent = True
@@ -162,7 +154,6 @@ class RvmTorchNetwork:
         precision: TorchPrecision = "fp16",
         downsample_ratio: float | None = None,
         longest_side: int | None = None,
-        kernels: RvmKernels = "auto",
         mode: TorchMode = "eager",
         effort: CompileEffort = "default",
         cuda_graph: bool = True,
@@ -179,12 +170,10 @@ class RvmTorchNetwork:
         self._on_gpu = self._device.type == "cuda"
         self._most_frames = most_frames
         self._weights: RvmWeights = load_rvm_weights(path)
-        self._ops = _choose_kernels(kernels, self._device, precision, mode, label=name)
         exact = precision in ("fp32", "tf32")
         module = RvmCoarseNetwork(
             self._weights,
             precision="fp32" if exact else "fp16" if precision == "fp16" else "mixed",
-            ops=self._ops,
         )
         self._dtype: Literal["float32", "float16"] = "float32" if exact else "float16"
         self._precision = precision
@@ -193,7 +182,6 @@ class RvmTorchNetwork:
         results = np.dtype(np.float16 if precision == "fp16" else np.float32)
         shape = ("frames", "eyes", 4, "height", "width")
         states = [TensorSpec(state, np.dtype(np.float32), ("eyes", None, None, None)) for state in _STATES]
-        self._module = module
         self._engine = TorchEngine(
             module,
             inputs=[pictures, *states],
@@ -211,12 +199,11 @@ class RvmTorchNetwork:
             cudnn_deterministic=cudnn_deterministic,
             on_note=on_note,
         )
-        self._seen: set[tuple[int, ...]] = set()
 
     @property
     def engine_name(self) -> str:
-        """The engine, whose kernels it launches, and the arithmetic."""
-        return f"{self._engine.name}, {self._ops.name} kernels, {self._precision}"
+        """The engine and the arithmetic."""
+        return f"{self._engine.name}, {self._precision}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -281,7 +268,6 @@ class RvmTorchNetwork:
             first = 0
             for count in frame_chunks(images.shape[0], self._most_frames):
                 inputs = (pictures[first : first + count], *tensors)
-                self._compile_kernels(inputs)
                 gain, offset, *after = self._engine.run_tensors(inputs)
                 tensors = tuple(after)
                 estimates += self._estimates(gain, offset, on_gpu=on_gpu)
@@ -322,21 +308,6 @@ class RvmTorchNetwork:
             gains, offsets = gain.float().cpu().numpy(), offset.float().cpu().numpy()
         return (MatteEstimate(gain=one, offset=other) for one, other in zip(gains, offsets, strict=True))
 
-    def _compile_kernels(self, inputs: tuple[Tensor, ...]) -> None:
-        """Compile what a new shape needs, several kernels at a time."""
-        shape = tuple(inputs[0].shape)
-        if shape in self._seen:
-            return
-        try:
-            with torch.inference_mode():
-                self._ops.compile_for(lambda: self._module(*inputs))
-        except Exception as error:  # Triton's compiler and torch share no base
-            raise failure(error, label=self.name, what="its kernels cannot be compiled") from error
-        if self._on_gpu:
-            # What this call allocated and did not use would stand beside what recording the graph allocates.
-            torch.cuda.empty_cache()
-        self._seen.add(shape)
-
 
 def _scaled(features: Tensor, size: tuple[int, int]) -> Tensor:
     """Channels are the last axis of the features, and the second of what PyTorch scales."""
@@ -345,52 +316,10 @@ def _scaled(features: Tensor, size: tuple[int, int]) -> Tensor:
     return scaled.permute(0, 2, 3, 1).contiguous()
 
 
-def frame_chunks(frames: int, most: int) -> list[int]:
-    """Cut a number of frames into powers of two, so that few numbers of frames need a plan: 13 is 8, 4 and 1.
-
-    Args:
-        frames: At least 1.
-        most: Bound on each part; the largest power of two in it is the largest part.
-    """
-    largest = 1 << (most.bit_length() - 1)
-    parts = [largest] * (frames // largest)
-    rest = frames % largest
-    return parts + [1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1]
-
-
-def _choose_kernels(
-    wanted: RvmKernels, device: torch.device, precision: TorchPrecision, mode: TorchMode, *, label: str
-) -> TorchOps:
-    if wanted == "triton" and (device.type != "cuda" or precision in ("fp32", "tf32")):
-        raise EngineError(
-            f"{label}: the fused kernels compute fp16 and mixed on a GPU, not {precision} on {device}"
-        )
-    if device.type != "cuda" or wanted == "torch":
-        return TorchOps()
-    try:
-        properties = torch.cuda.get_device_properties(device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise failure(error, label=label, what=f"{device} cannot be used") from error
-    too_old = properties.major < _OLDEST_CAPABILITY
-    missing = importlib.util.find_spec("triton") is None
-    if wanted == "triton" and too_old:
-        raise EngineError(
-            f"{label}: the fused kernels need compute capability {_OLDEST_CAPABILITY}, {properties.name} has "
-            f"{properties.major}.{properties.minor}; take kernels=torch"
-        )
-    if wanted == "triton" and missing:
-        raise MissingDependencyError(f"{label}: the fused kernels need Triton: pip install triton")
-    if too_old or missing or precision in ("fp32", "tf32") or (wanted == "auto" and mode != "eager"):
-        return TorchOps()
-    from vitascope.models.rvm.triton_ops import TritonOps
-
-    return TritonOps(properties.multi_processor_count)
-
-
 def _fingerprint(path: Path) -> str:
     """The checkpoint and the code that a package is made of."""
     digest = hashlib.sha256()
-    for file in (path, Path(coarse_network.__file__)):
+    for file in (path, Path(coarse_network.__file__), Path(structure.__file__)):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 

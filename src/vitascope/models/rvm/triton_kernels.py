@@ -27,10 +27,12 @@ __all__ = [
     "gru_gates_kernel",
     "guided_head_kernel",
     "halve_kernel",
+    "max_pool_kernel",
     "mean_kernel",
     "sigmoid",
     "source_kernel",
     "squeeze_kernel",
+    "state_kernel",
     "upsample_concat_kernel",
 ]
 
@@ -68,9 +70,10 @@ def convolution_kernel(
     INPUTS: tl.constexpr, X_FIRST: tl.constexpr, X_PIXEL: tl.constexpr, OUTPUT_STEP: tl.constexpr,
     TAPS: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr, PADDING: tl.constexpr, ACTIVATION: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_IN_SCALE: tl.constexpr, HAS_OUT_SCALE: tl.constexpr, HAS_SHORTCUT: tl.constexpr,
-    OUT_SIGMOID: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    OUT_SIGMOID: tl.constexpr, LAST_ACTIVATION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Convolution of TAPS x TAPS, bias, activation, factors and shortcut.
+    """Convolution of TAPS x TAPS, bias, activation, factors, shortcut, and an activation of the sum.
 
     1x1 convolutions take their channel counts as arguments, so that one compilation serves many layers; others need
     theirs as constants to split k into tap and channel cheaply. There are ``output_steps`` times OUTPUT_STEP outputs:
@@ -124,6 +127,7 @@ def convolution_kernel(
     written = inside[:, None] & known[None, :]
     if HAS_SHORTCUT:
         total += tl.load(shortcut + place, mask=written, other=0.0).to(tl.float32)
+    total = _activate(total, LAST_ACTIVATION)
     tl.store(y + place, total.to(y.dtype.element_ty), mask=written)
 
 
@@ -281,6 +285,42 @@ def halve_kernel(x, y, height, width, out_height, out_width, BLOCK_M: tl.constex
     total = total / (rows * columns).to(tl.float32)[:, None]
     place = (picture * count + pixels)[:, None] * 8 + c
     tl.store(y + place, total.to(y.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit(do_not_specialize=["height", "width", "out_height", "out_width"])
+def max_pool_kernel(
+    x, y, height, width, out_height, out_width, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The largest of 3 x 3 samples around every second one of each row and column; channels by groups of 8."""
+    picture = tl.program_id(2).to(tl.int64)
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pixels = index // GROUPS
+    c = ((index % GROUPS) * 8)[:, None] + tl.arange(0, 8)[None, :]
+    count = out_height * out_width
+    inside = pixels < count
+    out_y = pixels // out_width * 2
+    out_x = pixels % out_width * 2
+    x += picture * height * width * (GROUPS * 8)
+    largest = tl.full([BLOCK, 8], -float("inf"), tl.float32)
+    for tap in tl.static_range(9):
+        in_y = out_y + (tap // 3 - 1)
+        in_x = out_x + (tap % 3 - 1)
+        there = inside & (in_y >= 0) & (in_y < height) & (in_x >= 0) & (in_x < width)
+        rows = x + ((in_y * width + in_x) * (GROUPS * 8))[:, None] + c
+        tile = tl.load(rows, mask=there[:, None], other=-float("inf")).to(tl.float32)
+        largest = tl.maximum(largest, tile)
+    place = ((picture * count + pixels) * (GROUPS * 8))[:, None] + c
+    tl.store(y + place, largest.to(y.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit(do_not_specialize=["count"])
+def state_kernel(state, y, count, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
+    """A state of CHANNELS in FP32 as the second half of y's channels in FP16; nobody reads the first half."""
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < count
+    place = index // CHANNELS * (2 * CHANNELS) + CHANNELS + index % CHANNELS
+    values = tl.load(state + index, mask=inside, other=0.0)
+    tl.store(y + place, values.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["height", "width", "x_height", "x_width"])

@@ -1,29 +1,31 @@
-"""RVM's parts on CUDA: launches of the Triton kernels, with weights packed for them and tiles chosen by size.
+"""RVM's parts as launches of the Triton kernels, with weights packed for them and tiles chosen by size.
 
-Convolutions multiply in FP16 and add in FP32. Only ``fp16`` and ``mixed`` networks run here; FP32
-takes PyTorch's operators.
+Nothing is computed here: launches are recorded on descriptions of arrays (``launch_plan``). Features are
+[N, H, W, C] FP16. Convolutions multiply in FP16 and add in FP32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+import numpy.typing as npt
 
-from vitascope.device import available_cores
+from vitascope.gpu.engines.launch_plan import Array, LaunchPlan, PlanRecorder, WeightBlock
+from vitascope.gpu.engines.triton_compiler import TritonKernel
 from vitascope.models.rvm import triton_kernels as kernels
-from vitascope.models.rvm.coarse_network import (
+from vitascope.models.rvm.structure import (
+    SOURCE_CHANNELS,
     Activation,
-    FoldedConvolution,
-    GruWeights,
-    HeadWeights,
-    TorchOps,
+    encoder_and_decoder,
+    layer_tensors,
+    state_shapes,
 )
+from vitascope.models.rvm.weights import Convolution, RvmWeights, convolutions
 
-__all__ = ["TritonOps"]
+__all__ = ["GruLayers", "Layer", "TritonOps", "record_network"]
 
 _ACTIVATIONS: Final = {None: 0, "relu": 1, "hard_swish": 2}
 # Rows of a packed weight are padded to the deepest tile of k.
@@ -32,151 +34,300 @@ _DEEPEST_TILE: Final = 128
 # multiprocessor work is taken.
 _SMALL_TILES: Final = ((64, 64), (64, 32), (32, 32), (32, 16))
 
-_Launch = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]
-"""Kernel, grid, arguments, constants."""
+FP16: Final = np.dtype(np.float16)
+FP32: Final = np.dtype(np.float32)
 
 
-class TritonOps(TorchOps):
-    """Each part as Triton kernels on the current CUDA stream.
+def record_network(
+    weights: RvmWeights,
+    *,
+    steps: int,
+    eyes: int,
+    size: tuple[int, int],
+    result_dtype: Literal["float16", "float32"],
+    multiprocessors: int,
+) -> tuple[LaunchPlan[TritonKernel], npt.NDArray[np.uint8]]:
+    """Record a call of T frames of E eyes.
+
+    Inputs are ``pictures`` [T * E, 3, h, w] FP16 and ``r1`` to ``r4`` FP32, as ``structure.state_shapes`` says; outputs
+    are ``gain`` and ``offset`` [T * E, 4, h, w] and ``r1`` to ``r4``.
+
+    Args:
+        weights: Folded.
+        steps: T.
+        eyes: E.
+        size: (height, width) of the pictures.
+        result_dtype: Of gain and offset; in ``float32`` they are computed so, too.
+        multiprocessors: The GPU's number of them.
+
+    Returns:
+        The plan, and the weights that it reads, the same for every size.
+    """
+    recorder: PlanRecorder[TritonKernel] = PlanRecorder()
+    block = WeightBlock()
+    ops = TritonOps(recorder, multiprocessors=multiprocessors)
+    tensors = layer_tensors(weights)
+    described = {conv.name: conv for conv in convolutions(weights.backbone)}
+
+    def layer(name: str) -> Layer:
+        return Layer.of(described[name], tensors, block)
+
+    pictures = recorder.input("pictures", (steps * eyes, 3, *size), FP16)
+    states = [
+        recorder.input(f"r{level}", shape, FP32)
+        for level, shape in enumerate(state_shapes(weights, eyes, size), start=1)
+    ]
+    sources = ops.source_pyramid(pictures)
+    hidden, after = encoder_and_decoder(
+        ops,
+        layer,
+        lambda level: GruLayers.of(tensors, f"decoder.decode{level}.gru", block),
+        backbone=weights.backbone,
+        sources=sources,
+        states=states,
+        steps=steps,
+    )
+    head = tuple(layer(f"refiner.{name}") for name in ("box_filter", "conv.0", "conv.3", "conv.6"))
+    gain, offset = ops.guided_head(
+        sources[0], hidden, layer("project_mat.conv"), head, np.dtype(result_dtype)
+    )
+    recorder.output("gain", gain)
+    recorder.output("offset", offset)
+    for level, state in enumerate(after, start=1):
+        recorder.output(f"r{level}", state)
+    return recorder.plan(), block.content()
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A convolution, with its weights in the forms that the kernels read; each is packed when it is first asked for."""
+
+    name: str
+    weight: npt.NDArray[np.float32]
+    """[O, I, kh, kw]."""
+    bias_values: npt.NDArray[np.float32] | None
+    block: WeightBlock
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+
+    @classmethod
+    def of(cls, conv: Convolution, tensors: dict[str, npt.NDArray[np.float32]], block: WeightBlock) -> Layer:
+        """A convolution of the network."""
+        return cls(
+            conv.name,
+            tensors[f"{conv.name}.weight"],
+            tensors.get(f"{conv.name}.bias"),
+            block,
+            conv.stride,
+            conv.padding,
+            conv.dilation,
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Channels that come out."""
+        return len(self.weight)
+
+    @property
+    def bias(self) -> Array | None:
+        """FP32 [O], of values that FP16 holds."""
+        values = self.bias_values
+        if values is None:
+            return None
+        return self.block.array((self.name, "bias"), lambda: _rounded(values).astype(FP32))
+
+    @property
+    def matrix(self) -> Array:
+        """FP16 [k, O]: k runs over taps and, fastest, inputs; both are padded to whole tiles."""
+
+        def make() -> npt.NDArray[Any]:
+            columns = _columns(self.outputs) if self.outputs < 128 else _round_up(self.outputs, 128)
+            return _padded(_matrix(self.weight), columns)
+
+        return self.block.array((self.name, "matrix"), make)
+
+    @property
+    def filters(self) -> Array:
+        """One filter a channel, [tap, C]: FP16, or FP32 for the guided filter's, which sums moments."""
+        dtype = FP32 if self.name.endswith("box_filter") else FP16
+        return self.block.array(
+            (self.name, "filters"), lambda: self.weight.reshape(self.outputs, -1).T.astype(dtype)
+        )
+
+    @property
+    def rows(self) -> Array:
+        """FP16 [O, I], of a 1x1 convolution."""
+        return self.block.array((self.name, "rows"), lambda: _rounded(self.weight).reshape(self.outputs, -1))
+
+    @property
+    def exact_rows(self) -> Array:
+        """The same as FP32."""
+        return self.block.array(
+            (self.name, "exact rows"),
+            lambda: _rounded(self.weight).reshape(self.outputs, -1).astype(FP32),
+        )
+
+    def size_after(self, size: Sequence[int]) -> tuple[int, int]:
+        """(height, width) of what comes out."""
+        height, width = size
+        return -(-height // self.stride), -(-width // self.stride)
+
+
+@dataclass(frozen=True, eq=False)
+class GruLayers:
+    """A ConvGRU's convolutions, apart by what they read: the input, or the state."""
+
+    channels: int
+    inputs: Layer
+    """The input's share of reset gate, update gate and candidate, [3 C, C, 3, 3] with all biases."""
+    gates: Array
+    """The state's share of both gates: FP16 [9 C, 2 columns], the reset gate's, then the update gate's."""
+    candidate: Array
+    """The state's share of the candidate, FP16 [9 C, columns]."""
+
+    @classmethod
+    def of(cls, tensors: dict[str, npt.NDArray[np.float32]], name: str, block: WeightBlock) -> GruLayers:
+        """Those of a decoder level."""
+        gates, candidate = tensors[f"{name}.ih.0.weight"], tensors[f"{name}.hh.0.weight"]
+        channels = candidate.shape[0]
+        columns = _columns(channels)
+        bias = np.concatenate([tensors[f"{name}.ih.0.bias"], tensors[f"{name}.hh.0.bias"]])
+        own = np.concatenate([gates, candidate])[:, :channels]
+
+        def packed(weight: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+            return _padded(_matrix(weight[:, channels:]), columns)
+
+        return cls(
+            channels,
+            Layer(f"{name}.inputs", own, bias, block, padding=1),
+            block.array(
+                (name, "gates"), lambda: np.hstack([packed(gates[:channels]), packed(gates[channels:])])
+            ),
+            block.array((name, "candidate"), lambda: packed(candidate)),
+        )
+
+
+class TritonOps:
+    """Each part as launches of Triton kernels; ``structure.Parts`` describes them.
 
     Tiles were chosen by a sweep on one H200 over all layers at 512x288, 1 and 16 frames (torch 2.11, Triton 3.6).
 
     Args:
+        recorder: Notes the launches.
         multiprocessors: The GPU's number of them; tiles shrink until there are as many programs.
     """
 
-    name = "triton"
-
-    def __init__(self, multiprocessors: int) -> None:
+    def __init__(self, recorder: PlanRecorder[TritonKernel], *, multiprocessors: int) -> None:
+        self._recorder = recorder
         self._multiprocessors = multiprocessors
-        self._planned: list[_Launch] | None = None
 
-    def prepare(self, network: nn.Module) -> None:
-        """Pack the weights of a network that will run on these kernels."""
-        for module in network.modules():
-            if isinstance(module, FoldedConvolution):
-                _pack(module)
-            elif isinstance(module, GruWeights):
-                _pack_gates(module)
+    def source_pyramid(self, pictures: Array) -> list[Array]:
+        """Pictures [N, 3, h, w] as ``SOURCE_CHANNELS`` channels at 1/1 to 1/8.
 
-    def compile_for(self, call: Callable[[], object]) -> None:
-        """Compile the kernels of a call on several cores; it allocates what it needs, and launches nothing.
-
-        One H200 with 16 cores compiled all the kernels of a call one after the other in 15 s, and so in 7 s. Later
-        starts find them in Triton's cache on disk, and take half a second.
+        R, G, B, their mean, which the guided filter reads, a 1 and zeros. A window over the edge averages what it has.
         """
-        self._planned = []
-        try:
-            call()
-            launches = {_variant(launch): launch for launch in self._planned}
-        finally:
-            self._planned = None
-        device = torch.cuda.current_device()
-
-        def compile_one(launch: _Launch) -> None:
-            kernel, grid, arguments, constants = launch
-            with torch.cuda.device(device):
-                kernel.warmup(*arguments, grid=grid, **constants)
-
-        with ThreadPoolExecutor(available_cores(), thread_name_prefix="triton") as pool:
-            list(pool.map(compile_one, launches.values()))
-
-    def source_pyramid(self, pictures: Tensor, channels: int, dtype: torch.dtype) -> list[Tensor]:
-        """As ``TorchOps.source_pyramid``; channel 3 holds the grey, for the guided filter."""
-        pictures = pictures.contiguous()
         count, _, height, width = pictures.shape
-        source = _empty((count, channels, height, width), pictures, dtype)
+        source = self._empty(count, height, width, SOURCE_CHANNELS)
         block = 256
         grid = (_ceil_div(height * width, block), 1, count)
         self._launch(kernels.source_kernel, grid, pictures, source, height * width, BLOCK_M=block)
         levels = [source]
         for _ in range(3):
             above = levels[-1]
-            size = (-(-above.shape[2] // 2), -(-above.shape[3] // 2))
-            half = _empty((count, channels, *size), pictures, dtype)
+            _, height, width, _ = above.shape
+            size = (-(-height // 2), -(-width // 2))
+            half = self._empty(count, *size, SOURCE_CHANNELS)
             grid = (_ceil_div(size[0] * size[1], block), 1, count)
-            self._launch(kernels.halve_kernel, grid, above, half, *above.shape[2:], *size, BLOCK_M=block)
+            self._launch(kernels.halve_kernel, grid, above, half, height, width, *size, BLOCK_M=block)
             levels.append(half)
         return levels
 
-    def convolve(self, x: Tensor, layer: FoldedConvolution, activation: Activation) -> Tensor:
-        """Convolution, bias and activation in one kernel."""
+    def convolve(self, x: Array, layer: Layer, activation: Activation) -> Array:
+        """One kernel."""
         return self._convolve(x, layer, activation)
 
-    def depthwise(self, x: Tensor, layer: FoldedConvolution, activation: Activation) -> Tensor:
-        """One filter a channel, bias and activation in one kernel."""
-        return self._depthwise(x, layer, activation, None)[0]
+    def depthwise(self, x: Array, layer: Layer, activation: Activation) -> Array:
+        """One kernel."""
+        return self._depthwise(x, layer, activation, with_sums=False)[0]
 
     def depthwise_squeezed(
-        self,
-        x: Tensor,
-        layer: FoldedConvolution,
-        activation: Activation,
-        squeeze: FoldedConvolution,
-        excite: FoldedConvolution,
-    ) -> tuple[Tensor, Tensor]:
-        """The depthwise kernel leaves sums of its tiles; two small kernels turn them into the factors."""
-        count = x.shape[0]
-        y, sums = self._depthwise(x, layer, activation, "sums")
+        self, x: Array, layer: Layer, activation: Activation, squeeze: Layer, excite: Layer
+    ) -> tuple[Array, Array]:
+        """The depthwise kernel leaves sums of its tiles; two small kernels turn them into the factors, FP32 [N, C]."""
+        y, sums = self._depthwise(x, layer, activation, with_sums=True)
         assert sums is not None  # asked for
         squeezed = self._of_mean(sums, y, squeeze, relu=True)
-        outputs, inputs = excite.weight.shape[:2]
-        scale = torch.empty((count, outputs, 1, 1), dtype=torch.float32, device=x.device)
+        count, (outputs, inputs) = x.shape[0], excite.weight.shape[:2]
+        scale = self._recorder.empty((count, outputs), FP32)
         block = 32
         self._launch(kernels.excite_kernel, (_ceil_div(outputs, block), count),
-            squeezed, excite.weight, excite.packed_bias, scale, inputs, outputs,
+            squeezed, excite.rows, excite.bias, scale, inputs, outputs,
             BLOCK_N=block, BLOCK_K=_power_of_two(inputs),
         )  # fmt: skip
         return y, scale
 
     def project(
-        self, x: Tensor, layer: FoldedConvolution, scale: Tensor | None, shortcut: Tensor | None
-    ) -> Tensor:
-        """The factors scale the weights on their way in; the shortcut is added on the way out."""
-        return self._convolve(x, layer, None, in_scale=scale, shortcut=shortcut)
+        self,
+        x: Array,
+        layer: Layer,
+        scale: Array | None,
+        shortcut: Array | None,
+        activation: Activation = None,
+    ) -> Array:
+        """The factors scale the weights on their way in; shortcut and activation are applied on the way out."""
+        return self._convolve(x, layer, None, in_scale=scale, shortcut=shortcut, last_activation=activation)
 
-    def attend(self, x: Tensor, layer: FoldedConvolution, attention: FoldedConvolution) -> Tensor:
-        """LR-ASPP; the attention scales the outputs on their way out."""
-        count, channels, height, width = x.shape
+    def max_pool(self, x: Array) -> Array:
+        """One kernel."""
+        count, height, width, channels = x.shape
+        size = (-(-height // 2), -(-width // 2))
+        y = self._empty(count, *size, channels)
+        block = 128
+        groups = channels // 8
+        self._launch(kernels.max_pool_kernel, (_ceil_div(size[0] * size[1] * groups, block), 1, count),
+            x, y, height, width, *size, GROUPS=groups, BLOCK=block,
+        )  # fmt: skip
+        return y
+
+    def attend(self, x: Array, layer: Layer, attention: Layer) -> Array:
+        """The attention scales the outputs on their way out."""
+        count, height, width, channels = x.shape
         block_m, block_c = 64, 64
         tiles = _ceil_div(height * width, block_m)
-        sums = torch.empty((count, tiles, channels), dtype=torch.float32, device=x.device)
-        self._launch(
-            kernels.mean_kernel,
-            (tiles, _ceil_div(channels, block_c), count),
-            x,
-            sums,
-            height * width,
-            channels // 8,
-            BLOCK_M=block_m,
-            BLOCK_C=block_c,
-        )
+        sums = self._recorder.empty((count, tiles, channels), FP32)
+        self._launch(kernels.mean_kernel, (tiles, _ceil_div(channels, block_c), count),
+            x, sums, height * width, channels // 8, BLOCK_M=block_m, BLOCK_C=block_c,
+        )  # fmt: skip
         weight = self._of_mean(sums, x, attention, relu=False)
         return self._convolve(x, layer, "relu", out_scale=weight)
 
-    def upsample_concat(self, x: Tensor, skip: Tensor | None, source: Tensor) -> Tensor:
+    def upsample_concat(self, x: Array, skip: Array | None, source: Array) -> Array:
         """One kernel writes all channels."""
-        count, _, height, width = source.shape
-        x_groups, skip_groups = x.shape[1] // 8, 0 if skip is None else skip.shape[1] // 8
+        count, height, width, _ = source.shape
+        x_groups, skip_groups = x.shape[3] // 8, 0 if skip is None else skip.shape[3] // 8
         groups = x_groups + skip_groups + 1
-        y = _empty((count, 8 * groups, height, width), source, source.dtype)
+        y = self._empty(count, height, width, 8 * groups)
         block = 128
         self._launch(kernels.upsample_concat_kernel, (_ceil_div(height * width * groups, block), 1, count),
-            x, source if skip is None else skip, source, y, height, width, x.shape[2], x.shape[3],
+            x, source if skip is None else skip, source, y, height, width, *x.shape[1:3],
             X_GROUPS=x_groups, SKIP_GROUPS=skip_groups, BLOCK=block,
         )  # fmt: skip
         return y
 
-    def gru(self, x: Tensor, state: Tensor, weights: GruWeights, steps: int) -> tuple[Tensor, Tensor]:
+    def gru(self, x: Array, state: Array, weights: GruLayers, steps: int) -> tuple[Array, Array]:
         """Two kernels a step; ``x`` is changed in place: its second half becomes the states."""
-        eyes, (height, width), channels = x.shape[0] // steps, x.shape[2:], weights.channels
+        eyes, height, width, channels = state.shape
         shares = self._convolve(x, weights.inputs, None, first_channel=channels)
-        after, update = torch.empty_like(state), torch.empty_like(state)
-        reset_hidden = torch.empty_like(state, dtype=x.dtype)
-        start = torch.empty((eyes, height, width, 2 * channels), dtype=x.dtype, device=x.device)
-        start[..., channels:] = state
-        frames = x.permute(0, 2, 3, 1).view(steps, eyes, height, width, -1)
-        pixels = height * width
+        after = self._recorder.empty(state.shape, FP32)
+        update = self._recorder.empty(state.shape, FP32)
+        reset_hidden = self._recorder.empty(state.shape, FP16)
+        start = self._empty(eyes, height, width, 2 * channels)
+        pixels, block = height * width, 256
+        self._launch(kernels.state_kernel, (_ceil_div(pixels * eyes * channels, block),),
+            state, start, pixels * eyes * channels, CHANNELS=channels, BLOCK=block,
+        )  # fmt: skip
+        frames = x.view(steps, eyes, height, width, 2 * channels)
         blocks = {"CHANNELS": channels, "COLUMNS": _columns(channels), "BLOCK_K": 32 if channels < 64 else 64}
         gate_block = self._pixels_of(pixels * eyes, most=64)
         candidate_block = self._pixels_of(pixels * eyes // 2, most=64)
@@ -184,76 +335,90 @@ class TritonOps(TorchOps):
             before = state if step == 0 else after
             joined = start if step == 0 else frames[step - 1]
             first = step * eyes * pixels
-            self._launch(
-                kernels.gru_gates_kernel, (_ceil_div(pixels, gate_block), 1, eyes),
-                joined, before, weights.packed_gates, shares, reset_hidden, update, height, width, first,
+            self._launch(kernels.gru_gates_kernel, (_ceil_div(pixels, gate_block), 1, eyes),
+                joined, before, weights.gates, shares, reset_hidden, update, height, width, first,
                 BLOCK_M=gate_block, **blocks,
             )  # fmt: skip
-            self._launch(
-                kernels.gru_candidate_kernel, (_ceil_div(pixels, candidate_block), 1, eyes),
-                reset_hidden, weights.packed_candidate, shares, update, before, after, x, height, width, first,
+            self._launch(kernels.gru_candidate_kernel, (_ceil_div(pixels, candidate_block), 1, eyes),
+                reset_hidden, weights.candidate, shares, update, before, after, x, height, width, first,
                 BLOCK_M=candidate_block, **blocks,
             )  # fmt: skip
         return x, after
 
     def guided_head(
         self,
-        source: Tensor,
-        hidden: Tensor,
-        project: FoldedConvolution,
-        head: HeadWeights,
-        result_dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor]:
-        """The matte in FP32, then one kernel for all the rest."""
-        count, _, height, width = source.shape
-        matte = self._convolve(hidden, project, None, dtype=torch.float32)
-        gain = torch.empty((count, 4, height, width), dtype=result_dtype, device=source.device)
-        offset = torch.empty_like(gain)
+        source: Array,
+        hidden: Array,
+        project: Layer,
+        head: Sequence[Layer],
+        result_dtype: np.dtype[Any],
+    ) -> tuple[Array, Array]:
+        """The matte in FP32, then one kernel for the deep guided filter (Wu et al., CVPR 2018).
+
+        Args:
+            source: [N, H, W, 8].
+            hidden: [N, H, W, 16].
+            project: The matte's convolution.
+            head: The box filter and the three 1x1 convolutions behind it.
+            result_dtype: Of the results.
+
+        Returns:
+            gain and offset, [N, 4, H, W].
+        """
+        count, height, width, _ = source.shape
+        box, first, second, third = head
+        matte = self._convolve(hidden, project, None, dtype=FP32)
+        gain = self._recorder.empty((count, 4, height, width), result_dtype)
+        offset = self._recorder.empty((count, 4, height, width), result_dtype)
         block = 128
         self._launch(kernels.guided_head_kernel, (_ceil_div(height * width, block), 1, count),
-            source, hidden, matte, head.box_filter.packed_weight,
-            head.first.exact_weight, head.first.packed_bias,
-            head.second.exact_weight, head.second.packed_bias,
-            head.third.exact_weight, head.third.packed_bias,
-            gain, offset, height, width, EXACT=result_dtype == torch.float32, BLOCK_M=block, num_warps=2,
+            source, hidden, matte, box.filters, first.exact_rows, first.bias, second.exact_rows, second.bias,
+            third.exact_rows, third.bias, gain, offset, height, width,
+            EXACT=result_dtype == FP32, BLOCK_M=block, num_warps=2,
         )  # fmt: skip
         return gain, offset
 
-    def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    def _launch(
+        self, function: Any, grid: Sequence[int], *arguments: Array | int | None, **constants: Any
+    ) -> None:
         """Every launch passes here."""
-        if self._planned is not None:
-            self._planned.append((kernel, grid, arguments, constants))
-        else:
-            kernel[grid](*arguments, **constants)
+        kernel = TritonKernel.of(function, arguments, constants)
+        given = [argument for argument in arguments if argument is not None]
+        self._recorder.launch(kernel, grid, given)
+
+    def _empty(self, *shape: int) -> Array:
+        return self._recorder.empty(shape, FP16)
 
     def _convolve(
         self,
-        x: Tensor,
-        layer: FoldedConvolution,
+        x: Array,
+        layer: Layer,
         activation: Activation,
         *,
-        in_scale: Tensor | None = None,
-        out_scale: Tensor | None = None,
-        shortcut: Tensor | None = None,
+        in_scale: Array | None = None,
+        out_scale: Array | None = None,
+        shortcut: Array | None = None,
+        last_activation: Activation = None,
         first_channel: int = 0,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        count, x_channels, height, width = x.shape
+        dtype: np.dtype[Any] = FP16,
+    ) -> Array:
+        count, height, width, x_channels = x.shape
         outputs, inputs, taps = layer.weight.shape[:3]
-        size = _out_size(layer, height, width)
-        y = _empty((count, outputs, *size), x, dtype or x.dtype)
+        size = layer.size_after((height, width))
+        y = self._recorder.empty((count, *size, outputs), dtype)
         block_m, block_n = self._tile(size[0] * size[1], count, outputs)
-        columns = layer.packed_weight.shape[1]
+        columns = layer.matrix.shape[1]
         step = 8 if outputs % 8 == 0 else 4
         grid = (_ceil_div(size[0] * size[1], block_m), _ceil_div(outputs, block_n), count)
         self._launch(kernels.convolution_kernel, grid,
-            x, layer.packed_weight, layer.packed_bias, y, in_scale, out_scale, shortcut,
+            x, layer.matrix, layer.bias, y, in_scale, out_scale, shortcut,
             height, width, *size, inputs // 8, outputs // step, columns // 16,
             INPUTS=0 if taps == 1 else inputs, X_FIRST=first_channel, X_PIXEL=0 if taps == 1 else x_channels,
             OUTPUT_STEP=step, TAPS=taps, STRIDE=layer.stride, DILATION=layer.dilation, PADDING=layer.padding,
-            ACTIVATION=_ACTIVATIONS[activation], HAS_BIAS=layer.packed_bias is not None,
+            ACTIVATION=_ACTIVATIONS[activation], HAS_BIAS=layer.bias is not None,
             HAS_IN_SCALE=in_scale is not None, HAS_OUT_SCALE=out_scale is not None,
             HAS_SHORTCUT=shortcut is not None, OUT_SIGMOID=out_scale is not None,
+            LAST_ACTIVATION=_ACTIVATIONS[last_activation],
             BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=_depth_tile(taps * taps * inputs), num_warps=4,
             # Few outputs: what overlapping the loads would save goes through the nearer cache instead.
             num_stages=1 if taps > 1 and outputs <= 16 else 3,
@@ -261,33 +426,29 @@ class TritonOps(TorchOps):
         return y
 
     def _depthwise(
-        self, x: Tensor, layer: FoldedConvolution, activation: Activation, sums: str | None
-    ) -> tuple[Tensor, Tensor | None]:
-        count, channels, height, width = x.shape
-        size = _out_size(layer, height, width)
-        y = _empty((count, channels, *size), x, x.dtype)
+        self, x: Array, layer: Layer, activation: Activation, *, with_sums: bool
+    ) -> tuple[Array, Array | None]:
+        count, height, width, channels = x.shape
+        size = layer.size_after((height, width))
+        y = self._empty(count, *size, channels)
         block_m, block_c = (128, 16) if channels <= 16 else (64, 32)
         tiles = _ceil_div(size[0] * size[1], block_m)
-        partial = None
-        if sums is not None:
-            partial = torch.empty((count, tiles, channels), dtype=torch.float32, device=x.device)
+        sums = self._recorder.empty((count, tiles, channels), FP32) if with_sums else None
         self._launch(kernels.depthwise_kernel, (tiles, _ceil_div(channels, block_c), count),
-            x, layer.packed_weight, layer.packed_bias, y, partial, height, width, *size, channels // 8,
+            x, layer.filters, layer.bias, y, sums, height, width, *size, channels // 8,
             TAPS=layer.weight.shape[2], STRIDE=layer.stride, DILATION=layer.dilation,
-            ACTIVATION=_ACTIVATIONS[activation], HAS_SUMS=sums is not None, BLOCK_M=block_m, BLOCK_C=block_c,
+            ACTIVATION=_ACTIVATIONS[activation], HAS_SUMS=with_sums, BLOCK_M=block_m, BLOCK_C=block_c,
         )  # fmt: skip
-        return y, partial
+        return y, sums
 
-    def _of_mean(self, sums: Tensor, x: Tensor, layer: FoldedConvolution, *, relu: bool) -> Tensor:
+    def _of_mean(self, sums: Array, x: Array, layer: Layer, *, relu: bool) -> Array:
         """A 1x1 convolution of the pictures' means, float32 [N, outputs]."""
         count, tiles, channels = sums.shape
-        outputs = layer.weight.shape[0]
-        y = torch.empty((count, outputs), dtype=torch.float32, device=sums.device)
+        y = self._recorder.empty((count, layer.outputs), FP32)
         block = 8
-        self._launch(
-            kernels.squeeze_kernel, (_ceil_div(outputs, block), count),
-            sums, layer.weight, layer.packed_bias, y, tiles, channels, outputs, x.shape[2] * x.shape[3],
-            HAS_BIAS=layer.packed_bias is not None, RELU=relu, BLOCK_T=4, BLOCK_N=block,
+        self._launch(kernels.squeeze_kernel, (_ceil_div(layer.outputs, block), count),
+            sums, layer.rows, layer.bias, y, tiles, channels, layer.outputs, x.shape[1] * x.shape[2],
+            HAS_BIAS=layer.bias is not None, RELU=relu, BLOCK_T=4, BLOCK_N=block,
             BLOCK_C=min(1024, _power_of_two(channels)),
         )  # fmt: skip
         return y
@@ -329,64 +490,26 @@ def _ceil_div(value: int, step: int) -> int:
     return -(-value // step)
 
 
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
 def _depth_tile(depth: int) -> int:
     """The part of k that one product sums: little waste behind the last tile, or fewer tiles."""
     return 16 if depth <= 16 else 32 if depth <= 208 else 64
 
 
-def _variant(launch: _Launch) -> tuple[Any, ...]:
-    """The key that tells the compiled kernel of a launch from others."""
-    kernel, _, arguments, constants = launch
-    types = tuple(getattr(argument, "dtype", type(argument)) for argument in arguments)
-    return (kernel, types, *sorted(constants.items()))
+def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
+    return values.astype(np.float16)
 
 
-def _empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=torch.channels_last)
+def _matrix(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
+    """A weight [O, I, kh, kw] as [k, O], k running over taps and, fastest, inputs."""
+    return _rounded(weight).transpose(2, 3, 1, 0).reshape(-1, weight.shape[0])
 
 
-def _out_size(layer: FoldedConvolution, height: int, width: int) -> tuple[int, int]:
-    return -(-height // layer.stride), -(-width // layer.stride)
-
-
-def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    padded = matrix.new_zeros((rows, columns))
+def _padded(matrix: npt.NDArray[np.float16], columns: int) -> npt.NDArray[np.float16]:
+    """Add zeros: rows up to a whole tile, and columns."""
+    padded = np.zeros((_round_up(matrix.shape[0], _DEEPEST_TILE), columns), np.float16)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
     return padded
-
-
-def _matrix(weight: Tensor) -> Tensor:
-    """A weight [O, I, kh, kw] as [k, O], k running over taps and, fastest, inputs."""
-    return weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
-
-
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
-def _pack(layer: FoldedConvolution) -> None:
-    weight: Tensor = layer.weight
-    outputs = weight.shape[0]
-    if layer.groups > 1:  # depthwise: [tap, C]
-        packed = weight.flatten(1).T.contiguous()
-    else:
-        matrix = _matrix(weight)
-        columns = _columns(outputs) if outputs < 128 else _round_up(outputs, 128)
-        packed = _padded(matrix, _round_up(matrix.shape[0], _DEEPEST_TILE), columns)
-    layer.register_buffer("packed_weight", packed)
-    bias: Any = layer.bias
-    layer.register_buffer("packed_bias", None if bias is None else bias.float())
-    # The guided filter's convolutions read their weights as they are.
-    layer.register_buffer("exact_weight", weight.float().flatten(1).contiguous())
-
-
-def _pack_gates(gru: GruWeights) -> None:
-    columns = _columns(gru.channels)
-    rows = _round_up(9 * gru.channels, _DEEPEST_TILE)
-
-    def packed(weight: Tensor) -> Tensor:
-        return _padded(_matrix(weight), rows, columns)
-
-    reset, update = gru.gates.weight[: gru.channels], gru.gates.weight[gru.channels :]
-    gru.register_buffer("packed_gates", torch.cat([packed(reset), packed(update)], dim=1).contiguous())
-    gru.register_buffer("packed_candidate", packed(gru.candidate.weight))

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-Application = Literal["segmentation", "animation"]
+Application = Literal["segmentation", "animation", "people"]
 """The application that opens a model."""
 
 
@@ -44,6 +44,8 @@ class InputKind(StrEnum):
     """One RGB picture at a time, float32 ``[1, H, W, 3]`` in 0..1; no memory."""
     RECURRENT_VIDEO = "recurrent-video"
     """RGB pictures in order, float32 ``[B, 3, H, W]`` in 0..1, and the recurrent state of the picture before."""
+    DETECTOR = "detector"
+    """One RGB picture at a time, float32 ``[1, 3, H, W]`` in 0..255, sides multiples of 32."""
     TASK_BUNDLE = "task-bundle"
     """A MediaPipe ``.task`` archive, run by MediaPipe itself."""
 

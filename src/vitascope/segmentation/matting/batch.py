@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,9 +16,10 @@ import numpy as np
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.models.network import FloatArray, MatteEstimate
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 __all__ = [
+    "Around",
     "Batch",
     "Estimator",
     "Matted",
@@ -41,16 +42,14 @@ class Batch:
     """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None where all mattes are known."""
     starts_shot: Sequence[bool] = ()
     """For each frame, True where nothing before it counts; empty until that is known."""
-    histograms: Any = None
-    """float32 [T, 64], by which cuts are noticed; None where none is looked for. On the images' device at first, in the
-    host's memory when cuts are looked for."""
     tiles: Any = None
-    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, where a lever asks for them; lies where
-    ``histograms`` do."""
+    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, of the first eye alone where no lever
+    asks for them; by the first eye's, cuts are noticed. None where nobody asks. On the images' device at first, in the
+    host's memory when cuts are looked for."""
     prepared: Any = None
     """CUDA event: frames and images are there; None on the CPU."""
     seen: Any = None
-    """``Download`` of ``histograms`` and ``tiles``, as far as they are wanted; None on the CPU."""
+    """``Download`` of ``tiles``, where they are wanted; None on the CPU."""
     is_cut_short: bool = False
     """True where it begins a shot, and the run ends before all are there of its first frames, which are looked at
     together: a longer run makes other mattes of them."""
@@ -69,7 +68,7 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Consecutive batches as one; either all of them have images, or none has; likewise the rest."""
+        """Consecutive batches of one device as one; either all of them have images, or none has."""
         if len(batches) == 1:
             return batches[0]
 
@@ -81,7 +80,6 @@ class Batch:
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
             [starts for batch in batches for starts in batch.starts_shot],
-            histograms=together([batch.histograms for batch in batches]),
             tiles=together([batch.tiles for batch in batches]),
             made_of=[source for batch in batches for source in batch._sources()],
         )
@@ -91,14 +89,16 @@ class Batch:
         if len(indices) == len(self):
             return self
         where = list(indices)
-        if where and where == list(range(where[0], where[-1] + 1)):
+        if self.images is None:
+            images = None
+        elif where and where == list(range(where[0], where[-1] + 1)):
             images = self.images[where[0] : where[-1] + 1]  # a view: nothing is copied
         else:
             images = self.images[where]
         return Batch(
             [self.frames[index] for index in where],
             images,
-            [self.starts_shot[index] for index in where],
+            [self.starts_shot[index] for index in where] if self.starts_shot else (),
             tiles=None if self.tiles is None else self.tiles[where],
             is_cut_short=self.is_cut_short,
             made_of=self._sources(),
@@ -117,9 +117,12 @@ class Matted:
     shot: int
     """Number of its shot, from 0: of frames of another one nothing counts."""
     images: Any = None
-    """[E, ...]: what the network saw of it, which a plain matte is fitted to; None where coefficients are there."""
+    """[E, ...]: what the network saw of it: a plain matte is fitted to it, and colours along edges are taken from it.
+    None where neither is wanted."""
     batch: Batch | None = None
     """On a GPU what it came in, whose memory must last until the frame was drawn; None on the CPU."""
+    is_settled: bool = False
+    """True once ``estimate`` is what is drawn from."""
 
     @property
     def nbytes(self) -> int:
@@ -136,6 +139,10 @@ class Estimator(Protocol):
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, one each."""
         ...
+
+
+Around = Callable[[Estimator, NetworkInput], Estimator]
+"""Puts an estimator around all others of a video, told how the network's pictures are prepared."""
 
 
 @runtime_checkable

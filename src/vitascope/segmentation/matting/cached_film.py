@@ -277,13 +277,13 @@ def open_matte_cache(
         device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,
         lens=repr(vr.trusted_lens),
+        right_eye_first=vr.right_eye_first,
         start=wanted.start_seconds,
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,
         inference=sorted(inference.model_dump().items()),
         # How frames are gathered decides at which of them a lever looks.
         frames_per_call=None if is_plain else frames_per_call,
-        foreground=settings.edges.decontaminate,
     )
     capacity = settings.processing.cache_size_gb
     return MatteCache(

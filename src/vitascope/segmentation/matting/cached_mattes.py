@@ -177,9 +177,7 @@ class CachedMattes:
             # A matte that serves again is kept once; a plain one is fitted to every picture that it serves.
             is_same = estimate is self._sent and estimate.alpha is None
             self._sent = estimate
-            coefficients = as_coefficients(
-                estimate, batch.images[at], stream.wanted, with_foreground=stream.with_foreground
-            )
+            coefficients = as_coefficients(estimate, batch.images[at], stream.wanted)
             answers.append(coefficients if estimate.alpha is not None else estimate)
             matte = None if is_same else self._begun(coefficients)
             is_last = at == len(batch) - 1

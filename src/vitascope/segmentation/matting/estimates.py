@@ -95,22 +95,19 @@ def small_grey(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> An
     return grey
 
 
-def as_coefficients(
-    estimate: MatteEstimate, images: Any, wanted: NetworkInput, *, with_foreground: bool
-) -> MatteEstimate:
+def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> MatteEstimate:
     """The estimate as guided-filter coefficients, which stand by themselves: no picture is needed to refine them.
 
     Args:
         estimate: Of one frame.
         images: [E, ...] what the network saw of it, NumPy or CuPy.
         wanted: How that was prepared.
-        with_foreground: Keep the foreground's planes, where there are any.
 
     Returns:
-        gain and offset; of a plain matte in the host's memory, like the matte.
+        alpha's gain and offset; of a plain matte in the host's memory, like the matte.
     """
     if estimate.gain is not None and estimate.offset is not None:
-        if with_foreground or estimate.gain.shape[1] == 1:
+        if estimate.gain.shape[1] == 1:
             return estimate
         return MatteEstimate(gain=estimate.gain[:, -1:], offset=estimate.offset[:, -1:])
     assert estimate.alpha is not None  # MatteEstimate holds either form

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.remap import remap
+from vitascope.gpu.kernels.remap import remap, remap_stack
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import array_module
 from vitascope.vr.projection import Equirectangular, Fisheye, reprojection_map, turned
@@ -62,6 +62,11 @@ class FisheyeViews:
         """Fisheye pictures of each eye."""
         return _count(self.lens)
 
+    @property
+    def as_pictures(self) -> tuple[Fisheye, NetworkInput]:
+        """What each fisheye picture is: its lens, and how it is prepared."""
+        return Fisheye(_fov_degrees(self.lens)), replace(self.eye, size=self.size)
+
     def samples(self, steps: int, eyes: int) -> int:
         """Samples of the fisheye pictures that some frames are shown as."""
         return steps * eyes * self.count * math.prod(self.size)
@@ -80,12 +85,15 @@ class FisheyeViews:
         shape = replace(self.eye, size=self.size).picture_shape()
         shown = array_module(on_gpu=is_on_gpu(images)).empty((steps, eyes * self.count, *shape), images.dtype)
         pictures = shown.reshape(steps * eyes, self.count, *shape)
-        for number, (map_x, map_y) in enumerate(_maps_there(self, _device_of(images))):
+        for number, maps in enumerate(_maps_there(self, _device_of(images))):
+            if is_planar:
+                planes = remap_stack(images.reshape(-1, *images.shape[-2:]), *maps)
+                pictures[:, number] = planes.reshape(steps * eyes, *shape)
+                continue
             for picture, image in zip(
                 pictures[:, number], images.reshape(-1, *images.shape[2:]), strict=True
             ):
-                for target, source in zip(picture, image, strict=True) if is_planar else [(picture, image)]:
-                    target[...] = remap(source, map_x, map_y)
+                picture[...] = remap(image, *maps)
         return shown
 
     def take_back(self, estimate: MatteEstimate) -> MatteEstimate:
@@ -105,12 +113,11 @@ class FisheyeViews:
             (eyes, *planes.shape[1:-2], *self.eye.size), "float32"
         )
         sources = planes.reshape(eyes, self.count, -1, *planes.shape[-2:])
-        targets = made.reshape(eyes, -1, *self.eye.size)
+        targets = made.reshape(-1, *self.eye.size)
         maps = _maps_back(self, (planes.shape[-2], planes.shape[-1]), _device_of(planes))
         for number, (map_x, map_y, weight) in enumerate(maps):
-            for eye in range(eyes):
-                for target, source in zip(targets[eye], sources[eye, number], strict=True):
-                    target += remap(source, map_x, map_y) * weight
+            read = sources[:, number].reshape(-1, *planes.shape[-2:]).astype("float32", copy=False)
+            remap_stack(read, map_x, map_y, weight=weight, add_to=targets)
         return made
 
 

@@ -24,12 +24,18 @@ __all__ = ["MOST_FRAMES", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu
 MOST_FRAMES = 16
 """Frames of one call for which engines are built, where they are built for sizes."""
 
+_INT8_FAILS = (
+    "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
+    "(docs/quantization.md has the figures); take fp16 or mixed"
+)
+
 
 def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device) -> OpenedNetwork:
     """RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and right.
 
-    In order: PyTorch with our fused kernels, TensorRT, ONNX Runtime with its GPU providers, the processor. ``inductor``
-    is PyTorch compiled, which ``auto`` does not take: its fusion is slower than ours, and takes minutes to build.
+    In order: our fused Triton kernels, PyTorch's operators, TensorRT, ONNX Runtime with its GPU providers, the CPU.
+    ``inductor`` is PyTorch compiled, which ``auto`` does not take: its fusion is slower than ours, and takes minutes to
+    build.
 
     Args:
         path: The official ONNX file, verified.
@@ -60,6 +66,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
     with cupy.cuda.Device(device.index):
         chosen = choose_engine(
             [
+                _fused_candidate(path, name, settings, device),
                 _torch_candidate(path, name, settings, device),
                 *rvm_candidates(open_onnx, _options(settings, device), most_frames=MOST_FRAMES),
             ],
@@ -96,9 +103,9 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
     from vitascope.models.custom.custom import choose_custom_network
 
     model = settings.model
-    if model.backend in ("torch", "inductor"):
+    if model.backend in ("triton", "torch", "inductor"):
         raise UsageError(
-            f"model.backend={model.backend} runs PyTorch networks; an ONNX file runs on onnxruntime or tensorrt"
+            f"model.backend={model.backend} runs RVM alone; an ONNX file runs on onnxruntime or tensorrt"
         )
     with cupy.cuda.Device(device.index):
         chosen = choose_custom_network(
@@ -164,17 +171,46 @@ def _options(settings: Settings, device: Device) -> GpuOptions:
     )
 
 
+def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
+    """Our fused kernels, compiled by Triton when they are first met."""
+    precision = _precision(settings)
+
+    def open_network() -> MattingNetwork:
+        if precision == "int8":
+            raise UsageError(_INT8_FAILS)
+        if precision not in ("fp16", "mixed"):
+            raise UsageError(
+                f"the fused kernels compute fp16 and mixed, not {precision}; take --backend torch"
+            )
+        from vitascope.models.rvm.fused_network import RvmFusedNetwork
+
+        return RvmFusedNetwork(
+            path,
+            name=name,
+            device_id=device.index,
+            precision=precision,
+            most_frames=MOST_FRAMES,
+            cache_dir=engine_cache(),
+            **rvm_size(settings),
+        )
+
+    return Candidate(
+        name="triton",
+        precision=precision,
+        open=open_network,
+        describe=lambda network: network.engine_name,
+        runner=partial(network_runner, on_gpu=True),
+    )
+
+
 def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
-    """PyTorch: our fused kernels as they are, or its own operators compiled where ``inductor`` is asked for."""
+    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is asked for."""
     precision = _precision(settings)
     compiles = settings.model.backend == "inductor"
 
     def open_network() -> MattingNetwork:
         if precision == "int8":
-            raise UsageError(
-                "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
-                "(docs/quantization.md has the figures); take fp16 or mixed"
-            )
+            raise UsageError(_INT8_FAILS)
         try:
             from vitascope.models.rvm.torch_network import RvmTorchNetwork
         except ImportError as error:

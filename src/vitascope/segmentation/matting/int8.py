@@ -23,6 +23,7 @@ from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.device import Device
 from vitascope.errors import EngineError, InputError, OutputError
 from vitascope.gpu.engines import EngineSpec, OnnxRuntimeEngine
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.models.network import FloatArray, MattingNetwork, NetworkInput
@@ -250,12 +251,10 @@ class _Trial:
 
     def _key(self, eyes: int, size: tuple[int, int]) -> str:
         """What decides the pictures and the network; where a run ends does not."""
-        import onnxruntime
-
         settings = self._settings
         parts = (
             __version__,
-            onnxruntime.__version__,
+            ort.__version__,
             Fingerprint.of(self._store.path(self._network.name)).sha256,
             video_fingerprint(self._video),
             settings.video.start_seconds,

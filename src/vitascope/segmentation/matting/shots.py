@@ -26,6 +26,7 @@ from vitascope.segmentation.matting.batch import Batch, array_module
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import Tally
 from vitascope.segmentation.matting.look_ahead import look_ahead, settle
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 __all__ = [
     "ShotInference",
@@ -146,8 +147,6 @@ class StreamNetwork:
     warm_up_frames: int
     look_ahead_frames: int
     """First frames of a shot that are seen backwards before it is matted; they come in one batch. 0: none."""
-    with_foreground: bool
-    """True where the foreground's planes are needed, too."""
     tally: Tally = field(default_factory=Tally)
     """Counts what the network saw, and what became of the frames."""
     first_network: MattingNetwork | None = None
@@ -158,6 +157,8 @@ class StreamNetwork:
     """Times the calls on a GPU."""
     fisheye: FisheyeViews | None = None
     """What whole eyes are shown as; None where they are shown as they are."""
+    agreement: StereoAgreement | None = None
+    """Brings together what is said of two whole eyes; None where each keeps its own."""
 
     def shots(
         self,
@@ -165,6 +166,7 @@ class StreamNetwork:
         *,
         state: NetworkState | None = None,
         fisheye: FisheyeViews | None = None,
+        agreement: StereoAgreement | None = None,
         looks_ahead: bool = True,
     ) -> ShotInference:
         """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given.
@@ -173,6 +175,7 @@ class StreamNetwork:
             network: This one instead.
             state: To go on from.
             fisheye: What whole eyes are shown as.
+            agreement: Brings together what is said of two eyes.
             looks_ahead: False where what is shown may begin anew in the middle of a shot.
         """
         return ShotInference(
@@ -184,6 +187,7 @@ class StreamNetwork:
             times=self.times,
             tally=self.tally,
             fisheye=fisheye,
+            agreement=agreement,
         )
 
 
@@ -201,6 +205,7 @@ class ShotInference:
         times: Times the calls.
         tally: Counts the samples that ``estimate`` shows to the network.
         fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
+        agreement: Brings together what is said of two eyes; each keeps its own when omitted.
     """
 
     def __init__(
@@ -214,10 +219,12 @@ class ShotInference:
         times: Times | None = None,
         tally: Tally | None = None,
         fisheye: FisheyeViews | None = None,
+        agreement: StereoAgreement | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames, self._look_ahead_frames = warm_up_frames, look_ahead_frames
-        self._sizer, self._times, self._fisheye = sizer, times, fisheye
+        self._sizer, self._times = sizer, times
+        self._fisheye, self._agreement = fisheye, agreement
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
@@ -264,7 +271,8 @@ class ShotInference:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
         most = max(len(images), 1)
-        views = self._fisheye
+        views, agreement = self._fisheye, self._agreement
+        shown: list[Any] = []
         sizer = self._sizer or AdaptiveBatchSizer(
             most, max_batch_size=most, min_batch_size=most, growing=False
         )
@@ -281,20 +289,27 @@ class ShotInference:
                 self._state.reset()
                 self._is_cold = self._network.recurrent
             if self._is_cold:
-                ahead = self._ahead(starts_shot, numbers, first)
-                self._begin(show(first, ahead), most=end - first)
+                self._begin(show(first, self._ahead(starts_shot, numbers, first)), most=end - first)
                 self._is_cold = False
-            return self._network.infer(show(first, end), self._state)
+            pictures = show(first, end)
+            estimates = self._network.infer(pictures, self._state)
+            if agreement is not None:
+                shown.extend(pictures)
+            return estimates
+
+        def finished(first: int, end: int) -> list[MatteEstimate]:
+            part = estimates[first:end]
+            if agreement is not None:
+                part = [agreement.agree(*one) for one in zip(part, shown[first:end], strict=True)]
+            return part if views is None else [*map(views.take_back, part)]
 
         with nullcontext() if self._times is None else self._times.profile("network"):
             estimates = sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
-            if views is None:
+            if views is None and agreement is None:
                 return estimates
             # By itself: a call that is made again must not find a state that has moved on.
             with memory_errors():
-                return sizer.in_ranges(
-                    len(estimates), lambda first, end: [*map(views.take_back, estimates[first:end])]
-                )
+                return sizer.in_ranges(len(estimates), finished)
 
     def _ahead(self, starts_shot: Sequence[bool], numbers: Sequence[int], first: int) -> int:
         """Where the frames end that the shot which begins at ``first`` is seen ahead."""

@@ -9,32 +9,39 @@ from functools import partial
 from itertools import accumulate, groupby
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
-from vitascope.gpu.kernels.foreground import decontaminate
+from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
-from vitascope.gpu.kernels.histogram import color_histogram
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, side_multiple
-from vitascope.segmentation.matting.batch import Batch, Estimator, Matted, array_module, tile_means
+from vitascope.segmentation.matting.batch import (
+    Around,
+    Batch,
+    Estimator,
+    Matted,
+    array_module,
+    resized,
+    tile_means,
+)
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Equirectangular, Lens
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["Matte", "MattingOptions", "SceneCutDetector", "StreamMatting", "upright_size"]
+__all__ = ["Matte", "MattingOptions", "StreamMatting", "upright_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class MattingOptions:
     edges: EdgeOptions = field(default_factory=EdgeOptions)
     decontaminate: bool = False
     temporal_smoothing: float = 0.0
-    scene_cut_threshold: float = 0.35
+    scene_cut_threshold: float = 0.05
     warm_up_frames: int = 3
     """How often a recurrent network sees the first picture of a shot before its answer counts."""
     look_ahead_frames: int = 0
@@ -83,11 +90,15 @@ class StreamMatting:
         options: Edges, smoothing, decontamination, cuts, levers.
         lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes are shown to the network as
             fisheye pictures, unless a lever looks at parts of them.
+        right_eye_first: True when the left or upper half is the right eye's.
         first_network: What looks first where ``options.inference`` asks for another network.
         cache: Mattes of this stretch of the video, known and to be kept.
         sizer: Bounds the frames of one call on a GPU.
         times: Times the parts on a GPU.
         download: Begins to bring new mattes down from a GPU to the cache.
+        around: Puts an estimator around all others: who is who.
+        waits: Let frames that look like a new shot wait for those after them. Where none may wait, in live runs, a shot
+            begins with the frame at which that is certain: up to ``LOOK_AHEAD_FRAMES`` late.
 
     Raises:
         UsageError: The network cannot do what ``options.inference`` asks for.
@@ -102,11 +113,14 @@ class StreamMatting:
         rotation_degrees: Rotation = 0,
         options: MattingOptions,
         lens: Lens | None = None,
+        right_eye_first: bool = False,
         first_network: MattingNetwork | None = None,
         cache: MatteCache | None = None,
         sizer: AdaptiveBatchSizer | None = None,
         times: Times | None = None,
         download: Callable[[Sequence[Any]], Coming] | None = None,
+        around: Around | None = None,
+        waits: bool = True,
     ) -> None:
         height, width = size
         self.regions: list[Region] = eye_regions(width, height, layout)
@@ -122,6 +136,17 @@ class StreamMatting:
             self._fisheye = FisheyeViews.of_network(lens, network, eye_size)
             known = self._fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
+        agreement: StereoAgreement | None = None
+        inference = options.inference
+        # Eyes that lie on their side see a thing above and below, not beside each other.
+        if (
+            inference.stereo_agreement
+            and inference.shows_whole_eyes
+            and len(self.regions) == 2
+            and rotation_degrees == 0
+        ):
+            shown = (lens, self.network_input) if self._fisheye is None else self._fisheye.as_pictures
+            agreement = StereoAgreement.of_eyes(*shown, right_eye_first=right_eye_first)
         self._views = Views(self.regions, rotation_degrees)
         self._times = times
         stream = StreamNetwork(
@@ -130,12 +155,12 @@ class StreamMatting:
             eye_size=eye_size,
             views=self._views,
             warm_up_frames=options.warm_up_frames,
-            look_ahead_frames=options.look_ahead_frames,
-            with_foreground=options.decontaminate,
+            look_ahead_frames=options.look_ahead_frames if waits else 0,
             first_network=first_network,
             sizer=sizer,
             times=times,
             fisheye=self._fisheye,
+            agreement=agreement,
         )
         self._tally = stream.tally
         self._shot = 0
@@ -147,10 +172,15 @@ class StreamMatting:
             open_inner = partial(build_chain, options.inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
         # A network that is not open yet stays so where all mattes are known.
-        looks_ahead = options.look_ahead_frames > 0 and (cache is None or not cache.is_complete)
+        looks_ahead = waits and options.look_ahead_frames > 0 and (cache is None or not cache.is_complete)
         looks_ahead = looks_ahead and network.recurrent and side_multiple(network) is not None
         self._beginnings = ShotBeginnings(options.look_ahead_frames if looks_ahead else 0)
+        if around is not None:
+            self._mattes = around(self._mattes, self.network_input)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
+        self._waits = waits
+        self._undecided: Batch | None = None
+        self._decided: list[bool] = []
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
 
@@ -168,50 +198,64 @@ class StreamMatting:
             return Batch(frames, None)
         with nullcontext() if self._times is None else self._times.profile("preprocess"):
             batch = Batch(frames, self._views.make(frames, self.network_input))
-        if self.options.scene_cut_threshold > 0:
-            batch.histograms = color_histogram(plain_rgb(batch.images[:, 0], self.network_input))
-        if self.options.inference.wants_tiles:
-            batch.tiles = tile_means(plain_rgb(batch.images, self.network_input))
+        for_levers = self.options.inference.wants_tiles
+        if for_levers or self.options.scene_cut_threshold > 0:
+            eyes = batch.images if for_levers else batch.images[:, :1]  # one tells cuts
+            batch.tiles = tile_means(plain_rgb(eyes, self.network_input))
         return batch
 
     def infer(self, batches: Sequence[Batch]) -> list[Matted]:
         """Notice scene cuts, and run the network over consecutive frames; a cut inside the batch splits it.
 
         Args:
-            batches: In order; their histograms and tiles are in the host's memory.
+            batches: In order; their tiles are in the host's memory.
 
         Returns:
-            Of these frames and of those that were held back, in order; fewer than came in where a shot begins whose
-            first frames are not all there.
+            One for each frame, in order, but those of frames that wait, see ``waits``: they come with the next ones, or
+            with ``infer_rest``.
         """
         matted: list[Matted] = []
-        for _, group in groupby(batches, lambda batch: batch.images is None):
+        for without_pictures, group in groupby(batches, lambda batch: batch.images is None):
+            if without_pictures:
+                matted += self._decide_rest()
             batch = Batch.joined(list(group))
             self._notice_cuts(batch)
-            self._tally.frames += len(batch)
-            for complete in self._beginnings.add(batch):
-                matted += self._matted(complete)
+            if self._undecided is not None:
+                with memory_errors():
+                    batch = Batch.joined([self._undecided, batch])
+            matted += self._infer_decided(batch)
         return matted
 
-    def flush(self) -> list[Matted]:
-        """No more frames follow: those that were held back."""
-        return [one for batch in self._beginnings.flush() for one in self._matted(batch)]
+    def infer_rest(self) -> list[Matted]:
+        """The frames that wait for others, because no more come."""
+        matted = self._decide_rest()
+        for batch in self._beginnings.flush():
+            matted += self._matted(batch)
+        return matted
 
-    def _matted(self, batch: Batch) -> list[Matted]:
-        estimates = self._mattes.estimate(batch)
-        shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
-        self._shot = shots[-1]
-        source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
-        return [
-            Matted(frame, estimate, shot, None if estimate.alpha is None else batch.images[at], source)
-            for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
-        ]
+    def _decide_rest(self) -> list[Matted]:
+        if self._undecided is None:
+            return []
+        self._decided += self._cuts.finish()
+        return self._infer_decided(self._undecided)
 
     def _notice_cuts(self, batch: Batch) -> None:
-        starts = [False] * len(batch)
-        if batch.histograms is not None:
-            starts = [self._cuts.is_cut_histogram(histogram) for histogram in batch.histograms]
-            batch.histograms = None
+        """Add to what is decided, frame by frame."""
+        if batch.images is None or self.options.scene_cut_threshold <= 0:
+            self._decided += [False] * len(batch)
+            return
+        for tiles in batch.tiles:
+            decided = self._cuts.see(tiles[:3])
+            self._decided += decided if self._waits else [any(decided)]
+
+    def _infer_decided(self, batch: Batch) -> list[Matted]:
+        """Matte the frames of which is known whether a shot begins with them; the others wait."""
+        count = len(self._decided)
+        starts, self._decided = self._decided, []
+        self._undecided = batch.take(range(count, len(batch))) if count < len(batch) else None
+        if not count:
+            return []
+        batch = batch.take(range(count))
         if self._cached is not None:
             for at, frame in enumerate(batch.frames):
                 if self._cached.is_known(frame.index):
@@ -220,6 +264,25 @@ class StreamMatting:
         self.cut_count += sum(starts)
         self.cut_pts += [
             frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot
+        ]
+        self._tally.frames += count
+        return [one for complete in self._beginnings.add(batch) for one in self._matted(complete)]
+
+    def _matted(self, batch: Batch) -> list[Matted]:
+        estimates = self._mattes.estimate(batch)
+        shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
+        self._shot = shots[-1]
+        source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
+        needs_images = self.options.decontaminate and batch.images is not None
+        return [
+            Matted(
+                frame,
+                estimate,
+                shot,
+                batch.images[at] if needs_images or estimate.alpha is not None else None,
+                source,
+            )
+            for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
         ]
 
     def store(self, last_index: int | None = None) -> None:
@@ -253,10 +316,13 @@ class StreamMatting:
         return self.options.temporal_smoothing > 0
 
     def settle(self, matted: Matted) -> MatteEstimate:
-        """The matte as coefficients on the frame's device; the carrier holds them from then on."""
-        estimate = matted.estimate
-        if estimate.alpha is not None:
-            estimate = as_coefficients(estimate, matted.images, self.network_input, with_foreground=False)
+        """The matte as coefficients on the frame's device; the carrier holds them from then on.
+
+        With decontamination the colours of person and scene stand before alpha's, as ``local_colors`` gives them.
+        """
+        if matted.is_settled:
+            return matted.estimate
+        estimate = as_coefficients(matted.estimate, matted.images, self.network_input)
         on_gpu = is_on_gpu(matted.frame.planes[0])
         if is_on_gpu(estimate.gain) != on_gpu:
             # From the cache, and of plain mattes, they come in the host's memory.
@@ -264,8 +330,23 @@ class StreamMatting:
             estimate = MatteEstimate(
                 gain=arrays.asarray(estimate.gain), offset=arrays.asarray(estimate.offset)
             )
-        matted.estimate = estimate
+        if self.options.decontaminate:
+            estimate = self._with_colors(matted, estimate)
+        matted.estimate, matted.is_settled = estimate, True
         return estimate
+
+    def _with_colors(self, matted: Matted, estimate: MatteEstimate) -> MatteEstimate:
+        gain, offset = estimate.gain, estimate.offset
+        assert gain is not None  # coefficients, by contract
+        assert offset is not None
+        images = matted.images
+        if images is None:  # the matte is from the cache, and no network saw the frame
+            images = self._views.make([matted.frame], self.network_input)[0]
+        rgb = plain_rgb(images, self.network_input)
+        if rgb.shape[-2:] != gain.shape[-2:]:
+            rgb = resized(array_module(on_gpu=is_on_gpu(rgb)).ascontiguousarray(rgb), gain.shape[-2:])
+        person, scene = local_colors(rgb, gain, offset)
+        return MatteEstimate(gain=person, offset=scene)
 
     def refine(self, matted: Matted) -> Matte:
         """Full-resolution alpha: guided refinement, smoothing over time, then the edge options."""
@@ -275,10 +356,9 @@ class StreamMatting:
         place: dict[str, Any] = {"regions": self.regions, "rotation_degrees": self.rotation_degrees}
         alpha = refine_alpha(frame, gain=estimate.gain[:, -1], offset=estimate.offset[:, -1], **place)
         foreground = frame
-        if options.decontaminate and estimate.gain.shape[1] == 4:
-            foreground = decontaminate(
-                frame, alpha, gain=estimate.gain[:, :3], offset=estimate.offset[:, :3], **place
-            )
+        if options.decontaminate:
+            person, scene = estimate.gain[:, :3], estimate.offset[:, :3]
+            foreground = decontaminate(frame, alpha, person=person, scene=scene, **place)
         if options.temporal_smoothing > 0:
             if matted.shot != self._smoothed_shot:  # a live run may have dropped the frame that began it
                 self._smoother.reset()
@@ -293,50 +373,3 @@ def upright_size(size: tuple[int, int], rotation_degrees: Rotation) -> tuple[int
     """(height, width) of a coded picture once it is turned upright."""
     height, width = size
     return (width, height) if rotation_degrees in (90, 270) else (height, width)
-
-
-class SceneCutDetector:
-    """Compares the colours of consecutive small pictures.
-
-    Pictures come one by one (``is_cut``), or as histograms that were made elsewhere (``is_cut_histogram``): a GPU makes
-    those of a whole batch, and only they come down. 64 colours tell shots apart and forgive noise.
-
-    The score is the total variation distance of their colour histograms: 0 for the same colours in any arrangement
-    (so motion does not count), 1 for no colour in common.
-
-    Args:
-        threshold: Score from which a frame starts a new shot; 0 never does.
-    """
-
-    def __init__(self, threshold: float) -> None:
-        self._threshold = threshold
-        self._previous: npt.NDArray[np.float32] | None = None
-
-    def is_cut(self, rgb: npt.NDArray[np.float32]) -> bool:
-        """True when this picture starts a new shot; the first picture does not.
-
-        Args:
-            rgb: float32, RGB 0..1 with the channel axis last, any size; the next frame in order.
-        """
-        return self.is_cut_histogram(self.histogram(rgb)) if self._threshold > 0 else False
-
-    def histogram(self, rgb: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What ``is_cut_histogram`` takes, of one picture; from any thread.
-
-        Args:
-            rgb: float32, RGB 0..1 with the channel axis last, any size.
-        """
-        # The pixels as one row: what else the axes mean makes no difference.
-        return color_histogram(rgb.reshape(1, -1, 3), layout="NHWC")
-
-    def is_cut_histogram(self, histogram: npt.NDArray[np.float32]) -> bool:
-        """True when the picture with this histogram starts a new shot; the first picture does not.
-
-        Args:
-            histogram: float32 [64], as ``color_histogram`` makes it, in the host's memory; of the next frame in order.
-        """
-        if self._threshold <= 0:
-            return False
-        # A copy, because the caller may write the next batch's histograms into the same memory.
-        previous, self._previous = self._previous, histogram.copy()
-        return previous is not None and float(np.abs(histogram - previous).sum()) / 2 >= self._threshold

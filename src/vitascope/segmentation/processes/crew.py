@@ -142,7 +142,7 @@ class ProcessCrew:
             int8 = self._int8(video)
             job = self._job(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
             job = replace(job, int8=int8)
-            sheet = ContactSheet(preview, reader.info) if preview is not None else None
+            sheet = ContactSheet(preview, reader.info, vr) if preview is not None else None
             files = stack.enter_context(
                 JoinedOutputSet(
                     reader,

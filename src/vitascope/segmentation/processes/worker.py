@@ -46,6 +46,7 @@ from vitascope.segmentation.processes.messages import (
 from vitascope.segmentation.processes.segments import FilmSegment
 from vitascope.segmentation.render.contact_sheet import ContactSheet, Rgb8
 from vitascope.segmentation.render.renderer import Rendered
+from vitascope.vr.detection import VrDescription
 
 __all__ = ["SegmentWorker", "StretchFrames", "serve"]
 
@@ -239,7 +240,7 @@ class SegmentWorker:
                 ):
                     size, decoder = film.job.network_input.size, reader.decoder
                     engine = film.network.engine_name
-                    stretch = _Stretch(reader, job, message.segment, link)
+                    stretch = _Stretch(reader, job, message.segment, link, vr=film.vr)
                     for encoder in stretch.encoders:
                         encoders.callback(encoder.close)
                     link.send(stretch.run(film))
@@ -257,10 +258,12 @@ class SegmentWorker:
 class _Stretch:
     """One stretch on its way from the decoder to the run."""
 
-    def __init__(self, reader: VideoReader, job: FilmJob, first: FilmSegment, link: Link) -> None:
+    def __init__(
+        self, reader: VideoReader, job: FilmJob, first: FilmSegment, link: Link, *, vr: VrDescription
+    ) -> None:
         self._link = link
         self._frames = StretchFrames(reader, job, first, next_segment=self._ask)
-        self._sheet = ContactSheet(job.outputs[0].path, reader.info) if job.still_pts else None
+        self._sheet = ContactSheet(job.outputs[0].path, reader.info, vr) if job.still_pts else None
         self._frame_count = 0
         self._kinds = [output.kind for output in job.outputs]
         self.encoders = [

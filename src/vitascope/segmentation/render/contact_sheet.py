@@ -16,14 +16,17 @@ from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
+from vitascope.segmentation.render.rectified_views import VIEW_SIDE, has_rectified_views, rectified_views
 from vitascope.segmentation.render.renderer import Rendered
+from vitascope.vr.detection import VrDescription
 
 __all__ = ["ContactSheet", "Rgb8"]
 
 _MAX_STILLS = 12
 _STILL_WIDTH = 320
 _GAP = 6
-_COLUMNS = 3
+_COLUMNS, _VR_COLUMNS = 3, 2
+_VIEWS_WIDTH = 5 * VIEW_SIDE
 
 Rgb8 = npt.NDArray[np.uint8]
 
@@ -31,20 +34,24 @@ Rgb8 = npt.NDArray[np.uint8]
 class ContactSheet:
     """Collects stills spread evenly over a video of unknown length, and draws source, matte and result of each.
 
+    Of VR video, each eye is shown as a viewer in a headset sees it (``rectified_views``), above these.
+
     Keeps every 1st, then every 2nd, 4th ... frame as the video goes on, so memory stays bounded.
 
     Args:
         path: The PNG to write.
         info: The video.
+        vr: What it is to VR.
     """
 
-    def __init__(self, path: Path, info: VideoInfo) -> None:
+    def __init__(self, path: Path, info: VideoInfo, vr: VrDescription) -> None:
         self._path = path
         self._rotation: Rotation = info.rotation_degrees
+        self._vr = vr if has_rectified_views(vr) and not info.rotation_degrees else None
         is_turned = info.rotation_degrees in (90, 270)
         aspect = info.width / info.height if is_turned else info.height / info.width
-        height = max(round(_STILL_WIDTH * aspect), 1)
-        self._size = (height, _STILL_WIDTH)
+        width = _STILL_WIDTH if self._vr is None else _VIEWS_WIDTH // 3
+        self._size = (max(round(width * aspect), 1), width)
         self._stride = 1
         self._stills: list[tuple[int, Rgb8]] = []
 
@@ -74,9 +81,10 @@ class ContactSheet:
             raise OutputError(f"{self._path}: no frame to show")
         rows = []
         blank = np.full_like(self._stills[0][1], 24)
-        for start in range(0, len(self._stills), _COLUMNS):
-            row = [still for _, still in self._stills[start : start + _COLUMNS]]
-            row += [blank] * (min(_COLUMNS, len(self._stills)) - len(row))
+        columns = _COLUMNS if self._vr is None else _VR_COLUMNS
+        for start in range(0, len(self._stills), columns):
+            row = [still for _, still in self._stills[start : start + columns]]
+            row += [blank] * (min(columns, len(self._stills)) - len(row))
             rows.append(np.concatenate(row, axis=1))
         page = np.concatenate(rows, axis=0)
         encoded, data = cv2.imencode(".png", cv2.cvtColor(page, cv2.COLOR_RGB2BGR))
@@ -104,6 +112,11 @@ class ContactSheet:
             np.repeat(grey[..., None], 3, axis=-1),
             self._small(rendered.pictures[0]),
         ]
+        if self._vr is not None:
+            views = rectified_views(rendered.source, rendered.alpha, self._vr)
+            below = np.concatenate(pictures, axis=1)
+            rest = views.shape[1] - below.shape[1]
+            pictures = [views, np.pad(below, ((0, 0), (0, rest), (0, 0)), constant_values=24)]
         framed = [np.pad(picture, ((0, _GAP), (0, _GAP), (0, 0)), constant_values=24) for picture in pictures]
         return np.concatenate(framed, axis=0)
 

@@ -129,6 +129,8 @@ class Renderer:
         frame = matted.frame
         source = frame if with_source else None
         on_gpu = is_on_gpu(frame.planes[0])
+        if not (self._outputs or with_source):  # somebody only looks at mattes
+            return Rendered(frame.index, [], None, None)
         if on_gpu and not self._needs_alpha and not with_source:
             pictures = [self._fused(matted, output) for output in self._outputs]
             return Rendered(frame.index, pictures, None, None)
@@ -163,11 +165,7 @@ class Renderer:
             offset=offset,
             rotation_degrees=matting.rotation_degrees,
             paint=self._paint(frame, output),
-            decontaminate=(
-                matting.options.decontaminate
-                and gain.shape[1] == 4
-                and output.kind not in ("mask", "overlay")
-            ),
+            decontaminate=matting.options.decontaminate and output.kind not in ("mask", "overlay"),
             planar=output.is_planar,
         )
 

@@ -23,6 +23,7 @@ from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.observe.report_values import plain_value
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.vr.verification_page import UnpackedFrames
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.packing import AlphaPacker, disc_area, refuse_unpackable, unpack_discs
 from vitascope.vr.players import PLAYERS, as_played
@@ -81,6 +82,18 @@ class PackedReport:
         return plain
 
     @property
+    def lines(self) -> list[str]:
+        """What was measured, in words."""
+        told = [
+            f"{self.frame_count} frames, {self.empty_frames} with nobody",
+            f"people fill {self.person_share:.1%} of the discs; the eyes differ by {self.eyes_apart:.0%}",
+            f"alpha is {self.floor:.0f} of 255 where nobody is, {self.ceiling:.0f} inside people",
+        ]
+        if self.matte is not None:
+            told.append(f"error against the matte: {self.matte.mean_error:.2f} of 255 on average")
+        return told
+
+    @property
     def problems(self) -> list[str]:
         """What a viewer would see, one line each."""
         told = [
@@ -126,6 +139,7 @@ def verify(
     *,
     matte: Path | None = None,
     wanted: VideoSettings | None = None,
+    page: Path | None = None,
 ) -> PackedReport:
     """Unpack a packed-alpha video, and look at what its discs hold.
 
@@ -133,10 +147,12 @@ def verify(
         video: The packed video.
         matte: The mask of the same run, as large as the source; compared with the discs when given.
         wanted: What the source was to VR: layout, projection and field of view of ``matte``.
+        page: Where to write an HTML page that shows unpacked frames; none when omitted.
 
     Raises:
         InputError: A video cannot be read.
         UsageError: It has not the shape of packed alpha, or ``matte`` is flat.
+        OutputError: The page cannot be written.
     """
     settings = wanted or VideoSettings()
     with open_video(video) as reader:
@@ -146,7 +162,8 @@ def verify(
                 f"{video}: {info.width}x{info.height} holds no two fisheye eyes side by side, so no packed alpha"
             )
         found = vr_of(info, VideoSettings(), always_looks=True)
-        discs = _Discs(info)
+        shown = None if page is None else UnpackedFrames()
+        discs = _Discs(info, shown)
         with nullcontext() if matte is None else open_video(matte) as masks:
             truth: Iterator[npt.NDArray[np.float32]] = iter(())
             if masks is not None:
@@ -159,7 +176,10 @@ def verify(
         raise InputError(f"{video}: no frame could be read")
     packed = replace(found, is_packed_alpha=True)
     players = {player.name: as_played(player, packed, video.stem) for player in PLAYERS.values()}
-    return PackedReport(video, found=found, players=players, **discs.figures(compared=matte is not None))
+    report = PackedReport(video, found=found, players=players, **discs.figures(compared=matte is not None))
+    if page is not None and shown is not None:
+        shown.save(page, title=f"{video.name}, unpacked", lines=[*report.lines, *report.problems])
+    return report
 
 
 def _tiles_of(
@@ -197,7 +217,8 @@ def _tiles_of(
 class _Discs:
     """Adds up what the discs of a video hold."""
 
-    def __init__(self, info: VideoInfo) -> None:
+    def __init__(self, info: VideoInfo, shown: UnpackedFrames | None = None) -> None:
+        self._shown = shown
         self.frame_count = 0
         self._inside = disc_area(info.height)
         self._shares: list[tuple[float, float]] = []
@@ -218,6 +239,8 @@ class _Discs:
             return
         self.frame_count += 1
         tiles = unpack_discs(frame)
+        if self._shown is not None:
+            self._shown.add(frame, tiles)
         inside = tiles[:, self._inside]
         first, second = (float((eye > 0.5).mean()) for eye in inside)
         self._shares.append((first, second))

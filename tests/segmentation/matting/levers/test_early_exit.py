@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lever_network import EYE, TrailNetwork, frame_of
+from lever_network import EYE, FMT, TrailNetwork, frame_of
+from pictures import random_frame
 from scripted import BrightnessNetwork
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
@@ -51,6 +52,7 @@ def mattes(frames, *, first=None, network=None, call=4, cuts=0.0, **options):
     for start in range(0, len(frames), call):
         prepared = [matting.prepare([frame]) for frame in frames[start : start + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
+    alphas += [matting.refine(estimated).alpha for estimated in matting.infer_rest()]
     return np.stack(alphas), matting.report(), network
 
 
@@ -86,8 +88,12 @@ def test_a_first_network_that_misses_somebody_is_found_out_at_the_next_compariso
 
 
 def test_the_first_frame_of_a_shot_is_compared():
-    white = frame_of([(0, 0, 0, 192)])
-    _, _, network = mattes([*FRAMES[:5], white, white], first=FirstNetwork(), cuts=0.3, recheck_frames=1000)
+    elsewhere = random_frame(FMT, EYE)
+    elsewhere = elsewhere.with_planes(
+        (16 + elsewhere.planes[0] // 4, *FRAMES[0].planes[1:])
+    )  # nobody, clearly
+    film = [*FRAMES[:5], elsewhere, elsewhere]
+    _, _, network = mattes(film, first=FirstNetwork(), cuts=0.05, recheck_frames=1000)
     assert full_looks(network) == 2
 
 

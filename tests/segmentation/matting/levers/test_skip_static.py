@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lever_network import EYE, TrailNetwork, frame_of
+from lever_network import EYE, FMT, TrailNetwork, frame_of
+from pictures import random_frame
 from vitascope.frames import StereoLayout
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.static import MOST_REUSES
@@ -28,6 +29,7 @@ def mattes(frames, *, threshold, call=4, cuts=0.0, eyes=1, network=None):
     for first in range(0, len(frames), call):
         prepared = [matting.prepare([frame]) for frame in frames[first : first + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
+    alphas += [matting.refine(estimated).alpha for estimated in matting.infer_rest()]
     return np.stack(alphas), matting.report(), network
 
 
@@ -69,10 +71,9 @@ def test_a_slow_mover_is_never_frozen(every, call):
 
 def test_the_first_frame_of_a_shot_is_asked_for():
     frames = [frame_of([(0, 60, 40, 32)], index=n) for n in range(4)]
-    white = frame_of([(0, 0, 0, 192)])
-    cut = [white, white]
+    cut = [random_frame(FMT, EYE)] * 2
     network = TrailNetwork(recurrent=True)
-    _, report, _ = mattes([*frames, *cut], threshold=1.0, cuts=0.3, network=network)
+    _, report, _ = mattes([*frames, *cut], threshold=1.0, cuts=0.05, network=network)
     assert report.reused_frames == 4
     assert sum(shape[0] for shape in network.calls) == 2
 

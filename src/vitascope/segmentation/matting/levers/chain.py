@@ -40,7 +40,7 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
     elif options.region == "zoom":
         inner = Zoomed(stream, options, multiple=multiple)
     else:
-        inner = stream.shots(fisheye=stream.fisheye)
+        inner = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
     if options.early_exit != "off":
         if options.early_exit == "smaller":
             assert multiple is not None  # require_possible

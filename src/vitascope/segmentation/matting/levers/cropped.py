@@ -78,7 +78,7 @@ class Cropped(Surroundings):
         self._follow(mattes[-1], parts)
         return [
             pasted(
-                as_coefficients(answer, seen, self._wanted, with_foreground=self._stream.with_foreground),
+                as_coefficients(answer, seen, self._wanted),
                 parts,
                 self._wanted.size,
             )

@@ -54,7 +54,7 @@ class MultiScale:
             images = batch.images if is_usual else stream.views.make(batch.frames, one.wanted)
             answers = one.shots.estimate(replace(batch, images=images))
             for index, (answer, seen) in enumerate(zip(answers, images, strict=True)):
-                kept = as_coefficients(answer, seen, one.wanted, with_foreground=stream.with_foreground)
+                kept = as_coefficients(answer, seen, one.wanted)
                 larger = [self._enlarged(planes) for planes in _bounded(kept, seen, one.wanted)]
                 sums[index] = (
                     larger if not sums[index] else [a + b for a, b in zip(sums[index], larger, strict=True)]

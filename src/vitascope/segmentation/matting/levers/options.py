@@ -29,6 +29,8 @@ class InferenceOptions:
     """How sure it must be to be believed, 0 to 1."""
     scales: tuple[float, ...] = (1.0,)
     """Sizes of the network's picture relative to the usual one, whose answers are averaged."""
+    stereo_agreement: bool = True
+    """Whether both eyes' answers are brought together, where the network sees whole eyes."""
 
     @property
     def wants_tiles(self) -> bool:

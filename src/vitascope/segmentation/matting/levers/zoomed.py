@@ -101,7 +101,7 @@ class Zoomed(Surroundings):
         self._tally.cropped_frames += len(batch)
         estimates = []
         for answer, seen in zip(answers, images, strict=True):
-            kept = as_coefficients(answer, seen, plan.wanted, with_foreground=self._stream.with_foreground)
+            kept = as_coefficients(answer, seen, plan.wanted)
             estimates.append(pasted(kept, *self._canvas(plan, kept.size)))
         return estimates
 

@@ -1,0 +1,287 @@
+"""Whether people are kept apart: against clips made here, in which the alpha of each person is known.
+
+``crossing``: two people cross three times in 20 s, each passes before the other; one is kept. ``spliced``: ten shots of
+three people in other places, sizes, light and mirrored. ``speed``: how fast ``vitascope people`` is at 960x540.
+
+Usage: python benchmarks/people.py [CLIP.mp4 ...] [--only crossing,spliced,speed] [--sheet S.png] [--picture P.jpg]
+
+The clips show one person each, before a plain background; the shipped photograph is always one of the people, and the
+same in other colours another. Rows go to ``benchmarks/results/people.json``, unless ``--rows`` says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE / "matte_quality"))
+
+from truth import Film, Rgba, Walk, cut_figure, make_scene, write_film  # noqa: E402 - of the folder named above
+
+from row_stamp import commit, write_rows  # noqa: E402 - beside this file
+from vitascope.config import load_settings, vitascope_home  # noqa: E402
+from vitascope.models.rvm.rvm import RvmNetwork  # noqa: E402
+from vitascope.models.store.store import ModelStore  # noqa: E402
+from vitascope.segmentation.people.scan import find_people  # noqa: E402
+from vitascope.segmentation.people.sheet import write_sheet  # noqa: E402
+from vitascope.segmentation.people.table import PeopleTable  # noqa: E402
+from vitascope.segmentation.segmenter import Segmenter  # noqa: E402
+
+_SIZE = (270, 480)
+_FRAMES, _RATE = 500, 25
+_SHOTS, _SHOT_FRAMES = 10, 25
+_NEAR_PX = 4
+"""People nearer to one another than twice that cross."""
+
+Bytes = npt.NDArray[np.uint8]
+Cast = dict[str, list[Rgba]]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A film and its truth."""
+
+    name: str
+    path: Path
+    rgb: Bytes
+    """[T, H, W, 3]."""
+    alphas: Bytes
+    """[T, N, H, W]: what is seen of each."""
+
+
+def figures(clips: list[Path]) -> Cast:
+    """People by name."""
+    network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
+    cast: Cast = {}
+    for source in [HERE.parent / "examples" / "astronaut.jpg", *clips]:
+        pictures = [_at_most(picture, 360) for picture in cut_figure(source, network, count=24)[0]]
+        cast[source.stem] = pictures + pictures[::-1]
+    network.close()
+    cast["astronaut in blue"] = [
+        np.ascontiguousarray(picture[:, ::-1, [2, 1, 0, 3]]) for picture in cast["astronaut"]
+    ]
+    return cast
+
+
+def _at_most(picture: Rgba, height: int) -> Rgba:
+    scale = min(height / picture.shape[0], 1.0)
+    size = round(picture.shape[1] * scale), round(picture.shape[0] * scale)
+    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA))
+
+
+def crossing(cast: Cast, names: tuple[str, str], folder: Path, *, frames: int = _FRAMES) -> Clip:
+    """Two people who cross three times; the first time one is in front, then the other, then the one again."""
+    walks = [
+        Walk(0.85, lambda t: 0.5 - 0.3 * np.cos(3 * np.pi * t)),
+        Walk(0.8, lambda t: 0.5 + 0.3 * np.cos(3 * np.pi * t)),
+    ]
+    rgb, alphas = make_scene(
+        walks,
+        [cast[name] for name in names],
+        seed=3,
+        size=_SIZE,
+        frames=frames,
+        order=lambda t: (0, 1) if 1 / 3 < t < 2 / 3 else (1, 0),
+    )
+    return _written(f"{names[0]} and {names[1]}", rgb, alphas, folder)
+
+
+def spliced(cast: Cast, names: tuple[str, ...], folder: Path, *, seed: int = 5) -> Clip:
+    """Shots of three people."""
+    random = np.random.default_rng(seed)
+    shots, truths = [], []
+    for shot in range(_SHOTS):
+        places = random.permutation([0.2, 0.5, 0.8]) + random.normal(0, 0.02, 3)
+        heights, speeds = random.uniform(0.5, 0.8, 3), random.normal(0, 0.04, 3)
+        there = [who for who in range(3) if random.random() < 0.85] or [0]
+        walks, people = [], []
+        for who in range(3):
+            mirrored = random.random() < 0.5
+            if who in there:
+                walks.append(
+                    Walk(heights[who], lambda t, x=places[who], speed=speeds[who]: x + speed * t)  # type: ignore[misc]
+                )
+                own = cast[names[who]]
+                people.append([np.ascontiguousarray(one[:, ::-1]) for one in own] if mirrored else own)
+        rgb, seen = make_scene(walks, people, seed=shot + 10, size=_SIZE, frames=_SHOT_FRAMES)
+        shots.append(np.clip(rgb * random.uniform(0.8, 1.2), 0, 255).astype(np.uint8))
+        truths.append(np.zeros((_SHOT_FRAMES, 3, *_SIZE), np.uint8))
+        truths[-1][:, there] = seen
+    return _written(", ".join(names), np.concatenate(shots), np.concatenate(truths), folder)
+
+
+def _written(name: str, rgb: Bytes, alphas: Bytes, folder: Path) -> Clip:
+    path = folder / f"{name.replace(' ', '_').replace(',', '')}.mp4"
+    write_film(Film("people", name, rgb, alphas[:, 0]), path)
+    return Clip(name, path, rgb, alphas)
+
+
+def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
+    """Who was found, and whose each pixel is, uint8 [T, H, W]."""
+    table = find_people(clip.path, load_settings(), store=ModelStore(vitascope_home()))
+    ticks = table.facts.time_base[1] // (_RATE * table.facts.time_base[0])
+    owners = []
+    for n in range(len(clip.rgb)):
+        labels = table.labels_at(n * ticks)
+        assert labels is not None
+        owners.append(cv2.resize(labels[0], clip.rgb.shape[2:0:-1], interpolation=cv2.INTER_NEAREST))
+    return table, np.stack(owners)
+
+
+def names_of(clip: Clip, owners: Bytes) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """The number that most frames give each person, and the number that each frame gives them (0: not seen)."""
+    given = np.zeros(clip.alphas.shape[:2], np.int64)
+    for n, (frame, owner) in enumerate(zip(clip.alphas, owners, strict=True)):
+        for who, alpha in enumerate(frame):
+            if (alpha > 127).sum() > 50:
+                given[n, who] = np.bincount(owner[alpha > 127]).argmax()
+    return [int(np.bincount(own[own > 0]).argmax()) for own in given.T], given
+
+
+def apart(clip: Clip) -> npt.NDArray[np.bool_]:
+    """Frames in which nobody is near another."""
+    side = np.ones((2 * _NEAR_PX + 1,) * 2, np.uint8)
+    return np.array(
+        [
+            np.sum([cv2.dilate((alpha > 25).astype(np.uint8), side) for alpha in frame], axis=0).max() < 2
+            for frame in clip.alphas
+        ]
+    )
+
+
+def measured_crossing(clip: Clip) -> tuple[dict[str, Any], Bytes]:
+    """The row of a clip of which person 1 is kept, and that film's alpha."""
+    _, owners = looked_at(clip)
+    names, given = names_of(clip, owners)
+    with Segmenter(settings={"people.keep": [names[0]]}) as segmenter:
+        kept = np.stack([step.alpha for step in segmenter.stream(clip.path)])
+    own, other = clip.alphas[:, 0], clip.alphas[:, 1].astype(np.float64) / 255
+    usual = np.median(other.sum(axis=(1, 2))[apart(clip)])
+    leak = (kept / 255 * other).sum(axis=(1, 2)) / usual
+    solid = own > 230
+    lost = (solid & (kept < 128)).sum(axis=(1, 2)) / np.maximum(solid.sum(axis=(1, 2)), 1)
+    far = apart(clip)
+    switched = sum(
+        int(((own_name != name) & far).sum()) for own_name, name in zip(given.T, names, strict=True)
+    )
+    row = {
+        "claim": "people who cross",
+        "clip": clip.name,
+        "frames": len(clip.rgb),
+        "frames_apart": int(far.sum()),
+        "frames_apart_with_the_wrong_name": switched,
+        "leak_mean_percent": round(100 * float(leak.mean()), 2),
+        "leak_worst_percent": round(100 * float(leak.max()), 2),
+        "leak_worst_apart_percent": round(100 * float(leak[far].max()), 2),
+        "lost_worst_apart_percent": round(100 * float(lost[far].max()), 2),
+        "lost_mean_crossing_percent": round(100 * float(lost[~far].mean()), 2),
+    }
+    return row, kept
+
+
+def measured_splice(clip: Clip) -> dict[str, Any]:
+    """The row of spliced shots: in how many the name of a person is the right one."""
+    table, owners = looked_at(clip)
+    names, given = names_of(clip, owners)
+    right = seen = 0
+    for shot in range(_SHOTS):
+        part = given[shot * _SHOT_FRAMES : (shot + 1) * _SHOT_FRAMES]
+        for name, own in zip(names, part.T, strict=True):
+            if own.any():
+                seen += 1
+                right += int(np.bincount(own[own > 0]).argmax()) == name and names.count(name) == 1
+    return {
+        "claim": "people known again",
+        "clip": clip.name,
+        "shots": _SHOTS,
+        "shots_found": len(table.facts.shots),
+        "presences": seen,
+        "right": right,
+        "right_percent": round(100 * right / seen, 1),
+        "people_found": len(table.people),
+    }
+
+
+def measured_speed(clip: Clip, folder: Path) -> dict[str, Any]:
+    """Frames a second of a scan at 960x540, network included."""
+    large = np.stack([cv2.resize(rgb, (960, 540)) for rgb in clip.rgb[:150]])
+    path = write_film(Film("people", "speed", large, clip.alphas[:150, 0]), folder / "speed.mp4")
+    began, cpu = time.perf_counter(), time.process_time()
+    find_people(path, load_settings(), store=ModelStore(vitascope_home()))
+    seconds, busy = time.perf_counter() - began, time.process_time() - cpu
+    return {
+        "claim": "speed of people",
+        "frames": len(large),
+        "size": "960x540",
+        "fps": round(len(large) / seconds, 1),
+        "cpu_ms_per_frame": round(1000 * busy / len(large), 1),
+    }
+
+
+def sheet_of(clip: Clip, kept: Bytes, *, count: int = 12) -> Bytes:
+    """Frames of a film, and below each who is kept."""
+    columns = []
+    for n in np.linspace(0, len(kept) - 1, count).astype(int):
+        alpha = kept[n][..., None] / 255
+        cut = clip.rgb[n] * alpha + np.array([120, 255, 155]) * (1 - alpha)
+        columns.append(np.vstack([clip.rgb[n], cut.astype(np.uint8)]))
+    rows = [np.hstack(columns[first : first + 4]) for first in range(0, len(columns), 4)]
+    return np.vstack(rows)
+
+
+def main() -> None:
+    """Make the clips, look at them, write rows and pictures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("clips", type=Path, nargs="*", help="one person each, before a plain background")
+    parser.add_argument("--only", default="crossing,spliced,speed")
+    parser.add_argument("--pairs", type=int, default=3, help="of people who cross")
+    parser.add_argument("--sheet", type=Path, help="PNG of frames of the crossings")
+    parser.add_argument("--picture", type=Path, help="the documentation's picture, of the photograph alone")
+    parser.add_argument("--rows", type=Path, default=HERE / "results" / "people.json")
+    given = parser.parse_args()
+    cast, parts, rows, sheets = figures(given.clips), given.only.split(","), [], []
+    stamp = {"people": list(cast), "commit": commit(), "date": time.strftime("%Y-%m-%d")}
+    with TemporaryDirectory(prefix="vitascope-") as name:
+        folder = Path(name)
+        for pair in list(combinations(cast, 2))[: given.pairs if "crossing" in parts else 0]:
+            clip = crossing(cast, pair, folder)
+            row, kept = measured_crossing(clip)
+            print(row, flush=True)
+            rows.append(row | stamp)
+            sheets.append(sheet_of(clip, kept))
+        if "spliced" in parts:
+            rows.append(measured_splice(spliced(cast, tuple(cast)[:3], folder)) | stamp)
+            print(rows[-1], flush=True)
+        if "speed" in parts:
+            clip = crossing(cast, tuple(cast)[:2], folder, frames=150)  # type: ignore[arg-type]
+            rows.append(measured_speed(clip, folder) | stamp)
+            print(rows[-1], flush=True)
+        if given.picture is not None:
+            clip = crossing(cast, ("astronaut", "astronaut in blue"), folder, frames=125)
+            table, _ = looked_at(clip)
+            write_sheet(table, folder / "sheet.png")
+            with Segmenter(settings={"people.keep": [1]}) as segmenter:
+                kept = np.stack([step.alpha for step in segmenter.stream(clip.path)])
+            picture = sheet_of(clip, kept, count=4)
+            cv2.imwrite(str(given.picture), cv2.resize(picture, None, fx=0.6, fy=0.6)[..., ::-1])
+    if given.sheet is not None and sheets:
+        cv2.imwrite(str(given.sheet), np.vstack(sheets)[..., ::-1])
+    if rows:
+        write_rows(given.rows, rows)
+
+
+if __name__ == "__main__":
+    main()

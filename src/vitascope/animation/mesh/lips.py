@@ -1,0 +1,108 @@
+"""Lips that are as far apart, and as wide, as the driver's, whatever the portrait's own do.
+
+Added to a portrait whose lips are parted, a driver's movement never closes them: words with p, b and m are not seen.
+So where the driver's lips were measured, from a face at rest, whose lips are together, the portrait's are brought to
+the same gap. A mouth keeps its own size: it grows wider and narrower by the same share.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP, MOUTH_CORNERS
+from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import FloatArray
+
+__all__ = ["LipFit", "gap_cm", "wider", "width_cm"]
+
+_UPPER, _LOWER = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
+_MIDDLE = slice(3, 6)
+_MOST_CM = 1.2
+"""Lips are brought nearer, or farther apart, by no more than this."""
+_WIDEST, _NARROWEST = 1.45, 0.62
+"""Most and least width of a mouth, beside its own at rest."""
+_MOST_WIDER_CM = 1.2
+_CANONICAL_WIDTH_CM = 5.1
+_UPPER_SHARE = 0.35
+
+
+def gap_cm(vertices: FloatArray) -> float:
+    """Gap between the lips in their middle, float32 [468, 3], centimetres; negative where they overlap."""
+    apart = vertices[_UPPER, 1] - vertices[_LOWER, 1]
+    return float(apart[_MIDDLE].mean())
+
+
+def width_cm(vertices: FloatArray) -> float:
+    """Distance of the mouth's corners, across."""
+    right, left = MOUTH_CORNERS
+    return float(vertices[left, 0] - vertices[right, 0])
+
+
+def wider(displacement: FloatArray) -> float:
+    """How much wider a displacement makes the canonical face's mouth, as a share of its width."""
+    return _widened(displacement) / _CANONICAL_WIDTH_CM
+
+
+class LipFit:
+    """Brings a portrait's lips to a driver's.
+
+    Args:
+        basis: Displacements of expressions.
+        rest: float32 [468, 3]: the portrait's face.
+    """
+
+    def __init__(self, basis: ExpressionBasis, rest: FloatArray) -> None:
+        self._rest = rest
+        self._apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
+        wide = sum(
+            (
+                basis.field(f"{name}{side}")
+                for name in ("mouthStretch", "mouthDimple")
+                for side in ("Left", "Right")
+            ),
+            np.zeros_like(basis.lips_apart),
+        )
+        wide[:, 1] = 0
+        self._wide = wide / np.float32(_widened(wide))
+        narrow = basis.field("mouthPucker")
+        self._narrow = narrow / np.float32(_widened(narrow))
+        self._rest_width = max(width_cm(rest), 1.0)
+
+    def fit(self, displacement: FloatArray, *, gap: float, wider: float, share: float = 1.0) -> FloatArray:
+        """A displacement after which lips have some gap and width.
+
+        Args:
+            displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
+            gap: Between the lips, centimetres.
+            wider: Width of the mouth beside its own at rest, less 1: -0.2 is a fifth narrower.
+            share: 0..1: how much of the difference is made up.
+        """
+        fitted = self._in_width(displacement, wider, share)
+        now = self._rest + fitted
+        lack = float(np.clip(max(gap, 0.0) - gap_cm(now), -_MOST_CM, _MOST_CM)) * share
+        fitted = fitted + self._apart * np.float32(lack)
+        if lack >= 0:
+            return fitted
+        # Lips meet along their whole length, or as they part in the middle; the field leaves slits beside it.
+        now = self._rest + fitted
+        gaps = now[_UPPER, 1] - now[_LOWER, 1]
+        middle = max(float(gaps[_MIDDLE].mean()), 0.0)
+        over = np.maximum(gaps - middle, 0) * share
+        fitted[_UPPER, 1] -= _UPPER_SHARE * over
+        fitted[_LOWER, 1] += (1 - _UPPER_SHARE) * over
+        return fitted
+
+    def _in_width(self, displacement: FloatArray, wider: float, share: float) -> FloatArray:
+        wanted = self._rest_width * float(np.clip(1 + wider, _NARROWEST, _WIDEST))
+        lack = wanted - width_cm(self._rest + displacement)
+        # Only what the driver's own movement asks for and the portrait's does not give.
+        if lack * wider <= 0:
+            return displacement.copy()
+        lack = float(np.clip(lack, -_MOST_WIDER_CM, _MOST_WIDER_CM)) * share
+        return displacement + (self._wide if lack > 0 else self._narrow) * np.float32(lack)
+
+
+def _widened(displacement: FloatArray) -> float:
+    """How much farther apart the mouth's corners are, across."""
+    right, left = MOUTH_CORNERS
+    return float(displacement[left, 0] - displacement[right, 0])

@@ -1,0 +1,233 @@
+"""The driver's face at rest, looked for among all that was seen of one person.
+
+A face counts as resting by its geometry: lips together, eyes open as they mostly are and looking where they mostly
+look, no smile, head and face standing still in their usual place. Weights of expressions count beside that; alone they
+take parted lips, a blink or a glance for calm. What is usual is the median of what was seen, so that a camera below
+the face or a slanted look is nobody's turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW, CanonicalMesh
+from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import (
+    BLENDSHAPE_INDEX,
+    BLENDSHAPES,
+    FloatArray,
+    RgbPicture,
+    TrackedFace,
+    angles_of,
+)
+from vitascope.animation.face_reading import FaceReading, read_face
+
+__all__ = ["NeutralFace", "NeutralSearch", "is_same_person"]
+
+_CALM = (
+    "jawOpen", "mouthSmileLeft", "mouthSmileRight", "mouthPucker", "mouthFunnel", "browInnerUp", "eyeBlinkLeft",
+    "eyeBlinkRight", "mouthUpperUpLeft", "mouthUpperUpRight", "mouthLowerDownLeft", "mouthLowerDownRight",
+)  # fmt: skip
+_CALM_INDICES = [BLENDSHAPE_INDEX[name] for name in _CALM]
+_GAP, _WIDTH, _OPENNESS, _BROWS, _WEIGHTS, _SPEED = range(6)
+_IRIS, _ANGLES, _PLACE = slice(6, 8), slice(8, 11), slice(11, 14)
+_MEASURES = 14
+_CLOSED_GAP = 0.03
+"""Lips that are no farther apart, in distances of the eyes' outer corners, may be closed: trackers see closed ones at
+up to 0.02."""
+_USUAL_LIDS = 0.9
+"""Lids are open from this share of their widest usual opening on."""
+_AT_REST, _NOISE = 0.35, 0.08
+"""A driver whose calmest face has a weight of the mouth above the first is smiling or speaking all the time: then all
+above the second are taken out. Of a grin, with no calm face in the film, lips are left 0.2 cm from where they rest, 0.8
+to 1.1 without."""
+_SHUT_CM = 0.08
+_NOT_OF_THE_MOUTH = [
+    index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw", "cheek"))
+]
+_KNOWN_AFTER = 30
+_NEAR_THE_BEST, _MOST_AVERAGED = 0.1, 12
+"""Faces that score so little worse than the best are averaged with it, so that a tracker's noise is no expression."""
+_CANDIDATES, _WITH_PICTURES = 64, 8
+_TRUST_EVERY = 128
+_GONE_SECONDS = 0.25
+"""From one face to the next in at most this time, how fast it moves can be told."""
+_BONES = (33, 133, 362, 263, 168, 6, 197, 4, 1, 48, 278, 98, 327, 129, 358, 127, 356, 234, 454, 10, 151, 9)
+"""Points that expressions hardly move."""
+_SAME_PERSON_CM = 0.18
+"""Mean distance of those in two faces at rest: 0.04 to 0.13 between parts of one person's film, 0.22 to 0.44 between
+five people."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NeutralFace:
+    """A person at rest."""
+
+    reading: FaceReading
+    """Mean of the calmest faces, in the pose of the calmest."""
+    face: TrackedFace
+    """The calmest."""
+    rgb: RgbPicture | None
+    """The picture that it was tracked in, where pictures are kept."""
+    measures: FloatArray
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    measures: FloatArray
+    face: TrackedFace
+    reading: FaceReading
+    rgb: RgbPicture | None
+
+
+class NeutralSearch:
+    """Remembers one person's faces, and finds the one at rest. Used by one thread.
+
+    Args:
+        mesh: The canonical face.
+        remembers: Number of the last faces that say what is usual; None takes all.
+    """
+
+    def __init__(self, mesh: CanonicalMesh, *, remembers: int | None = None) -> None:
+        self._mesh, self._basis = mesh, ExpressionBasis(mesh)
+        self._measures: deque[FloatArray] = deque(maxlen=remembers)
+        self._candidates: list[_Candidate] = []
+        self._before: tuple[float, FloatArray] | None = None
+
+    def __len__(self) -> int:
+        """Faces that say what is usual."""
+        return len(self._measures)
+
+    def add(
+        self, face: TrackedFace, *, reading: FaceReading | None = None, rgb: RgbPicture | None = None
+    ) -> None:
+        """Take the next face.
+
+        Args:
+            face: As tracked.
+            reading: The same, taken apart; done here when omitted.
+            rgb: The picture that it was tracked in, for animators that read it.
+        """
+        reading = read_face(self._mesh, face) if reading is None else reading
+        measures = _measured(reading)
+        if self._before is not None:
+            seconds, before = self._before
+            if 0 < face.pts_seconds - seconds <= _GONE_SECONDS:
+                speed = abs(measures[_GAP] - before[_GAP]) / (30 * (face.pts_seconds - seconds))
+                measures[_SPEED], before[_SPEED] = speed, max(speed, before[_SPEED])
+        self._before = (face.pts_seconds, measures)
+        self._measures.append(measures)
+        self._candidates.append(_Candidate(measures, face, reading, rgb))
+        if len(self._candidates) >= _CANDIDATES + _TRUST_EVERY:
+            self._forget()
+
+    def best(self) -> NeutralFace | None:
+        """The face at rest; None before the first one."""
+        if not self._candidates:
+            return None
+        scores = self._forget()
+        best = self._candidates[0]
+        calm = [
+            candidate.reading
+            for candidate, score in zip(self._candidates, scores, strict=True)
+            if score <= scores[0] + _NEAR_THE_BEST
+        ][:_MOST_AVERAGED]
+        mean = {
+            name: np.mean([getattr(reading, name) for reading in calm], axis=0).astype(np.float32)
+            for name in ("vertices", "openness", "irises", "blendshapes")
+        }
+        reading = replace(best.reading, **mean)
+        if best.measures[_GAP] > self._closed() + _CLOSED_GAP or _mouth_weights(reading).max() > _AT_REST:
+            reading = self._rested(reading)
+        return NeutralFace(reading, best.face, best.rgb, best.measures)
+
+    def score(self, neutral: NeutralFace) -> float:
+        """How far a face is from rest, by what is known now; 0 is ideal, a small smile, blink or turn some 0.3."""
+        return float(self._scores(neutral.measures[None])[0])
+
+    def _rested(self, reading: FaceReading) -> FaceReading:
+        """Take out a smile, a word or an open mouth, for a driver who never rests."""
+        weights = _mouth_weights(reading)
+        vertices = reading.vertices - self._basis.displacement(weights)
+        jaw = self._basis.field("jawOpen")
+        gap = float(vertices[13, 1] - vertices[14, 1])
+        if gap > _SHUT_CM:
+            vertices = vertices - jaw * np.float32((gap - _SHUT_CM) / (jaw[13, 1] - jaw[14, 1]))
+        return replace(reading, vertices=vertices, blendshapes=reading.blendshapes - weights)
+
+    def _closed(self) -> float:
+        """The lip gap of closed lips."""
+        gaps = [measures[_GAP] for measures in self._measures]
+        return min(float(np.percentile(gaps, 10)), _CLOSED_GAP)
+
+    def _forget(self) -> FloatArray:
+        """Keep the best candidates only, in order; their scores."""
+        scores = self._scores(np.stack([candidate.measures for candidate in self._candidates]))
+        order = np.argsort(scores, kind="stable")[:_CANDIDATES]
+        self._candidates = [self._candidates[index] for index in order]
+        for candidate in self._candidates[_WITH_PICTURES:]:
+            candidate.rgb = None
+        return np.asarray(scores[order])
+
+    def _scores(self, of: FloatArray) -> FloatArray:
+        """Scores [N] of measures [N, 14]."""
+        seen = np.stack(self._measures)
+        closed = self._closed()
+        shut = seen[seen[:, _GAP] <= closed + _CLOSED_GAP]
+        width = float(np.median((shut if len(shut) else seen)[:, _WIDTH]))
+        lids = _USUAL_LIDS * float(np.percentile(seen[:, _OPENNESS], 80))
+        looking = seen[seen[:, _OPENNESS] >= lids * _USUAL_LIDS]
+        usual = np.median(seen, axis=0)
+        usual[_IRIS] = np.median(looking[:, _IRIS], axis=0)
+        off = (of - usual) ** 2
+        # Of a few pictures nobody knows what is usual.
+        known = min(len(seen) / _KNOWN_AFTER, 1.0)
+        return np.asarray(
+            (np.maximum(of[:, _GAP] - closed, 0) / 0.03) ** 2
+            + (np.maximum(lids - of[:, _OPENNESS], 0) / (0.3 * lids + 1e-6)) ** 2
+            + of[:, _ANGLES] ** 2 @ np.array([1.0, 1.0, 0.5]) / 30**2
+            + of[:, _WEIGHTS]
+            + (of[:, _SPEED] / 0.02) ** 2
+            + known
+            * (
+                ((of[:, _WIDTH] - width) / 0.07) ** 2
+                + off[:, _BROWS] / 0.03**2
+                + off[:, _IRIS].sum(axis=1) / 0.08**2
+                + off[:, _ANGLES].sum(axis=1) / 15**2
+                + off[:, _PLACE] @ np.array([1 / 4**2, 1 / 4**2, 1 / 0.15**2])
+            )
+        )
+
+
+def _measured(reading: FaceReading) -> FloatArray:
+    """What rest is told by: float32 [14]; lengths in distances of the eyes' outer corners, place in centimetres."""
+    points = reading.vertices
+    corners = [index for eye in EYES for index in (eye.outer_corner, eye.inner_corner)]
+    unit = float(np.linalg.norm(points[corners[0]] - points[corners[2]]))
+    made = np.zeros(_MEASURES, np.float32)
+    made[_GAP] = max(float(points[[82, 13, 312], 1].mean() - points[[87, 14, 317], 1].mean()), 0.0) / unit
+    made[_WIDTH] = np.linalg.norm(points[MOUTH_CORNERS[0]] - points[MOUTH_CORNERS[1]]) / unit
+    made[_OPENNESS] = reading.openness.mean()
+    made[_BROWS] = (points[list(RIGHT_BROW + LEFT_BROW), 1].mean() - points[corners, 1].mean()) / unit
+    made[_WEIGHTS] = np.square(reading.blendshapes[_CALM_INDICES]).sum()
+    made[_IRIS] = reading.irises.mean(axis=0)
+    made[_ANGLES] = angles_of(reading.pose.rotation)
+    made[_PLACE] = [*(reading.pose.shift[:2] / reading.pose.scale), np.log(reading.pose.scale)]
+    return made
+
+
+def _mouth_weights(reading: FaceReading) -> FloatArray:
+    """The weights that move lips, jaw and cheeks, float32 [52]; others, and what is noise, are 0."""
+    weights = np.where(reading.blendshapes > _NOISE, reading.blendshapes, 0)
+    weights[_NOT_OF_THE_MOUTH] = 0
+    return np.asarray(weights, np.float32)
+
+
+def is_same_person(one: FaceReading, other: FaceReading) -> bool:
+    """True for two resting faces whose bones lie as those of one person."""
+    bones = list(_BONES)
+    apart = np.linalg.norm(one.vertices[bones] - other.vertices[bones], axis=1).mean()
+    return bool(apart < _SAME_PERSON_CM)

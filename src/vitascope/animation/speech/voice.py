@@ -1,0 +1,130 @@
+"""From a voice to motion: what is heard, the mouth that shapes it, and a head that goes with it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitascope.animation.face import FaceMotion, FloatArray
+from vitascope.animation.speech.demeanour import Demeanour
+from vitascope.animation.speech.hearing import SAMPLE_RATE, Hearing
+from vitascope.animation.speech.lips import LAG_SECONDS, ROWS_AHEAD, LipNetwork
+from vitascope.animation.speech.visemes import PARAMETERS, ROWS_PER_SECOND, SEAL, weights_of
+
+__all__ = ["LAG_SECONDS", "Voice", "level_of"]
+
+_HEARD_DB, _SURE_DB = 4.0, 10.0
+"""Above what is heard between words: below the one nothing is said, above the other something is."""
+_SILENT_DB = -55.0
+"""Relative to full scale: below it nothing is heard of a recording at an ordinary volume."""
+_SPOKEN_DB = -28.0
+"""Relative to the voice's usual level."""
+_REACH_ROWS = 12
+"""So long before and after what is heard a mouth is ready: p, t and k are silent in the middle."""
+_JAW_OF_LOUDNESS = 1 / 45
+"""Share of a jaw's opening, a decibel: shouting opens it wider."""
+
+
+class Voice:
+    """Moves a face with a voice. State of one stream, used by one thread.
+
+    ``listen`` to what comes, then ask for the motion of moments up to ``known_seconds``, in order.
+
+    Args:
+        frame_rate: Moments that will be asked for, a second.
+        seed: Of blinks, glances and posture.
+        level_db: The voice's usual level, dB of full scale, as far as it is known; see ``level_of``.
+        shapes: float32 [rows, 7]: mouth shapes that are known, from a transcript; else they are heard.
+    """
+
+    def __init__(
+        self, *, frame_rate: float, seed: int = 0, level_db: float = -26.0, shapes: FloatArray | None = None
+    ) -> None:
+        self._half_frame = 0.5 / frame_rate
+        self._hearing = Hearing(level_db=level_db)
+        self._network = LipNetwork() if shapes is None else None
+        self._known = shapes
+        self._demeanour = Demeanour(seed)
+        self._shapes = np.zeros((0, len(PARAMETERS)), np.float32)
+        self._heard = np.zeros((0, 3), np.float32)
+        self._first_row = 0
+        self.row_count = 0
+        """Rows heard so far, ``ROWS_PER_SECOND``."""
+        self.audible_count = 0
+        """Rows with any sound."""
+        self.opened_count = 0
+        """Rows in which the mouth opens."""
+
+    def listen(self, samples: FloatArray) -> None:
+        """Hear what comes next: float32 [n], -1..1, at ``SAMPLE_RATE``."""
+        heard = self._hearing.listen(samples)
+        count = len(heard.loudness_db)
+        columns = np.stack((heard.loudness_db, heard.above_noise_db, heard.pitch_hz), axis=1)
+        self._heard = np.concatenate((self._heard, columns.astype(np.float32)))
+        if self._network is not None:
+            shapes = self._network.shapes(heard.bands)
+        else:
+            assert self._known is not None  # without a network
+            shapes, self._known = self._known[:count], self._known[count:]
+        self._shapes = np.concatenate((self._shapes, shapes))
+        self.row_count += count
+        self.audible_count += int((heard.energy_db > _SILENT_DB).sum())
+        self.opened_count += int((shapes[:, 0] > 0.08).sum())
+
+    def finish(self) -> None:
+        """Hear the silence behind the end, so that every moment is known."""
+        self.listen(np.zeros(round(2 * LAG_SECONDS * SAMPLE_RATE), np.float32))
+
+    @property
+    def known_seconds(self) -> float:
+        """The motion of earlier moments can be asked for."""
+        rows = min(self._first_row + len(self._shapes), self.row_count - ROWS_AHEAD)
+        return max(rows - 1, 0) / ROWS_PER_SECOND - self._half_frame
+
+    def motion_at(self, seconds: float) -> FaceMotion:
+        """The face at a moment, seconds from the first sample; later than the one asked for before."""
+        row = seconds * ROWS_PER_SECOND - self._first_row
+        middle = int(np.clip(round(row), 0, max(len(self._shapes) - 1, 0)))
+        reach = max(round(self._half_frame * ROWS_PER_SECOND), 1)
+        low, high = max(middle - reach, 0), middle + reach + 1
+        shape = self._shapes[low:high].mean(axis=0)
+        # No closure is lost between two pictures.
+        shape[SEAL] = self._shapes[low:high, SEAL].max()
+        wide = self._heard[max(middle - _REACH_ROWS, 0) : middle + ROWS_AHEAD + 1]
+        loudness = float(self._heard[max(middle - 4, 0) : middle + 5, 0].mean())
+        said = np.clip((wide[:, 1].max() - _HEARD_DB) / (_SURE_DB - _HEARD_DB), 0, 1)
+        loudest = float(wide[:, 0].max())
+        said *= np.clip((loudest - _SPOKEN_DB) / 6, 0, 1)
+        shape *= said
+        shape[0] *= np.clip(1 + (loudest - 2) * _JAW_OF_LOUDNESS, 0.55, 1.3)
+        pitches = self._heard[max(middle - 3, 0) : middle + 4, 2]
+        voiced = pitches[pitches > 0]
+        motion = self._demeanour.motion(
+            weights_of(np.clip(shape, 0, 1)),
+            seconds=seconds,
+            loudness_db=loudness,
+            is_spoken=bool(said > 0.5 and shape[:SEAL].max() > 0.05),
+            pitch_hz=float(np.median(voiced)) if len(voiced) else 0.0,
+        )
+        self._forget(middle)
+        return motion
+
+    def _forget(self, middle: int) -> None:
+        """Let go of rows that no later moment needs."""
+        gone = middle - 3 * _REACH_ROWS
+        if gone > 100:
+            self._shapes, self._heard = self._shapes[gone:], self._heard[gone:]
+            self._first_row += gone
+
+
+def level_of(samples: FloatArray) -> float:
+    """The usual level of a voice, dB of full scale: what a tenth of its loudest quarter is above.
+
+    Args:
+        samples: float32 [n] at ``SAMPLE_RATE``, some seconds of it.
+    """
+    size = SAMPLE_RATE // 50
+    count = len(samples) // size
+    if not count:
+        return -26.0
+    energy = 10 * np.log10((samples[: count * size].reshape(count, size) ** 2).mean(axis=1) + 1e-10)
+    return float(np.clip(np.percentile(energy, 90), -50.0, -6.0))

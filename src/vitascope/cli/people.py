@@ -1,0 +1,106 @@
+"""``vitascope people``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitascope.cli.options import Assignments, ConfigFiles, Switch, may_replace
+from vitascope.cli.printing import print_json
+from vitascope.config import FlagValue, SettingsSource
+from vitascope.errors import OutputError
+from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Page, Screen
+
+__all__ = ["people"]
+
+
+def people(
+    video: Path,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(alias="-o", metavar="SHEET.png")] = None,
+    start: str | None = None,
+    end: str | None = None,
+    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"])] = None,
+    again: Switch = False,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+    overwrite: Annotated[
+        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])
+    ] = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+    json: Switch = False,
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+) -> None:
+    """Say who is in a video: a number for each person, when they are seen, and how sure that is.
+
+    vitascope people film.mp4 -o sheet.png
+    vitascope segment film.mp4 out.mp4 --keep 1,3
+
+    What is found is kept, so that vitascope segment gives the same people the same numbers.
+
+    Args:
+        video: A video.
+        out: Also draw a numbered strip of the people, and when each is seen.
+        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
+        end: Where to stop.
+        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        again: Look again, also where it is known.
+        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        overwrite: Replace a sheet that exists, or refuse to; without either, you are asked on a terminal.
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value; see vitascope config show.
+        json: Print as JSON.
+        quiet: Print nothing but errors.
+    """
+    given = {
+        "video.start_seconds": ("--start", start),
+        "video.end_seconds": ("--end", end),
+        "video.stereo": ("--stereo", stereo),
+        "gpu.device": ("--device", device),
+    }
+    flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
+    loaded = SettingsSource(
+        profile=None, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
+    ).load()
+    with holding_interrupts():
+        from vitascope.config import vitascope_home
+        from vitascope.models.store.store import ModelStore
+        from vitascope.observe.progress import JobProgress
+        from vitascope.segmentation.film_run import Started
+        from vitascope.segmentation.people.scan import find_people
+        from vitascope.segmentation.people.sheet import lines_on, write_sheet
+        from vitascope.segmentation.people.table import known_people
+
+    screen = Screen()
+    if out is not None:
+        if out.suffix.lower() != ".png":
+            raise OutputError(f"{out}: the sheet is a PNG; let its name end in .png")
+        may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
+    table = None if again else known_people(video, loaded.settings.video)
+    if table is None:
+        with JobProgress(screen, visible=not (quiet or json)) as progress:
+
+            def started(event: Started) -> None:
+                progress.show(video.name, event.pipeline, frame_count=event.expected_frame_count)
+
+            table = find_people(
+                video,
+                loaded,
+                store=ModelStore(vitascope_home()),
+                fetch_progress=progress.fetched,
+                on_start=started,
+            )
+            progress.clear()
+    if out is not None:
+        write_sheet(table, out)
+    if not (quiet or json):
+        for note in table.facts.notes:
+            screen.print(f"note: {note}")
+    if json:
+        print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in table.people]})
+    elif not quiet:
+        Page().print("\n".join(lines_on(table)))

@@ -1,0 +1,193 @@
+"""``film.hints.yaml``: what a user knows better about one film, and its only schema.
+
+::
+
+    version: 1
+    video: film.mp4                  # the film's name; hints for another film are refused
+    people:                          # who is kept while
+      - keep: [1, 3]                 # only these people ...
+        from: 0:10                   # ... from here (the beginning, when left out)
+        to: 0:20                     # ... up to here (the end, when left out)
+      - exclude: 2
+    marks:                           # at a frame; x and y are shares of an eye's picture, 0 to 1
+      - at: 12.5
+        click: [0.42, 0.31]          # the person there
+        do: remove                   # keep or remove them, in the whole film or from ... to
+      - at: 12.5
+        box: [0.1, 0.0, 0.4, 1.0]    # the person who is mostly in it: left, top, right, bottom
+        do: keep
+      - at: 14
+        stroke: [[0.4, 0.3], [0.45, 0.5]]   # a brush: what it covers, carried by the film's motion
+        radius: 0.02                 # as a share of the width
+        do: remove                   # keep adds it to the matte
+    never:                           # regions that are never kept
+      - polygon: [[0, 0.9], [1, 0.9], [1, 1], [0, 1]]
+        eye: left                    # left, right or both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from vitascope.config.people import People
+from vitascope.config.values import Seconds, Section
+from vitascope.config.yaml_file import display, read_document
+from vitascope.errors import ConfigError
+
+__all__ = ["Eye", "Hints", "Mark", "PeopleRule", "Region", "Timed", "read_hints"]
+
+Eye = Literal["left", "right", "both"]
+
+
+def _tuples(value: object) -> object:
+    """Lists of YAML as tuples, at any depth."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+Share = Annotated[float, Field(ge=0, le=1, strict=False)]
+Point = Annotated[tuple[Share, Share], BeforeValidator(_tuples)]
+Points = Annotated[tuple[tuple[Share, Share], ...], BeforeValidator(_tuples)]
+BoxShares = Annotated[tuple[Share, Share, Share, Share], BeforeValidator(_tuples)]
+
+
+class Timed(Section):
+    """Something that holds for a time."""
+
+    from_: Seconds = Field(0.0, alias="from")
+    to: Seconds | None = None
+    line: int = Field(0, exclude=True)
+    """Where it stands in the file; 0 for one that was made in Python."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.to is not None and self.to <= self.from_:
+            raise PydanticCustomError(
+                "hints_order", "it ends at {to} s, not after it begins", {"to": f"{self.to:g}"}
+            )
+        return self
+
+
+class PeopleRule(Timed):
+    """Only these people are kept, or these are left out."""
+
+    keep: People | None = None
+    exclude: People | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.keep is None) == (self.exclude is None):
+            raise PydanticCustomError("hints_rule", "it needs either keep or exclude")
+        return self
+
+
+class Mark(Timed):
+    """What was marked in a picture of a frame."""
+
+    at: Seconds
+    do: Literal["keep", "remove"] = "keep"
+    click: Point | None = None
+    box: BoxShares | None = None
+    stroke: Points | None = None
+    radius: Annotated[float, Field(gt=0, le=0.5, strict=False)] = 0.02
+    eye: Eye = "both"
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if sum(what is not None for what in (self.click, self.box, self.stroke)) != 1:
+            raise PydanticCustomError("hints_mark", "it needs one of click, box and stroke")
+        if self.box is not None and not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
+            raise PydanticCustomError("hints_box", "a box is [left, top, right, bottom] and holds something")
+        if self.stroke is not None and not self.stroke:
+            raise PydanticCustomError("hints_stroke", "a stroke has one point or more")
+        return self
+
+
+class Region(Timed):
+    """A region that is never kept: a garbage matte."""
+
+    polygon: Points
+    eye: Eye = "both"
+
+    @model_validator(mode="after")
+    def _check_area(self) -> Self:
+        if len(self.polygon) < 3:
+            raise PydanticCustomError("hints_region", "a region has three corners or more")
+        return self
+
+
+class Hints(Section):
+    """All hints for one film."""
+
+    version: Literal[1] = 1
+    video: str | None = None
+    """The film's file name; None fits any."""
+    people: Annotated[tuple[PeopleRule, ...], BeforeValidator(_tuples)] = ()
+    marks: Annotated[tuple[Mark, ...], BeforeValidator(_tuples)] = ()
+    never: Annotated[tuple[Region, ...], BeforeValidator(_tuples)] = ()
+    label: str = Field("hints", exclude=True)
+    """How messages name them: the file's name."""
+
+    @property
+    def needs_people(self) -> bool:
+        """True when it must be known who is who, and where shots end."""
+        return bool(self.people or self.marks)
+
+    def place(self, hint: Timed) -> str:
+        """Where a hint stands, for messages: ``film.hints.yaml:12``."""
+        return f"{self.label}:{hint.line}" if hint.line else self.label
+
+
+def read_hints(path: Path) -> Hints:
+    """Read a file of hints.
+
+    Raises:
+        ConfigError: It cannot be read, or something in it is no hint; names line and field.
+    """
+    data, lines = read_document(path, label=str(path))
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected hints as `version: 1`, `people:`, `marks:` and `never:`")
+    for name in ("people", "marks", "never"):
+        if data.get(name) is None:
+            data.pop(name, None)
+        for number, hint in enumerate(data.get(name, ()) if isinstance(data.get(name), list) else ()):
+            if isinstance(hint, dict):
+                hint["line"] = lines[name, number]
+    try:
+        return Hints.model_validate({**data, "label": path.name})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = tuple(part for part in first["loc"])
+        raise ConfigError(f"{path}{_line(place, lines)}: {_field(place)}{_told(first)}") from error
+
+
+def _line(place: Sequence[str | int], lines: dict[tuple[str | int, ...], int]) -> str:
+    """The line of a value, or of the nearest one around it that has a line."""
+    for length in range(len(place), 0, -1):
+        if tuple(place[:length]) in lines:
+            return f":{lines[tuple(place[:length])]}"
+    return ""
+
+
+def _field(place: Sequence[str | int]) -> str:
+    """``marks[2].click``, and what separates it from what is said of it."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return f"{text.removeprefix('.')}: " if text else ""
+
+
+def _told(error: Any) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "is missing"
+        case kind if kind.startswith("hints_"):
+            return str(error["msg"])
+        case _:
+            return f"{error['msg'].removeprefix('Value error, ')}, got {display(error['input'])[:60]}"

@@ -1,0 +1,296 @@
+"""A network as a list of kernel launches: recorded once for one set of sizes, kept as JSON, replayed from it.
+
+Code that would compute with arrays works with descriptions of them instead, and each kernel that it would launch is
+noted with its grid and arguments. What is known then is everything that a replay needs: which memory each launch reads
+and writes, when it is last read, and so where it can lie. Recording needs neither a GPU nor a library of one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "Argument",
+    "Array",
+    "ArrayPlace",
+    "Launch",
+    "LaunchPlan",
+    "PlanRecorder",
+    "WeightBlock",
+]
+
+ALIGNMENT_BYTES: Final = 256
+"""Each array begins at a multiple of it, as ``cudaMalloc`` gives memory."""
+
+KernelT = TypeVar("KernelT", bound=Hashable)
+
+
+@dataclass(eq=False, slots=True)
+class _Block:
+    """Memory that belongs to one array and its views."""
+
+    size_bytes: int
+    is_weight: bool = False
+    is_input: bool = False
+    is_output: bool = False
+    offset: int = 0
+    """Among the weights, where they lie; among the rest, once the plan is made."""
+    first: int = -1
+    """The first launch that touches it."""
+    last: int = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Array:
+    """A C-contiguous array that a recording speaks of."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    _block: _Block
+    _begin: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def view(self, *shape: int) -> Array:
+        """The same elements in another shape."""
+        if math.prod(shape) != math.prod(self.shape):
+            raise ValueError(f"{list(self.shape)} cannot be seen as {list(shape)}")
+        return Array(shape, self.dtype, self._block, self._begin)
+
+    def __getitem__(self, index: int) -> Array:
+        """One element of the first axis."""
+        if not 0 <= index < self.shape[0]:
+            raise IndexError(f"{index} of {self.shape[0]}")
+        part = self.size_bytes // self.shape[0]
+        return Array(self.shape[1:], self.dtype, self._block, self._begin + index * part)
+
+
+class WeightBlock:
+    """The constants of a network, one behind the other, in the order in which they are first asked for."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[Hashable, Array] = {}
+        self._contents: list[npt.NDArray[Any]] = []
+        self._end = 0
+
+    def array(self, name: Hashable, make: Any) -> Array:
+        """The constant of a name.
+
+        Args:
+            name: Tells it from others.
+            make: Called without arguments when the name is new; returns its NumPy array.
+        """
+        known = self._arrays.get(name)
+        if known is None:
+            content = np.ascontiguousarray(make())
+            block = _Block(content.nbytes, is_weight=True, offset=self._end)
+            known = self._arrays[name] = Array(content.shape, content.dtype, block)
+            self._contents.append(content)
+            self._end += _aligned(content.nbytes)
+        return known
+
+    def content(self) -> npt.NDArray[np.uint8]:
+        """All constants, uint8, each at a multiple of ``ALIGNMENT_BYTES``."""
+        whole = np.zeros(self._end, np.uint8)
+        begin = 0
+        for content in self._contents:
+            whole[begin : begin + content.nbytes] = content.reshape(-1).view(np.uint8)
+            begin += _aligned(content.nbytes)
+        return whole
+
+
+Argument: TypeAlias = tuple[Literal["memory", "weights", "int32"], int]
+"""An address, as an offset into the plan's memory or the weights, or a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a plan."""
+
+    kernel: int
+    """Its place in the plan's list of kernels."""
+    grid: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlace:
+    """Where an input or an output lies in the plan's memory."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+    """NumPy's name of it."""
+
+
+@dataclass(frozen=True)
+class LaunchPlan(Generic[KernelT]):
+    """Everything that a replay needs but the kernels' code and the weights."""
+
+    kernels: tuple[KernelT, ...]
+    launches: tuple[Launch, ...]
+    memory_bytes: int
+    inputs: Mapping[str, ArrayPlace]
+    outputs: Mapping[str, ArrayPlace]
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the kernels, as JSON holds it."""
+        return {
+            "launches": [
+                [one.kernel, list(one.grid), [list(argument) for argument in one.arguments]]
+                for one in self.launches
+            ],
+            "memory_bytes": self.memory_bytes,
+            **{
+                role: {name: [at.offset, list(at.shape), at.dtype] for name, at in places.items()}
+                for role, places in (("inputs", self.inputs), ("outputs", self.outputs))
+            },
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], kernels: Sequence[KernelT]) -> LaunchPlan[KernelT]:
+        """What ``to_json`` gave.
+
+        Raises:
+            ValueError, TypeError, KeyError: The document is not a plan's.
+        """
+        launches = tuple(
+            Launch(int(kernel), _triple(grid), tuple(_argument(*argument) for argument in arguments))
+            for kernel, grid, arguments in document["launches"]
+        )
+        if any(not 0 <= launch.kernel < len(kernels) for launch in launches):
+            raise ValueError("a launch of a kernel that is not in the plan")
+        inputs, outputs = (
+            {
+                str(name): ArrayPlace(int(offset), tuple(map(int, shape)), np.dtype(dtype).name)
+                for name, (offset, shape, dtype) in document[role].items()
+            }
+            for role in ("inputs", "outputs")
+        )
+        return cls(tuple(kernels), launches, int(document["memory_bytes"]), inputs, outputs)
+
+
+class PlanRecorder(Generic[KernelT]):
+    """Notes launches, and finds each array a place where nothing lies that is still read."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[KernelT, int] = {}
+        self._launches: list[tuple[int, tuple[int, int, int], tuple[Array | int, ...]]] = []
+        self._blocks: list[_Block] = []
+        self._inputs: dict[str, Array] = {}
+        self._outputs: dict[str, Array] = {}
+
+    def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
+        """An array that is there before the first launch."""
+        made = self._inputs[name] = self.empty(shape, dtype)
+        made._block.is_input = True
+        return made
+
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
+        """An array whose content is unknown until a launch writes it."""
+        made = np.dtype(dtype)
+        block = _Block(math.prod(shape) * made.itemsize)
+        self._blocks.append(block)
+        return Array(tuple(shape), made, block)
+
+    def output(self, name: str, array: Array) -> None:
+        """Keep an array until after the last launch."""
+        array._block.is_output = True
+        self._outputs[name] = array
+
+    def launch(self, kernel: KernelT, grid: Sequence[int], arguments: Sequence[Array | int]) -> None:
+        """Note a launch.
+
+        Args:
+            kernel: Equal ones are one.
+            grid: One to three numbers of blocks.
+            arguments: Arrays and int32 numbers, in the kernel's order.
+        """
+        at = len(self._launches)
+        for argument in arguments:
+            if isinstance(argument, Array):
+                block = argument._block
+                block.first = at if block.first < 0 else block.first
+                block.last = at
+            elif not -(2**31) <= argument < 2**31:
+                raise ValueError(f"{argument} is no int32")
+        number = self._kernels.setdefault(kernel, len(self._kernels))
+        self._launches.append((number, _triple([*grid, 1, 1][:3]), tuple(arguments)))
+
+    def plan(self) -> LaunchPlan[KernelT]:
+        """Everything that was noted, with a place for each array."""
+        size = self._place_blocks()
+
+        def argument(given: Array | int) -> Argument:
+            if isinstance(given, int):
+                return "int32", given
+            kind: Literal["weights", "memory"] = "weights" if given._block.is_weight else "memory"
+            return kind, given._block.offset + given._begin
+
+        def place(array: Array) -> ArrayPlace:
+            return ArrayPlace(array._block.offset + array._begin, array.shape, array.dtype.name)
+
+        return LaunchPlan(
+            tuple(self._kernels),
+            tuple(
+                Launch(kernel, grid, tuple(map(argument, arguments)))
+                for kernel, grid, arguments in self._launches
+            ),
+            size,
+            {name: place(array) for name, array in self._inputs.items()},
+            {name: place(array) for name, array in self._outputs.items()},
+        )
+
+    def _place_blocks(self) -> int:
+        """Give each block its offset, the largest first, as low as those allow that live at the same time.
+
+        Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020: greedy by size.
+
+        Returns:
+            Bytes of the whole.
+        """
+        end = len(self._launches)
+
+        def life(block: _Block) -> tuple[int, int]:
+            return -1 if block.is_input else block.first, end if block.is_output else block.last
+
+        placed: list[_Block] = []
+        for block in sorted(self._blocks, key=lambda one: -one.size_bytes):
+            first, last = life(block)
+            offset = 0
+            for other in placed:  # by offset
+                begins, ends = life(other)
+                if begins > last or ends < first:
+                    continue
+                if offset + block.size_bytes <= other.offset:
+                    break
+                offset = max(offset, other.offset + _aligned(other.size_bytes))
+            block.offset = offset
+            placed.append(block)
+            placed.sort(key=lambda one: one.offset)
+        return max((block.offset + _aligned(block.size_bytes) for block in self._blocks), default=0)
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def _triple(grid: Sequence[Any]) -> tuple[int, int, int]:
+    x, y, z = grid
+    return int(x), int(y), int(z)
+
+
+def _argument(kind: Any, value: Any) -> Argument:
+    if kind not in ("memory", "weights", "int32"):
+        raise ValueError(f"no argument is a {kind!r}")
+    return kind, int(value)

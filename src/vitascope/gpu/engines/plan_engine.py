@@ -1,0 +1,253 @@
+"""Launch plans on a GPU, through CuPy: each a CUDA graph in memory of its own.
+
+A process that finds its plan on disk needs neither the compiler nor PyTorch: it loads machine code and weights, and
+launches.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import EngineError, VitascopeError
+from vitascope.gpu.current_stream import on_cuda_stream
+from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
+from vitascope.gpu.engines.launch_plan import Argument, ArrayPlace, LaunchPlan
+from vitascope.gpu.engines.plan_store import PlanStore, StoredPlan
+from vitascope.gpu.engines.triton_compiler import CompiledKernel, TritonKernel, compile_kernels
+from vitascope.gpu.recording import RECORDING
+
+__all__ = ["PlanEngine", "Recorded"]
+
+Recorded = tuple[LaunchPlan[TritonKernel], npt.NDArray[np.uint8]]
+"""A plan, and the weights that it reads."""
+
+
+class PlanEngine:
+    """One network's plans on one GPU. Calls come from one thread at a time, on any stream.
+
+    Each set of sizes has a plan of its own, with its CUDA graph and its memory. The least recently used one goes when
+    there are more than ``most_plans``.
+
+    Args:
+        record: Records the plan of some sizes; called where none is kept. Its weights are always the same.
+        key: Whatever changes plans besides sizes and the GPU.
+        label: What messages and files call the network.
+        device_id: The GPU.
+        cache_dir: Where plans are kept; None compiles anew in each process.
+        most_plans: How many are ready at a time.
+        on_note: Told, in one line, when a kept plan does not fit.
+
+    Raises:
+        EngineError: The GPU is not there.
+    """
+
+    def __init__(
+        self,
+        record: Callable[[Sequence[int]], Recorded],
+        *,
+        key: Sequence[str],
+        label: str,
+        device_id: int,
+        cache_dir: Path | None,
+        most_plans: int = 8,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
+        cupy = import_cupy()
+        self.notes: list[str] = []
+        """Plans that were kept and do not fit, one line each."""
+        self._record, self._label, self._most_plans, self._on_note = record, label, most_plans, on_note
+        try:
+            facts = cupy.cuda.runtime.getDeviceProperties(device_id)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise EngineError(f"{label}: GPU {device_id} cannot be used: {error}") from error
+        self.gpu_name: str = facts["name"].decode()
+        self.capability: int = 10 * facts["major"] + facts["minor"]
+        """Compute capability: 90 for 9.0."""
+        self.multiprocessors: int = facts["multiProcessorCount"]
+        self._device = cupy.cuda.Device(device_id)
+        self._store = PlanStore(
+            cache_dir,
+            label=label,
+            key=(*key, str(self.capability), f"{self.multiprocessors} multiprocessors"),
+            on_note=self._note,
+        )
+        self._weights: Any = None
+        self._plans: OrderedDict[tuple[int, ...], _ReadyPlan] | None = OrderedDict()
+        self._last: tuple[int, Any] | None = None
+
+    @property
+    def plan_count(self) -> int:
+        """Sets of sizes that are ready to run."""
+        return len(self._plans or ())
+
+    def input_shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the inputs of some sizes; makes their plan ready.
+
+        Raises:
+            DeviceMemoryError: The GPU has too little memory.
+            EngineError: The engine was closed, or the kernels cannot be compiled or loaded.
+        """
+        with self._device, self._wrapped(sizes):
+            return self._ready(tuple(sizes)).input_shapes
+
+    def run(self, sizes: Sequence[int], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute a network's outputs on CuPy's current stream; the host does not wait.
+
+        Args:
+            sizes: What ``record`` takes.
+            inputs: Every input by name: C-contiguous CuPy arrays of the plan's shapes and dtypes.
+
+        Returns:
+            The outputs by name, in fresh memory.
+
+        Raises:
+            DeviceMemoryError: The GPU has too little memory; how much was wanted and is free.
+            EngineError: The engine was closed, or the network failed.
+        """
+        cupy = import_cupy()
+        with self._device, self._wrapped(sizes):
+            plan = self._ready(tuple(sizes))
+            stream = cupy.cuda.get_current_stream()
+            # Plans read and write fixed memory: a call on another stream begins where the one before has ended.
+            if self._last is not None and self._last[0] != stream.ptr:
+                stream.wait_event(self._last[1])
+            results = plan(inputs, stream)
+            event = self._last[1] if self._last is not None else cupy.cuda.Event(disable_timing=True)
+            event.record(stream)
+            self._last = (stream.ptr, event)
+            return results
+
+    @contextmanager
+    def _wrapped(self, sizes: Sequence[int]) -> Iterator[None]:
+        """Other libraries' errors as ours."""
+        try:
+            yield
+        except VitascopeError:
+            raise
+        except Exception as error:  # CuPy, the driver and Triton share no base
+            shown = "x".join(map(str, sizes))
+            raise failure(error, label=self._label, what=f"inference of {shown} failed") from error
+
+    def close(self) -> None:
+        """Free plans and weights once what is running has finished; idempotent."""
+        for plan in (self._plans or {}).values():
+            self._free(plan)
+        self._plans = self._weights = self._last = None
+
+    def _ready(self, sizes: tuple[int, ...]) -> _ReadyPlan:
+        if self._plans is None:
+            raise EngineError(f"{self._label}: the engine was closed")
+        plan = self._plans.get(sizes)
+        if plan is None:
+            while len(self._plans) >= self._most_plans:
+                self._free(self._plans.popitem(last=False)[1])
+            stored = self._store.load(sizes)
+            if stored is None:
+                recorded, weights = self._record(sizes)
+                stored = StoredPlan(_compiled(recorded, self.capability), weights)
+                self._store.keep(sizes, stored)
+            if self._weights is None:
+                cupy = import_cupy()
+                self._weights = cupy.asarray(stored.weights)
+                cupy.cuda.get_current_stream().synchronize()  # the first call may come on another stream
+            plan = self._plans[sizes] = _ReadyPlan(stored.plan, self._weights)
+        self._plans.move_to_end(sizes)
+        return plan
+
+    def _free(self, plan: _ReadyPlan) -> None:
+        with self._device, RECORDING:
+            self._device.synchronize()  # its memory goes back to a pool that does not know the streams it is used on
+            plan.close()
+
+    def _note(self, line: str) -> None:
+        self.notes.append(line)
+        if self._on_note is not None:
+            self._on_note(line)
+
+
+class _ReadyPlan:
+    """A plan with its memory, recorded as a CUDA graph on the current device."""
+
+    def __init__(self, plan: LaunchPlan[CompiledKernel], weights: Any) -> None:
+        cupy = import_cupy()
+        functions = [_loaded(kernel) for kernel in plan.kernels]
+        self._memory = memory = cupy.empty(plan.memory_bytes, np.uint8)
+        self._inputs = {name: _array(memory, place) for name, place in plan.inputs.items()}
+        self._outputs = {name: _array(memory, place) for name, place in plan.outputs.items()}
+        self.input_shapes = {name: place.shape for name, place in plan.inputs.items()}
+        begins = {"memory": memory.data.ptr, "weights": weights.data.ptr}
+
+        def value(argument: Argument) -> Any:
+            kind, number = argument
+            return np.int32(number) if kind == "int32" else np.uint64(begins[kind] + number)
+
+        stream = cupy.cuda.Stream(non_blocking=True)
+        thread_local = cupy.cuda.runtime.streamCaptureModeThreadLocal
+        with RECORDING, on_cuda_stream(stream):
+            stream.begin_capture(thread_local)
+            try:
+                for launch in plan.launches:
+                    kernel, function = plan.kernels[launch.kernel], functions[launch.kernel]
+                    arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
+                    function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
+            except BaseException:
+                with suppress(Exception):  # until the recording ends, this thread may not even allocate
+                    stream.end_capture()
+                raise
+            self._graph = stream.end_capture()
+        self._keep: tuple[Any, ...] = functions, weights, stream
+
+    def __call__(self, inputs: Mapping[str, Any], stream: Any) -> dict[str, Any]:
+        """Run on a stream that is the current one.
+
+        Raises:
+            EngineError: An input is missing or of another shape or dtype.
+        """
+        cupy = import_cupy()
+        for name, own in self._inputs.items():
+            given = inputs[name]
+            if given.shape != own.shape or given.dtype != own.dtype or not given.flags.c_contiguous:
+                raise EngineError(
+                    f"{name} is {given.dtype} {list(given.shape)}, expected {own.dtype} {list(own.shape)}"
+                )
+            own.data.copy_from_device_async(given.data, own.nbytes, stream)
+        self._graph.launch(stream)
+        results = {name: cupy.empty(own.shape, own.dtype) for name, own in self._outputs.items()}
+        for name, own in self._outputs.items():
+            results[name].data.copy_from_device_async(own.data, own.nbytes, stream)
+        return results
+
+    def close(self) -> None:
+        """Let go of graph and memory."""
+        self._graph = self._memory = None
+        self._keep = ()
+        self._inputs, self._outputs = {}, {}
+
+
+def _compiled(plan: LaunchPlan[TritonKernel], capability: int) -> LaunchPlan[CompiledKernel]:
+    kernels = compile_kernels(plan.kernels, capability=capability)
+    return LaunchPlan(tuple(kernels), plan.launches, plan.memory_bytes, plan.inputs, plan.outputs)
+
+
+def _loaded(kernel: CompiledKernel) -> Any:
+    """The kernel on the current device; loaded now, since a graph that is being recorded lets nothing be loaded."""
+    cupy = import_cupy()
+    module = cupy.cuda.function.Module()
+    module.load(kernel.code)
+    function = module.get_function(kernel.name)
+    cupy.cuda.driver.funcSetAttribute(
+        function.ptr, cupy.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes
+    )
+    return function
+
+
+def _array(memory: Any, place: ArrayPlace) -> Any:
+    cupy = import_cupy()
+    return cupy.ndarray(place.shape, np.dtype(place.dtype), memory.data + place.offset)

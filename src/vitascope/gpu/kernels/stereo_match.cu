@@ -1,0 +1,155 @@
+// Matching and blending two eyes' mattes; the contract and the reference are in stereo_match.py.
+//
+// A thread is a sample of an eye: of one step (cost_of_steps), of all steps (best_step), or of the result. Pictures are
+// those of a small network, so that all of it stays in the second-level cache.
+
+#ifndef MOST_COLOR
+#define MOST_COLOR 0.15f
+#endif
+#ifndef ALPHA_WEIGHT
+#define ALPHA_WEIGHT 0.1f
+#endif
+
+constexpr float LEAST_BEND = 1e-9f;
+
+struct Match {
+    const float* pictures;  // [2, 4, height, width]
+    const float* curves;    // [2, 6, height, width]
+    const float* start;     // [2, height, width], or null
+    float* costs;           // [2, count, height, width]
+    float* found;           // [2, height, width]
+    float* misfit;          // [2, height, width]
+    int height, width, count, radius;
+    float first, step;
+};
+
+struct Blend {
+    const float* planes;     // [2, channels, full_height, full_width]
+    float* blended;
+    const float* disparity;  // [2, height, width]
+    const float* curves;     // [2, 6, height, width]
+    const float* shown;      // [2, height, width]
+    float* moves;            // [2, 3, height, width]: across and down in samples of the planes, and the other eye's share
+    int height, width, full_height, full_width, channels;
+    float tolerance;
+};
+
+__device__ __forceinline__ int inside(int i, int length) { return min(max(i, 0), length - 1); }
+
+// Where the samples around a place lie, borders repeated, and how much each counts.
+struct Corners {
+    int at[4];
+    float weight[4];
+};
+
+__device__ __forceinline__ Corners corners_of(float x, float y, int height, int width) {
+    x = fminf(fmaxf(x, -1.f), static_cast<float>(width));
+    y = fminf(fmaxf(y, -1.f), static_cast<float>(height));
+    const float left = floorf(x), top = floorf(y), right_share = x - left, bottom_share = y - top;
+    const int x0 = inside(static_cast<int>(left), width), x1 = inside(static_cast<int>(left) + 1, width);
+    const int y0 = inside(static_cast<int>(top), height), y1 = inside(static_cast<int>(top) + 1, height);
+    return {{y0 * width + x0, y0 * width + x1, y1 * width + x0, y1 * width + x1},
+            {(1 - bottom_share) * (1 - right_share), (1 - bottom_share) * right_share, bottom_share * (1 - right_share),
+             bottom_share * right_share}};
+}
+
+__device__ __forceinline__ float read(const float* plane, const Corners& corners) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum += plane[corners.at[i]] * corners.weight[i];
+    return sum;
+}
+
+// How far the other eye shows a sample along an axis; factors: the first of three planes.
+__device__ __forceinline__ float displacement(const float* factors, int at, int area, float disparity) {
+    return disparity * (factors[at] + disparity * (factors[area + at] + disparity * factors[2 * area + at]));
+}
+
+// grid: (width / 32, height / 8, eyes * steps); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) cost_of_steps(const __grid_constant__ Match job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
+    if (x >= job.width || y >= job.height) return;
+    const int eye = blockIdx.z / job.count, step = blockIdx.z % job.count;
+    const int area = job.height * job.width, at = y * job.width + x;
+    const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
+    const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
+    const Corners corners = corners_of(x + displacement(curves, at, area, disparity),
+                                       y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
+    const float* own = job.pictures + static_cast<long long>(eye) * 4 * area;
+    const float* other = job.pictures + static_cast<long long>(1 - eye) * 4 * area;
+    float color = 0;
+#pragma unroll
+    for (int channel = 0; channel < 3; ++channel)
+        color += fabsf(own[channel * area + at] - read(other + channel * area, corners));
+    const float alpha = own[3 * area + at], other_alpha = read(other + 3 * area, corners);
+    job.costs[static_cast<long long>(blockIdx.z) * area + at] =
+        fminf(color / 3, MOST_COLOR) * fmaxf(alpha, other_alpha) + ALPHA_WEIGHT * fabsf(alpha - other_alpha);
+}
+
+// grid: (width / 32, height / 8, eyes); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constant__ Match job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
+    if (x >= job.width || y >= job.height) return;
+    const int area = job.height * job.width, at = y * job.width + x;
+    const float* costs = job.costs + static_cast<long long>(eye) * job.count * area;
+    const float share = 1.f / ((2 * job.radius + 1) * (2 * job.radius + 1));
+    int best = 0;
+    float least = 3e38f, previous = 0, before = 0, after = 0;
+    for (int step = 0; step < job.count; ++step) {
+        const float* plane = costs + static_cast<long long>(step) * area;
+        float sum = 0;
+        for (int row = y - job.radius; row <= y + job.radius; ++row) {
+            const float* line = plane + inside(row, job.height) * job.width;
+            for (int column = x - job.radius; column <= x + job.radius; ++column) sum += line[inside(column, job.width)];
+        }
+        sum *= share;
+        if (step == best + 1) after = sum;
+        if (sum < least) least = sum, best = step, before = previous;
+        previous = sum;
+    }
+    float index = best;
+    if (best > 0 && best < job.count - 1) {
+        const float bend = before - 2 * least + after;
+        if (bend > LEAST_BEND) index += fminf(fmaxf((before - after) / (2 * bend), -0.5f), 0.5f);
+    }
+    job.misfit[eye * area + at] = least;
+    job.found[eye * area + at] =
+        (job.start ? job.start[eye * area + at] : 0.f) + job.first + index * job.step;
+}
+
+// grid: (width / 32, height / 8, eyes); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) moves_between_eyes(const __grid_constant__ Blend job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
+    if (x >= job.width || y >= job.height) return;
+    const int area = job.height * job.width, at = y * job.width + x;
+    const float disparity = job.disparity[eye * area + at];
+    const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
+    const float across = displacement(curves, at, area, disparity);
+    const float down = displacement(curves + 3 * area, at, area, disparity);
+    const float back =
+        read(job.disparity + (1 - eye) * area, corners_of(x + across, y + down, job.height, job.width));
+    float* moves = job.moves + static_cast<long long>(eye) * 3 * area + at;
+    moves[0] = across * job.full_width / job.width;
+    moves[area] = down * job.full_height / job.height;
+    moves[2 * area] = fabsf(back - disparity) <= job.tolerance ? job.shown[eye * area + at] / 2 : 0.f;
+}
+
+// grid: (full_width / 32, full_height / 8, eyes); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) blend_eyes(const __grid_constant__ Blend job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
+    if (x >= job.full_width || y >= job.full_height) return;
+    const int area = job.height * job.width, full_area = job.full_height * job.full_width;
+    const Corners here = corners_of((x + 0.5f) * job.width / job.full_width - 0.5f,
+                                    (y + 0.5f) * job.height / job.full_height - 0.5f, job.height, job.width);
+    const float* moves = job.moves + static_cast<long long>(eye) * 3 * area;
+    const float share = read(moves + 2 * area, here);
+    const Corners there = corners_of(x + read(moves, here), y + read(moves + area, here), job.full_height, job.full_width);
+    const long long own = static_cast<long long>(eye) * job.channels * full_area;
+    const long long other = static_cast<long long>(1 - eye) * job.channels * full_area;
+    for (int channel = 0; channel < job.channels; ++channel) {
+        const long long plane = static_cast<long long>(channel) * full_area;
+        const float value = job.planes[own + plane + y * job.full_width + x];
+        job.blended[own + plane + y * job.full_width + x] =
+            value + share * (read(job.planes + other + plane, there) - value);
+    }
+}

@@ -1,0 +1,260 @@
+"""Two eyes' mattes brought together: where each eye shows what the other shows, and what both say of it.
+
+People are matched, not pictures: a difference of colour counts as much as either eye sees a person there, so that a
+window on an outline finds the disparity of the person, whatever is behind. Windows are matched by the sum of absolute
+differences; the smallest of a parabola through the best three gives parts of a sample (Scharstein and Szeliski, "A
+Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence Algorithms", 2002).
+
+Where an eye's sample lies in the other eye is a cubic in the disparity, for each sample (``curves``): lenses bend the
+way that a thing takes across the picture as it comes nearer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
+
+__all__ = ["blend_eyes", "match_eyes"]
+
+FloatArray = npt.NDArray[np.float32]
+
+# Of a difference of colour, 0..1: more is another thing, however much more. And what a difference of alpha weighs:
+# enough to hold people without texture by their outlines, too little to pull two outlines together that differ.
+_MOST_COLOR, _ALPHA_WEIGHT = 0.15, 0.1
+
+
+def match_eyes(
+    pictures: FloatArray,
+    curves: FloatArray,
+    steps: Sequence[float],
+    *,
+    radius: int,
+    start: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Find the disparity of people at each sample of both eyes, among some.
+
+    Runs where the pictures are; the results on the CPU and on a GPU differ by rounding, and where two disparities fit
+    equally well.
+
+    Args:
+        pictures: float32 [2, 4, h, w], C-contiguous: R, G, B and alpha of each eye, 0..1.
+        curves: float32 [2, 6, h, w]: for each sample of an eye the factors of the disparity, its square and its cube in
+            how far the other eye shows it to the right, then downwards, in samples.
+        steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
+        radius: Half the window; borders repeat.
+        start: float32 [2, h, w]; 0 when omitted.
+
+    Returns:
+        float32 [2, h, w] in the unit of ``curves``, and float32 [2, h, w]: how badly the best of them fits, 0 and more;
+        0.25 at most.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if is_on_gpu(pictures):
+        on_gpu: tuple[FloatArray, FloatArray] = _match_on_gpu(pictures, curves, steps, radius, start)
+        return on_gpu
+    height, width = pictures.shape[2:]
+    columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
+    side = (2 * radius + 1, 2 * radius + 1)
+    eyes = [np.ascontiguousarray(picture.transpose(1, 2, 0)) for picture in pictures]
+    found, misfit = np.empty((2, height, width), np.float32), np.empty((2, height, width), np.float32)
+    costs = np.empty((len(steps), height, width), np.float32)
+    for eye, own in enumerate(eyes):
+        for step, cost in zip(steps, costs, strict=True):
+            disparity: Any = np.float32(step) if start is None else start[eye] + np.float32(step)
+            across, down = _displacement(curves[eye], disparity)
+            other = cv2.remap(
+                eyes[1 - eye],
+                across + columns,
+                down + rows,
+                cv2.INTER_LINEAR,
+                borderMode=cv2.BORDER_REPLICATE,
+            )
+            apart = cv2.absdiff(own, other)
+            color = np.minimum(apart[..., :3].sum(axis=2) / 3, np.float32(_MOST_COLOR))
+            color *= np.maximum(own[..., 3], other[..., 3])
+            color += np.float32(_ALPHA_WEIGHT) * apart[..., 3]
+            cv2.blur(color, side, dst=cost, borderType=cv2.BORDER_REPLICATE)
+        best = costs.argmin(axis=0)
+        misfit[eye] = np.take_along_axis(costs, best[None], axis=0)[0]
+        middle = best.clip(1, len(steps) - 2)
+        before, at, after = (
+            np.take_along_axis(costs, (middle + offset)[None], axis=0)[0] for offset in (-1, 0, 1)
+        )
+        bend = before - 2 * at + after
+        part = np.where(bend > _LEAST_BEND, (before - after) / np.maximum(2 * bend, _LEAST_BEND), 0)
+        index = np.where(best == middle, middle + part.clip(-0.5, 0.5), best)
+        found[eye] = steps[0] + index * (steps[1] - steps[0])
+    return (found if start is None else found + start), misfit
+
+
+def blend_eyes(
+    planes: FloatArray, disparity: FloatArray, curves: FloatArray, shown: FloatArray, *, tolerance: float
+) -> FloatArray:
+    """Give both eyes the mean of what they say, where both show it; elsewhere each keeps its own.
+
+    Args:
+        planes: float32 [2, C, H, W], C-contiguous: of each eye.
+        disparity: float32 [2, h, w], as ``match_eyes`` gives it.
+        curves: Those that it was found with.
+        shown: float32 [2, h, w], 0..1: how much a place may count.
+        tolerance: Most that the other eye's disparity may differ, where this eye's leads to: more is another thing, or
+            hidden.
+
+    Returns:
+        float32 [2, C, H, W].
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if is_on_gpu(planes):
+        blended: FloatArray = _blend_on_gpu(planes, disparity, curves, shown, tolerance)
+        return blended
+    height, width = disparity.shape[1:]
+    full_height, full_width = planes.shape[2:]
+    columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
+    full_columns = np.arange(full_width, dtype=np.float32)
+    full_rows = np.arange(full_height, dtype=np.float32)[:, None]
+    blended = planes.copy()
+    for eye in range(2):
+        across, down = _displacement(curves[eye], disparity[eye])
+        back = cv2.remap(
+            disparity[1 - eye],
+            across + columns,
+            down + rows,
+            cv2.INTER_LINEAR,
+            borderMode=cv2.BORDER_REPLICATE,
+        )
+        share = shown[eye] * (np.abs(back - disparity[eye]) <= tolerance) / np.float32(2)
+        moves = across * np.float32(full_width / width), down * np.float32(full_height / height), share
+        move_x, move_y, weight = (
+            cv2.resize(plane, (full_width, full_height), interpolation=cv2.INTER_LINEAR) for plane in moves
+        )
+        map_x, map_y = move_x + full_columns, move_y + full_rows
+        for plane, target, other in zip(planes[eye], blended[eye], planes[1 - eye], strict=True):
+            read = cv2.remap(other, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            target += weight * (read - plane)
+    return blended
+
+
+_LEAST_BEND = 1e-9
+"""Below it three costs lie on a line: without a smallest between them."""
+
+
+def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
+    """How far the other eye shows each sample to the right and downwards."""
+    across, down = (
+        disparity * (factors[0] + disparity * (factors[1] + disparity * factors[2]))
+        for factors in (curves[:3], curves[3:])
+    )
+    return across, down
+
+
+# As in stereo_match.cu.
+_BLOCK = (32, 8)
+
+_MATCH = np.dtype(
+    [
+        ("pictures", "u8"),
+        ("curves", "u8"),
+        ("start", "u8"),
+        ("costs", "u8"),
+        ("found", "u8"),
+        ("misfit", "u8"),
+        ("height", "i4"),
+        ("width", "i4"),
+        ("count", "i4"),
+        ("radius", "i4"),
+        ("first", "f4"),
+        ("step", "f4"),
+    ],
+    align=True,
+)
+_BLEND = np.dtype(
+    [
+        ("planes", "u8"),
+        ("blended", "u8"),
+        ("disparity", "u8"),
+        ("curves", "u8"),
+        ("shown", "u8"),
+        ("moves", "u8"),
+        ("height", "i4"),
+        ("width", "i4"),
+        ("full_height", "i4"),
+        ("full_width", "i4"),
+        ("channels", "i4"),
+        ("tolerance", "f4"),
+    ],
+    align=True,
+)
+
+
+def _match_on_gpu(pictures: Any, curves: Any, steps: Sequence[float], radius: int, start: Any) -> Any:
+    import cupy
+
+    height, width = pictures.shape[2:]
+    pictures, curves = cupy.ascontiguousarray(pictures), cupy.ascontiguousarray(curves)
+    start = None if start is None else cupy.ascontiguousarray(start)
+    costs = cupy.empty((2, len(steps), height, width), "float32")
+    found, misfit = (cupy.empty((2, height, width), "float32") for _ in range(2))
+    job = np.zeros(1, _MATCH)
+    job[0] = (
+        pictures.data.ptr,
+        curves.data.ptr,
+        0 if start is None else start.data.ptr,
+        costs.data.ptr,
+        found.data.ptr,
+        misfit.data.ptr,
+        height,
+        width,
+        len(steps),
+        radius,
+        steps[0],
+        steps[1] - steps[0],
+    )
+    grid = math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1])
+    defines = {"MOST_COLOR": f"{_MOST_COLOR}f", "ALPHA_WEIGHT": f"{_ALPHA_WEIGHT}f"}
+    with nvtx_range("match eyes"):
+        cuda_kernel("stereo_match.cu", "cost_of_steps", **defines)(
+            (*grid, 2 * len(steps)), _BLOCK, (by_value(job),)
+        )
+        cuda_kernel("stereo_match.cu", "best_step", **defines)((*grid, 2), _BLOCK, (by_value(job),))
+    return found, misfit
+
+
+def _blend_on_gpu(planes: Any, disparity: Any, curves: Any, shown: Any, tolerance: float) -> Any:
+    import cupy
+
+    planes, disparity, curves, shown = map(cupy.ascontiguousarray, (planes, disparity, curves, shown))
+    height, width = disparity.shape[1:]
+    channels, full_height, full_width = planes.shape[1:]
+    moves = cupy.empty((2, 3, height, width), "float32")
+    blended = cupy.empty(planes.shape, "float32")
+    job = np.zeros(1, _BLEND)
+    job[0] = (
+        *(array.data.ptr for array in (planes, blended, disparity, curves, shown, moves)),
+        height,
+        width,
+        full_height,
+        full_width,
+        channels,
+        tolerance,
+    )
+    with nvtx_range("blend eyes"):
+        cuda_kernel("stereo_match.cu", "moves_between_eyes")(
+            (math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), 2), _BLOCK, (by_value(job),)
+        )
+        cuda_kernel("stereo_match.cu", "blend_eyes")(
+            (math.ceil(full_width / _BLOCK[0]), math.ceil(full_height / _BLOCK[1]), 2),
+            _BLOCK,
+            (by_value(job),),
+        )
+    return blended

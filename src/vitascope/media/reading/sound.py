@@ -1,0 +1,218 @@
+"""The sound of any file, as one voice hears it: one channel, one rate, without gaps, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+from av.stream import Discard, Disposition
+
+from vitascope.errors import CorruptInputError, InputError
+from vitascope.media.libav import describe_av_error
+from vitascope.media.reading.container import open_container
+
+__all__ = ["OneChannel", "SoundReader", "is_sound_file"]
+
+_LONGEST_GAP_SECONDS = 60.0
+"""Missing sound is filled with silence; what jumps further is a damaged time stamp."""
+_JITTER_SECONDS = 0.05
+"""Time stamps in milliseconds, and of joined files, are off by less."""
+
+Samples = npt.NDArray[np.float32]
+
+
+def is_sound_file(path: Path) -> bool:
+    """True for a file that has sound and no pictures but a cover.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
+    if not path.is_file():
+        return False
+    with open_container(path) as container:
+        covers = [stream.disposition & Disposition.attached_pic for stream in container.streams.video]
+        return bool(container.streams.audio) and all(covers)
+
+
+class OneChannel:
+    """Brings channels together so that a voice on one of them, or on all, comes out whole.
+
+    The channels are weighted by the principal component of what was heard lately, so that a silent side halves
+    nothing, and two sides of opposite sign do not cancel out. State of one stream.
+    """
+
+    def __init__(self) -> None:
+        self._covariance: npt.NDArray[np.float64] | None = None
+        self._weights: npt.NDArray[np.float64] | None = None
+
+    def __call__(self, channels: Samples) -> Samples:
+        """Bring the next block together: float32 [channels, n] to float32 [n], about a second's memory."""
+        if len(channels) == 1:
+            return channels.reshape(-1)
+        if self._weights is None or len(self._weights) != len(channels):
+            self._weights = self._covariance = None
+        now = channels.astype(np.float64) @ channels.T
+        keep = 0.5 ** (channels.shape[1] / 16_000)
+        before = np.zeros_like(now) if self._covariance is None else self._covariance
+        self._covariance = keep * before + now
+        # Where all is silent, all channels count alike.
+        _, vectors = np.linalg.eigh(self._covariance + 1e-9 * np.ones_like(now))
+        after = vectors[:, -1]
+        reference = np.ones(len(after)) if self._weights is None else self._weights
+        after = after * (1.0 if after @ reference >= 0 else -1.0) / np.abs(after).sum()
+        first = after if self._weights is None else self._weights
+        self._weights = after
+        share = np.linspace(0, 1, channels.shape[1], dtype=np.float32)
+        return np.asarray((first @ channels) * (1 - share) + (after @ channels) * share, np.float32)
+
+
+class SoundReader:
+    """Reads the first sound track of a file. A context manager and an iterator of blocks; used by one thread.
+
+    Args:
+        path: A sound file, or a video with sound.
+        sample_rate: Samples a second to give.
+        start_seconds: Leave out what comes before, counted from the first sample.
+        end_seconds: Leave out what comes from here on.
+
+    Raises:
+        InputError: It cannot be opened, or has no sound that this FFmpeg decodes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sample_rate: int,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+    ) -> None:
+        self.path = path
+        self._rate = sample_rate
+        self._start, self._end = start_seconds or 0.0, end_seconds
+        self._container: InputContainer = open_container(path)
+        try:
+            self._stream = self._sound_of(self._container)
+        except BaseException:
+            self._container.close()
+            raise
+        base = self._stream.time_base
+        begin = self._stream.start_time or 0
+        self.begin_seconds = float(begin * base) if base is not None else 0.0
+        """The first sample's time in the file."""
+        self.duration_seconds: float | None = None
+        """Length of the stretch, as the file says; None when it does not."""
+        if self._stream.duration is not None and base is not None:
+            whole = float(self._stream.duration * base)
+        else:
+            whole = (self._container.duration or 0) / av.time_base
+        if whole > 0:
+            stop = whole if end_seconds is None else min(end_seconds, whole)
+            self.duration_seconds = max(stop - self._start, 0.0)
+        self.corrupt_count = 0
+        """Damaged packets that were skipped."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._container.close()
+
+    def __iter__(self) -> Iterator[Samples]:
+        """Give the stretch's blocks in order, float32 [n], -1..1; what is missing in between is silence.
+
+        Raises:
+            CorruptInputError: Nothing of it could be decoded.
+        """
+        position, given = 0, 0
+        first, last = round(self._start * self._rate), None
+        if self._end is not None:
+            last = round(self._end * self._rate)
+        for begin, block in self._decoded():
+            gap = begin - position
+            if _JITTER_SECONDS * self._rate < gap < _LONGEST_GAP_SECONDS * self._rate:
+                block = np.concatenate((np.zeros(gap, np.float32), block))
+            elif gap < -_JITTER_SECONDS * self._rate:
+                block = block[-gap:] if -gap < len(block) else block[:0]
+            low = max(first - position, 0)
+            high = len(block) if last is None else min(max(last - position, 0), len(block))
+            position += len(block)
+            if high > low:
+                given += high - low
+                yield block[low:high]
+            if last is not None and position >= last:
+                break
+        if not given and self.corrupt_count:
+            raise CorruptInputError(f"{self.path}: its sound is damaged; nothing of it could be decoded")
+
+    def _decoded(self) -> Iterator[tuple[int, Samples]]:
+        """Blocks as they come out of the decoder, each with its place in samples from the beginning."""
+        resampler: av.AudioResampler | None = None
+        shape: tuple[object, ...] = ()
+        one_channel = OneChannel()
+        position = 0
+        for frame in self._frames():
+            now = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if resampler is None or now != shape:  # joined recordings change on the way
+                resampler = av.AudioResampler("fltp", frame.layout, self._rate)
+                shape = now
+            if frame.pts is not None and frame.time_base is not None:
+                seconds = float(frame.pts * frame.time_base) - self.begin_seconds
+                position = round(seconds * self._rate)
+            frame.pts = None
+            for resampled in resampler.resample(frame):
+                block = one_channel(_finite(resampled.to_ndarray()))
+                yield position, block
+                position += len(block)
+        if resampler is not None:
+            for resampled in resampler.resample(None):
+                yield position, one_channel(_finite(resampled.to_ndarray()))
+
+    def _frames(self) -> Iterator[av.AudioFrame]:
+        packets = self._container.demux(self._stream)
+        while True:
+            try:
+                packet = next(packets, None)
+            except (av.FFmpegError, OSError):  # the file ends in the middle of something
+                self.corrupt_count += 1
+                return
+            if packet is None:
+                return
+            try:
+                yield from self._stream.decode(packet)
+            except (av.FFmpegError, ValueError):
+                self.corrupt_count += 1
+
+    def _sound_of(self, container: InputContainer) -> AudioStream:
+        if not container.streams.audio:
+            raise InputError(f"{self.path}: it has no sound; a voice is needed to move the portrait")
+        stream = container.streams.audio[0]
+        if getattr(stream, "codec_context", None) is None:
+            raise InputError(f"{self.path}: this FFmpeg build does not know the codec of its sound")
+        for other in container.streams:
+            if other is not stream:
+                other.discard = Discard.all
+        try:
+            stream.codec_context.open(strict=False)
+        except (av.FFmpegError, ValueError) as error:
+            raise InputError(
+                f"{self.path}: its sound cannot be decoded: {describe_av_error(error)}"
+            ) from error
+        return stream
+
+
+def _finite(samples: npt.NDArray[np.generic]) -> Samples:
+    """Samples as floats; what is no number, in damaged files of floats, is silence."""
+    return np.clip(np.nan_to_num(samples.astype(np.float32), posinf=0, neginf=0), -4, 4)

@@ -1,0 +1,1 @@
+"""CenterFace: faces of any size."""

@@ -1,0 +1,217 @@
+"""RobustVideoMatting on our own fused kernels: what a GPU runs unless something else is asked for.
+
+It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size: convolutions of all frames
+of a call are batched, the parts are fused (``triton_kernels``), and one CUDA graph holds a whole call.
+
+The first call of a size compiles its kernels with Triton, in seconds, and keeps them. From then on neither Triton, nor
+PyTorch, nor the ONNX file is read: a process begins with machine code, weights and a list of launches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from vitascope.errors import EngineError, ModelError
+from vitascope.gpu.engines import launch_plan
+from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.engines.plan_engine import PlanEngine, Recorded
+from vitascope.gpu.engines.triton_compiler import triton_version
+from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
+from vitascope.models.rvm.sizes import RvmInput, frame_chunks
+from vitascope.models.rvm.state import RvmState
+
+__all__ = ["FusedPrecision", "RvmFusedNetwork"]
+
+FusedPrecision = Literal["fp16", "mixed"]
+
+_STATES: Final = ("r1", "r2", "r3", "r4")
+_OLDEST_CAPABILITY: Final = 80
+"""Triton multiplies without tensor cores on older GPUs."""
+_CODE: Final = ("structure.py", "triton_kernels.py", "triton_ops.py", "weights.py")
+
+
+class RvmFusedNetwork:
+    """RobustVideoMatting (MobileNetV3 or ResNet50) on an NVIDIA GPU.
+
+    Args:
+        path: An official ``rvm_*.onnx`` or ``rvm_*.pth``, already verified.
+        name: Its name in reports.
+        device_id: The GPU.
+        precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``: as
+            ``fp16``, with the guided filter's coefficients computed and given in FP32.
+        downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
+        longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
+        most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
+        most_plans: The most combinations of frames, eyes and sizes that are kept ready.
+        cache_dir: Where compiled calls are kept; None compiles them in each process.
+        on_note: Told, in one line, when something that was kept does not fit.
+
+    Raises:
+        EngineError: The GPU is not there, or too old.
+        MissingDependencyError: CuPy or Triton is not installed.
+    """
+
+    recurrent = True
+    side_multiple = 16
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str = "rvm",
+        device_id: int = 0,
+        precision: FusedPrecision = "fp16",
+        downsample_ratio: float | None = None,
+        longest_side: int | None = None,
+        most_frames: int = 16,
+        most_plans: int = 8,
+        cache_dir: Path | None = None,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._path = path
+        self._input = RvmInput(downsample_ratio, longest_side)
+        self._precision = precision
+        self._most_frames = most_frames
+        self._triton = triton_version()
+        self._device_id = device_id
+        self._engine = PlanEngine(
+            self._record,
+            key=(_fingerprint(path), f"triton {self._triton}", precision),
+            label=name,
+            device_id=device_id,
+            cache_dir=cache_dir,
+            most_plans=most_plans,
+            on_note=on_note,
+        )
+        if self._engine.capability < _OLDEST_CAPABILITY:
+            raise EngineError(
+                f"{name}: the fused kernels need compute capability {_OLDEST_CAPABILITY / 10:.1f}, "
+                f"{self._engine.gpu_name} has {self._engine.capability / 10:.1f}; take --backend torch"
+            )
+
+    @property
+    def engine_name(self) -> str:
+        """The compiler of its kernels, the GPU, and the arithmetic."""
+        return f"triton {self._triton} ({self._engine.gpu_name}, CUDA graphs), {self._precision}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was kept and did not fit, one line each."""
+        return tuple(self._engine.notes)
+
+    @property
+    def plan_count(self) -> int:
+        """Numbers of frames, eyes and sizes that are ready to run."""
+        return self._engine.plan_count
+
+    def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
+        """RGB 0..1, NCHW, float16; mean and std are applied inside the network."""
+        return self._input.input_for(region_size, dtype="float16")
+
+    def new_state(self) -> RvmState:
+        """A stream that has seen nothing."""
+        return RvmState(on_gpu=True)
+
+    def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
+        """Matte T consecutive frames of E eyes; see ``MattingNetwork.infer``.
+
+        Works on CuPy's current stream; the host does not wait for the GPU. NumPy pictures are copied to the GPU and
+        the results back, which does wait.
+
+        Args:
+            images: [T, E, 3, h, w], RGB 0..1, float16; CuPy on the network's GPU, or NumPy.
+            state: This stream's; changed in place.
+
+        Returns:
+            T estimates in the memory that the pictures are in. Their arrays are slices of one allocation per batch,
+            which lives as long as any of them. CuPy: float16 for ``fp16``, else float32. NumPy: float32.
+
+        Raises:
+            ModelError: The pictures or the state are not this network's.
+            DeviceMemoryError: The GPU has too little memory for the batch.
+            EngineError: The engine failed.
+        """
+        if not isinstance(state, RvmState) or images.ndim != 5 or images.shape[2] != 3 or 0 in images.shape:
+            raise ModelError(
+                f"{self.name}: takes [frames, eyes, 3, height, width] and its own state, got {list(images.shape)}"
+            )
+        if images.dtype != np.float16:
+            raise ModelError(f"{self.name}: got pictures {images.dtype}, expected float16")
+        cupy = import_cupy()
+        on_gpu = is_on_gpu(images)
+        estimates: list[MatteEstimate] = []
+        with cupy.cuda.Device(self._device_id), nvtx_range("rvm"):
+            pictures = cupy.ascontiguousarray(cupy.asarray(images))
+            features = state.tensors
+            first = 0
+            for count in frame_chunks(len(pictures), self._most_frames):
+                part = pictures[first : first + count]
+                results = self._run(part, features)
+                features = [results[level].transpose(0, 3, 1, 2) for level in _STATES]
+                estimates += _estimates(results, eyes=part.shape[1], on_gpu=on_gpu)
+                first += count
+        # Only now: a call that failed leaves the stream where it was.
+        state.tensors = features
+        return estimates
+
+    def close(self) -> None:
+        """Free the engine; idempotent."""
+        self._engine.close()
+
+    def _run(self, pictures: Any, features: Sequence[Any] | None) -> dict[str, Any]:
+        """Frames of one plan; the features are [E, C, h, w], or None before the first frame."""
+        cupy = import_cupy()
+        steps, eyes, _, *size = pictures.shape
+        sizes = (steps, eyes, *size)
+        shapes = self._engine.input_shapes(sizes)
+        if features is None:
+            inputs = {level: cupy.zeros(shapes[level], np.float32) for level in _STATES}
+        else:
+            inputs = {
+                level: cupy.ascontiguousarray(tensor.transpose(0, 2, 3, 1))
+                for level, tensor in zip(_STATES, features, strict=True)
+            }
+            if any(inputs[level].shape != shapes[level] for level in _STATES):
+                raise ModelError(
+                    f"{self.name}: the state is that of pictures of another size; reset it first"
+                )
+        return self._engine.run(sizes, {"pictures": pictures.reshape(-1, 3, *size), **inputs})
+
+    def _record(self, sizes: Sequence[int]) -> Recorded:
+        # Imported here: a run that finds its plan on disk needs neither Triton nor onnx.
+        from vitascope.models.rvm.triton_ops import record_network
+        from vitascope.models.rvm.weights import load_rvm_weights
+
+        steps, eyes, height, width = sizes
+        return record_network(
+            load_rvm_weights(self._path),
+            steps=steps,
+            eyes=eyes,
+            size=(height, width),
+            result_dtype="float16" if self._precision == "fp16" else "float32",
+            multiprocessors=self._engine.multiprocessors,
+        )
+
+
+def _estimates(results: dict[str, Any], *, eyes: int, on_gpu: bool) -> list[MatteEstimate]:
+    """One estimate a frame, of gain and offset [T * E, 4, h, w]."""
+    gain, offset = (results[name].reshape(-1, eyes, *results[name].shape[1:]) for name in ("gain", "offset"))
+    if not on_gpu:
+        gain, offset = (planes.get().astype(np.float32) for planes in (gain, offset))
+    return [MatteEstimate(gain=one, offset=other) for one, other in zip(gain, offset, strict=True)]
+
+
+def _fingerprint(path: Path) -> str:
+    """The checkpoint, and the code that records plans of it."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for file in (path, *(here / name for name in _CODE), Path(launch_plan.__file__)):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,0 +1,180 @@
+"""Left and right mattes that agree: where both eyes show a place of a person, both get the mean of what both say.
+
+A network mattes each eye by itself, and errs in each its own way; a viewer sees the difference as a shimmer around
+people. So the disparity of people is found on the network's small pictures, first coarsely among all that may be,
+then finely around it, and the eyes' answers are averaged along it. What one eye alone sees keeps its own answer:
+there the disparities of the two eyes contradict each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.batch import array_module, resized
+from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
+from vitascope.vr.projection import Equirectangular, Fisheye, Lens
+from vitascope.vr.stereo import disparity_curves
+
+__all__ = ["StereoAgreement"]
+
+_COARSE, _FINE = 4, 2
+"""By how much the pictures that disparities are looked for in are smaller than the network's."""
+_COARSE_RADIUS, _FINE_RADIUS = 3, 4
+_LEAST_DISPARITY, _MOST_DISPARITY = -0.01, 0.17
+"""Radians, where the lens is known: from eyes that squint a little to 0.38 m away."""
+_FLAT_DISPARITIES = -0.04, 0.08
+"""Shares of the picture's width, where nothing is known of the lens: behind the screen to near before it."""
+_FINE_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+"""Quarters of a sample of the coarse pictures."""
+_MOST_MISFIT = 0.06
+_UNTRUSTED, _TRUST_RANGE = 0.032, 0.012
+"""Misfit of a window that belongs to nothing in the other eye; mean misfit along people from which nothing is believed,
+and down to that much below it only in part. On synthetic clips the mean was 0.006 to 0.015, and 0.035 to 0.09 with the
+eyes exchanged."""
+_TOLERANCE = 1.0
+"""Half samples of the coarse pictures by which disparities that belong together may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class StereoAgreement:
+    """Brings the two eyes' answers of one stream together.
+
+    Answers about the pictures are what is brought together, so these are what ``lens`` and ``wanted`` describe: fisheye
+    pictures of equirectangular eyes are compared as such.
+    """
+
+    lens: Lens | None
+    """Projection of each picture; None where nothing is known of it, and for flat ones, too."""
+    wanted: NetworkInput
+    """How each picture is prepared."""
+    right_eye_first: bool = False
+
+    @classmethod
+    def of_eyes(cls, lens: Lens | None, wanted: NetworkInput, *, right_eye_first: bool) -> Self:
+        """For pictures of eyes; only a lens that bends the way of a nearing thing makes a difference.
+
+        Args:
+            lens: Their projection, as far as it is known.
+            wanted: How they are prepared.
+            right_eye_first: True when the first eye is the right one.
+        """
+        return cls(lens if isinstance(lens, Equirectangular | Fisheye) else None, wanted, right_eye_first)
+
+    def agree(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
+        """What both eyes say together, in the form of ``estimate``; the foreground's planes stay as they are.
+
+        Args:
+            estimate: Of one frame: the pictures of the first eye, then as many of the second.
+            images: [2 * count, ...] what the network saw of it.
+        """
+        arrays = array_module(on_gpu=is_on_gpu(images))
+        if estimate.alpha is not None:
+            matte = planes = arrays.asarray(estimate.alpha)[:, None]
+        else:
+            assert estimate.gain is not None  # MatteEstimate holds either form
+            assert estimate.offset is not None
+            grey = arrays.asarray(small_grey(estimate, images, self.wanted))
+            new_gain, new_offset = (arrays.array(planes) for planes in (estimate.gain, estimate.offset))
+            gain, offset = (planes[:, -1].astype("float32") for planes in (new_gain, new_offset))
+            # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
+            matte = (gain * grey + offset)[:, None]
+            planes = arrays.concatenate([matte, gain[:, None]], axis=1)
+        pictures = arrays.concatenate(
+            [
+                resized(plain_rgb(images, self.wanted), self._size(estimate, _FINE)),
+                resized(matte.clip(0, 1), self._size(estimate, _FINE)),
+            ],
+            axis=1,
+        )
+        if not is_on_gpu(pictures) and not _has_outline(pictures[:, 3]):
+            return estimate
+        count = estimate.eye_count // 2
+        blended = arrays.empty(planes.shape, "float32")
+        for number in range(count):
+            both = slice(number, None, count)
+            blended[both] = self._blend(planes[both], pictures[both])
+        if estimate.alpha is not None:
+            return MatteEstimate(alpha=blended[:, 0])
+        new_gain[:, -1] = blended[:, 1]
+        new_offset[:, -1] = blended[:, 0] - blended[:, 1] * grey
+        return MatteEstimate(gain=new_gain, offset=new_offset)
+
+    def _blend(self, planes: Any, pictures: Any) -> Any:
+        """Planes [2, C, H, W] of two pictures, from RGB and alpha [2, 4, h, w] at the fine size."""
+        arrays = array_module(on_gpu=is_on_gpu(pictures))
+        # Cameras differ in exposure: each eye's people are as bright and as blue as those of both.
+        alpha = pictures[:, 3:]
+        means = (pictures[:, :3] * alpha).sum(axis=(2, 3)) / (alpha.sum(axis=(2, 3)) + 1e-6)
+        pictures = pictures.copy()
+        pictures[:, :3] += (means.mean(axis=0) - means)[:, :, None, None]
+        fine_size = (int(pictures.shape[2]), int(pictures.shape[3]))
+        coarse_size = (-(-fine_size[0] * _FINE // _COARSE), -(-fine_size[1] * _FINE // _COARSE))
+        device = int(pictures.device.id) if is_on_gpu(pictures) else None
+        coarse, fine = (_geometry(self, size, device) for size in (coarse_size, fine_size))
+        # Half a sample of the coarse picture apart, straight ahead.
+        step = 0.5 / coarse.samples_per_disparity
+        least, most = _FLAT_DISPARITIES if self.lens is None else (_LEAST_DISPARITY, _MOST_DISPARITY)
+        steps = [least + number * step for number in range(math.ceil((most - least) / step) + 3)]
+        small = resized(arrays.ascontiguousarray(pictures), coarse_size)
+        found, _ = match_eyes(small, coarse.curves, steps, radius=_COARSE_RADIUS)
+        found, misfit = match_eyes(
+            arrays.ascontiguousarray(pictures),
+            fine.curves,
+            [quarter * step / 2 for quarter in _FINE_STEPS],
+            radius=_FINE_RADIUS,
+            start=resized(found[:, None], fine_size)[:, 0],
+        )
+        outline = 1 - abs(2 * pictures[:, 3] - 1)
+        mean_misfit = (misfit.clip(0, _MOST_MISFIT) * outline).sum() / (outline.sum() + 1e-6)
+        # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
+        trust = (misfit < _MOST_MISFIT) * (_UNTRUSTED / _TRUST_RANGE - mean_misfit / _TRUST_RANGE).clip(0, 1)
+        shown = (fine.shown * trust).astype("float32")
+        return blend_eyes(
+            arrays.ascontiguousarray(planes), found, fine.curves, shown, tolerance=_TOLERANCE * step
+        )
+
+    @staticmethod
+    def _size(estimate: MatteEstimate, smaller: int) -> tuple[int, int]:
+        height, width = estimate.size
+        return max(height // smaller, 1), max(width // smaller, 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Geometry:
+    """Where the other eye shows each sample, at one size of picture."""
+
+    curves: Any
+    """As ``match_eyes`` takes them."""
+    shown: Any
+    """float32 [2, h, w]: 1 where the other eye looks, however near a thing is."""
+    samples_per_disparity: float
+    """Straight ahead."""
+
+
+@lru_cache(maxsize=16)
+def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | None) -> _Geometry:
+    most = _FLAT_DISPARITIES[1] if agreement.lens is None else _MOST_DISPARITY
+    curves, shown = disparity_curves(agreement.lens, size, most)
+    if agreement.right_eye_first:
+        curves, shown = curves[::-1].copy(), shown[::-1].copy()
+    height, width = size
+    ahead = float(abs(curves[0, 0, height // 2, width // 2]))
+    if device is None:
+        return _Geometry(curves, shown, ahead)
+    arrays = array_module(on_gpu=True)
+    with arrays.cuda.Device(device):
+        return _Geometry(arrays.asarray(curves), arrays.asarray(shown), ahead)
+
+
+def _has_outline(alpha: npt.NDArray[np.float32]) -> bool:
+    """False where there is nobody, or nothing but people: any two eyes agree on that."""
+    return bool(((alpha > 0.02) & (alpha < 0.98)).any())

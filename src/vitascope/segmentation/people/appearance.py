@@ -1,0 +1,140 @@
+"""What a person looks like, as colours of the parts of a body: enough to tell people of one film apart.
+
+No faces and no names: histograms of CIE Lab colours in three bands from the crown down, which stand for hair and face,
+the upper body and the lower one. They are smoothed over neighbouring colours, so that light that changes a little and
+noise do not make somebody else of a person.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Appearance", "color_codes"]
+
+_SHAPE: Final = (8, 12, 12)
+"""Bins of L, a and b."""
+_CODES: Final = 8 * 12 * 12
+_CHROMA = 48
+"""a and b are clipped to plus and minus so much, which few things in a film exceed."""
+_BANDS: Final = (0.2, 0.6)
+"""Where the upper and the lower body begin, as shares of the height from the crown."""
+_FLOOR = 0.02 / _CODES
+"""Likelihood of a colour that was never seen."""
+
+Codes = npt.NDArray[np.int32]
+FloatMap = npt.NDArray[np.float32]
+
+
+def color_codes(rgb: npt.NDArray[np.uint8]) -> Codes:
+    """The colour of each cell as one number.
+
+    Args:
+        rgb: uint8 [h, w, 3].
+
+    Returns:
+        int32 [h, w].
+    """
+    lab: Any = cv2.cvtColor(rgb, cv2.COLOR_RGB2Lab).astype(np.int32)  # L 0..255, a and b around 128
+    light = lab[..., 0] * _SHAPE[0] // 256
+    chroma = ((lab[..., 1:] - 128 + _CHROMA) * _SHAPE[1] // (2 * _CHROMA)).clip(0, _SHAPE[1] - 1)
+    codes: Codes = (light * _SHAPE[1] + chroma[..., 0]) * _SHAPE[2] + chroma[..., 1]
+    return codes
+
+
+class Appearance:
+    """Colours of a person's parts, learned frame by frame.
+
+    Args:
+        counts: float32 [3, codes], what was seen so far; nothing when omitted.
+    """
+
+    def __init__(self, counts: FloatMap | None = None) -> None:
+        self.counts: FloatMap = np.zeros((len(_BANDS) + 1, _CODES), np.float32) if counts is None else counts
+        self._smooth: FloatMap | None = None
+
+    def copy(self) -> Self:
+        """The same, that learns by itself."""
+        return type(self)(self.counts.copy())
+
+    def learn(
+        self, codes: Codes, mask: FloatMap, *, span: tuple[int, int] | None = None, keep: float = 0.97
+    ) -> None:
+        """See a person once more.
+
+        Args:
+            codes: int32 [h, w], as ``color_codes`` gives them.
+            mask: float32 [h, w], 0..1: where the person is.
+            span: Rows from the crown to the feet; the mask's when omitted.
+            keep: How much of what was seen before still counts.
+        """
+        rows = np.flatnonzero(mask.max(axis=1) > 0.5)
+        if not len(rows):
+            return
+        self.counts *= keep
+        self._smooth = None
+        top, bottom = int(rows[0]), int(rows[-1]) + 1
+        bands = _bands(mask.shape[0], *(span or (top, bottom)))
+        weights = mask * (mask > 0.5)
+        seen = np.bincount(
+            (bands[:, None] * _CODES + codes)[top:bottom].ravel(),
+            weights=weights[top:bottom].ravel(),
+            minlength=self.counts.size,
+        ).reshape(self.counts.shape)
+        self.counts += (seen / max(float(seen.sum()), 1.0)).astype(np.float32)
+
+    def join(self, other: Appearance, *, weight: float = 1.0) -> None:
+        """Take what another one has seen of the same person."""
+        self.counts = self.counts + weight * other.counts
+        self._smooth = None
+
+    @property
+    def is_blank(self) -> bool:
+        """True until something was learned."""
+        return not self.counts.any()
+
+    def likelihood(self, codes: Codes, span: tuple[int, int]) -> FloatMap:
+        """How likely each cell is this person's by its colour, as a density over colours.
+
+        Args:
+            codes: int32 [h, w].
+            span: Rows at which the person begins and ends.
+
+        Returns:
+            float32 [h, w].
+        """
+        parts, whole = self._densities()
+        bands = _bands(codes.shape[0], *span)
+        found: FloatMap = np.float32(0.5) * (parts[bands[:, None], codes] + whole[codes]) + np.float32(_FLOOR)
+        return found
+
+    def similarity(self, other: Appearance) -> float:
+        """0 to 1: Bhattacharyya coefficients of the whole, and of parts that both have."""
+        own_parts, own = self._densities()
+        other_parts, others = other._densities()
+        whole = float(np.sqrt(own * others).sum())
+        weights = np.minimum(self.counts.sum(axis=1), other.counts.sum(axis=1))
+        parts = np.sqrt(own_parts * other_parts).sum(axis=1)
+        return 0.5 * whole + 0.5 * float((parts * weights).sum() / max(float(weights.sum()), 1e-6))
+
+    def _densities(self) -> tuple[FloatMap, FloatMap]:
+        """Smoothed densities of the parts [3, codes] and of the whole [codes]."""
+        if self._smooth is None:
+            cubes = self.counts.reshape(-1, *_SHAPE)
+            for axis in (1, 2, 3):
+                padded = np.pad(cubes, [(1, 1) if at == axis else (0, 0) for at in range(4)], mode="edge")
+                low, high = (np.take(padded, range(at, at + cubes.shape[axis]), axis) for at in (0, 2))
+                cubes = 0.5 * cubes + 0.25 * (low + high)
+            smooth = cubes.reshape(self.counts.shape)
+            self._smooth = np.concatenate([smooth, smooth.sum(axis=0, keepdims=True)])
+            self._smooth /= np.maximum(self._smooth.sum(axis=1, keepdims=True), 1e-6)
+        return self._smooth[:-1], self._smooth[-1]
+
+
+def _bands(height: int, top: int, bottom: int) -> npt.NDArray[np.int64]:
+    """The part of the body that each row shows."""
+    place = (np.arange(height) - top) / max(bottom - top, 1)
+    return np.digitize(place, _BANDS)

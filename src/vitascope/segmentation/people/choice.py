@@ -1,0 +1,130 @@
+"""Who is kept at a time: what was asked for, against who there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config.people import PeopleSettings, PersonWord
+from vitascope.errors import UsageError
+from vitascope.segmentation.people.table import Person
+
+__all__ = ["Choice", "Rule", "chosen_people", "numbers_of"]
+
+_POV_SHARE: Final = 0.5
+"""Share of their frames in which the wearer's own body must lie at the bottom of the picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """For a time, only some people are kept, or these are left out."""
+
+    people: frozenset[int]
+    keeps: bool
+    begin_seconds: float = 0.0
+    end_seconds: float = float("inf")
+    said_by: str = ""
+    """Who says so, for messages: ``--keep``, or the line of a file."""
+
+    def acts_at(self, seconds: float) -> bool:
+        """True while it lasts."""
+        return self.begin_seconds <= seconds < self.end_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who is kept, by rules.
+
+    Where some rules keep people, those that none of them names are left out, and so is what belongs to nobody. Of two
+    rules that name the same person the later one wins.
+    """
+
+    rules: tuple[Rule, ...] = ()
+
+    def kept_at(self, seconds: float) -> npt.NDArray[np.bool_]:
+        """For each person's number, True for who is kept; 0 is what belongs to nobody, bool [256]."""
+        acting = [rule for rule in self.rules if rule.acts_at(seconds)]
+        kept = np.full(256, not any(rule.keeps for rule in acting))
+        for rule in acting:
+            kept[list(rule.people)] = rule.keeps
+        return kept
+
+    def contradictions(self) -> list[str]:
+        """Where two rules say different things of a person, and which one wins; one line each."""
+        lines = []
+        for first, later in combinations(self.rules, 2):
+            begin = max(first.begin_seconds, later.begin_seconds)
+            people = sorted(first.people & later.people)
+            if first.keeps != later.keeps and people and begin < min(first.end_seconds, later.end_seconds):
+                what = "kept" if later.keeps else "left out"
+                lines.append(
+                    f"{first.said_by} and {later.said_by} contradict one another on person "
+                    f"{', '.join(map(str, people))} from {begin:g} s on; the later one wins: {what}"
+                )
+        return lines
+
+
+def chosen_people(wanted: PeopleSettings, people: Sequence[Person], *, video: str) -> list[Rule]:
+    """What ``keep`` and ``exclude`` mean for a video.
+
+    Args:
+        wanted: What was asked for.
+        people: Who is in it.
+        video: Its name, for messages.
+
+    Raises:
+        UsageError: Somebody who is named is not in it.
+    """
+    rules = []
+    for flag, named, keeps in (("--keep", wanted.keep, True), ("--exclude", wanted.exclude, False)):
+        if named is not None:
+            rules.append(Rule(numbers_of(named, people, video=video, flag=flag), keeps, said_by=flag))
+    return rules
+
+
+def numbers_of(
+    named: Sequence[int | PersonWord], people: Sequence[Person], *, video: str, flag: str
+) -> frozenset[int]:
+    """Numbers of people that are named by number or by word.
+
+    Args:
+        named: Numbers, ``largest`` and ``pov``.
+        people: Who there is.
+        video: Its name, for messages.
+        flag: Who names them, for messages.
+
+    Raises:
+        UsageError: There is no such person.
+    """
+    numbers: set[int] = set()
+    there = {person.number for person in people}
+    for one in named:
+        if one == "largest":
+            if not people:
+                raise UsageError(f"{flag} largest: nobody was found in {video}")
+            numbers.add(max(people, key=lambda person: person.largest * person.seconds).number)
+        elif one == "pov":
+            own = {person.number for person in people if person.low >= _POV_SHARE}
+            if not own:
+                raise UsageError(
+                    f"{flag} pov: nobody in {video} lies at the bottom of the picture as the wearer's body does"
+                )
+            numbers |= own
+        elif one in there:
+            numbers.add(int(one))
+        else:
+            raise UsageError(
+                f"{flag} {one}: {video} has {_told(len(people))}; vitascope people shows who is who"
+            )
+    return frozenset(numbers)
+
+
+def _told(count: int) -> str:
+    if count == 0:
+        return "nobody in it"
+    return "1 person, number 1" if count == 1 else f"{count} people, numbers 1 to {count}"

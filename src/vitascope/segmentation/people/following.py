@@ -1,0 +1,739 @@
+"""People followed through one shot, from small pictures and their mattes: who each cell of the picture belongs to.
+
+People are parts of the matte that hang together. From frame to frame they are carried by optical flow. Where several
+share a part, because they touch or cross, its cells are given out by where each was, by what each looks like, and by
+what surrounds a cell. When they come apart again, who is who is decided by what they looked like before; and then the
+frames in between are given out anew, from both ends at once. So labels come out some frames late, and a crossing late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count, permutations
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.segmentation.people.appearance import Appearance, Codes, color_codes
+from vitascope.segmentation.people.motion import MotionField
+
+__all__ = ["Labelled", "ShotFollower", "Track", "everywhere"]
+
+FloatMap = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.uint8]
+Box = tuple[float, float, float, float]
+
+_SOLID = 0.4
+"""Alpha from which a cell is part of somebody."""
+_LEAST_SHARE = 0.003
+"""Share of the picture: a smaller part of the matte does not begin a person."""
+_MASS_CLAIM, _COVER_CLAIM = 0.1, 0.35
+"""A part is claimed by whom it holds so much of, or who covers so much of it."""
+_HIDDEN = 0.06
+"""Share of somebody's usual area below which they count as hidden."""
+_SURE_FRAMES = 5
+"""Frames after which somebody new is somebody, and after which people who parted are apart."""
+_ALIKE = 0.55
+"""Similarity from which somebody who appears is taken for one who was seen before in the shot."""
+_MARGIN = 0.02
+"""By how much an exchange of names after a crossing must look better than none."""
+_MOST_PENDING = 750
+"""Frames of a crossing that are looked at again; of a longer one, the first are given out as they were followed."""
+_LOW_TOP = 0.5
+"""Where the picture's lower part begins."""
+_FACES_TALL = 8
+"""A person from crown to feet, in heights of the face from brow to chin."""
+_MOST_NAMES = 5
+"""People of one crossing whose names are tried in every order."""
+_TOO_LARGE = 1.6
+"""Somebody's usual area times this is more than one person."""
+_PATIENCE_FRAMES = 75
+"""How long somebody who is hidden is waited for after a crossing."""
+_TURN = 10.0
+"""How quickly, in the middle of a crossing, its end becomes what is believed."""
+_HOME = 0.4
+"""Share of somebody's usual area from which a part is as good as all of them."""
+_MOST_TRACKS: Final = 200
+_SMOOTH_SIGMA = 1.5
+_COLOR_WEIGHT = 0.6
+_SHADOW = 0.04
+"""What is left of a carried mask's likelihood outside it."""
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """Somebody in one shot."""
+
+    number: int
+    """1 and up, in the order of being found; what labels say."""
+    appearance: Appearance
+    first_pts: int
+    last_pts: int
+    mask: FloatMap
+    """Where they were when last seen, float32 [h, w], 0..1."""
+    frames: int = 0
+    """Frames in which they were seen."""
+    area: float = 0.0
+    """Cells that they cover when nobody hides them."""
+    first_x: float = 0.0
+    """Their middle when they were found, as a share of the width."""
+    low_frames: int = 0
+    """Frames in which they come in from below and stay in the lower part of the picture."""
+    largest: float = 0.0
+    """The largest share of the picture that they covered."""
+    place: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
+    """Middle of the mask (x, y) in cells."""
+    speed: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
+    """Cells a frame."""
+    unseen: int = 0
+    """Frames since they were seen."""
+    face_height: float = 0.0
+    """Rows of their face, where one was seen."""
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows at which they begin and end in the picture."""
+        rows = np.flatnonzero(self.mask.max(axis=1) > 0.5)
+        return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, self.mask.shape[0])
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Rows from the crown to the feet, wherever the picture ends, if their face was seen; else as ``rows``."""
+        top, bottom = self.rows
+        return (
+            (top, top + max(round(_FACES_TALL * self.face_height), 2)) if self.face_height else (top, bottom)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Labelled:
+    """Whose each cell of a frame is."""
+
+    pts: int
+    labels: Labels
+    """uint8 [h, w]: numbers of tracks; 0 is nobody's."""
+
+
+@dataclass(slots=True, eq=False)
+class _Seen:
+    """A frame that may be looked at again."""
+
+    pts: int
+    rgb: npt.NDArray[np.uint8]
+    labels: Labels
+
+
+@dataclass(slots=True, eq=False)
+class _Crossing:
+    """People who share a part of the matte, from the frame before they met on."""
+
+    members: dict[int, Appearance]
+    """Numbers of tracks, and what each looked like before."""
+    begin: int
+    """Number of the frame before."""
+    apart: int = 0
+    """Frames since no part is shared."""
+    whole: int = 0
+    """Frames since all of them are seen, too."""
+
+
+class ShotFollower:
+    """Follows the people of one shot.
+
+    Args:
+        size: (height, width) of the grid of cells.
+    """
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self._size = size
+        self._least = max(_LEAST_SHARE * size[0] * size[1], 6.0)
+        self._motion = MotionField(size)
+        self._rows, self._columns = self._motion.rows, self._motion.columns
+        self._numbers = count(1)
+        self._frame = -1
+        self._faces: Sequence[Box] = ()
+        self._crossings: list[_Crossing] = []
+        self._pending: deque[_Seen] = deque()
+        self._first_pending = 0
+        self._grey: npt.NDArray[np.uint8] | None = None
+        self.tracks: dict[int, Track] = {}
+        """Everybody so far."""
+
+    def follow(
+        self, pts: int, rgb: FloatMap, alpha: FloatMap, *, faces: Sequence[Box] = ()
+    ) -> Iterator[Labelled]:
+        """Look at the next frame, and give those that are settled.
+
+        Args:
+            pts: Its time stamp.
+            rgb: float32 [h, w, 3], 0..1.
+            alpha: float32 [h, w], 0..1.
+            faces: Left, top, width and height of faces in cells, if somebody looked for them.
+        """
+        self._frame += 1
+        self._faces = faces
+        small = np.rint(rgb * 255).astype(np.uint8)
+        grey: Any = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+        before = None if self._grey is None else self._motion.place(grey, self._grey)
+        self._grey = grey
+        codes = color_codes(small)
+        labels, shared = self._labels(pts, codes, alpha, before)
+        self._pending.append(_Seen(pts, small, labels))
+        self._note(pts, labels, codes, shared)
+        self._watch_crossings(shared)
+        yield from self._settled()
+
+    def finish(self) -> Iterator[Labelled]:
+        """The shot is over: the rest."""
+        for crossing in self._crossings:
+            self._resolve(crossing)
+        self._crossings.clear()
+        yield from self._settled()
+
+    @property
+    def confirmed(self) -> list[Track]:
+        """Who was seen for long enough to be somebody."""
+        return [one for one in self.tracks.values() if one.frames >= min(_SURE_FRAMES, self._frame + 1)]
+
+    def is_alone(self, number: int) -> bool:
+        """True while somebody meets nobody."""
+        return all(number not in crossing.members for crossing in self._crossings)
+
+    def _labels(
+        self, pts: int, codes: Codes, alpha: FloatMap, before: FloatMap | None
+    ) -> tuple[Labels, list[set[int]]]:
+        """Whose each cell is, and who shares a part."""
+        carried = (
+            {one.number: self._carried(one, before) for one in self.tracks.values()}
+            if before is not None
+            else {}
+        )
+        solid = (alpha > _SOLID).astype(np.uint8)
+        part_of: Any
+        parts, part_of, stats, _ = cv2.connectedComponentsWithStats(solid, connectivity=8)
+        labels = np.zeros(self._size, np.uint8)
+        shared: list[set[int]] = []
+        unclaimed: list[int] = []
+        flat = part_of.ravel()
+        masses = {
+            number: np.bincount(flat, weights=mask.ravel(), minlength=parts).astype(np.float64)
+            for number, mask in carried.items()
+            if mask is not None
+        }
+        areas = stats[:, cv2.CC_STAT_AREA].astype(np.int32)
+        claims = self._claims(masses, areas)
+        self._part_ways(claims, areas, part_of, codes)
+        for part in range(1, parts):
+            inside = part_of == part
+            if not claims[part]:
+                unclaimed.append(part)
+                continue
+            here = claims[part] | self._hidden_behind(claims[part])
+            faces = self._faces_in(inside)
+            if len(here) == 1 and len(faces) < 2:
+                labels[inside] = next(iter(here))
+                continue
+            priors = {number: self._prior(number, carried) for number in here}
+            by_face = self._name_faces(faces, priors, codes)
+            for number, face in by_face.items():
+                priors[number] = 0.5 * priors[number] + 0.5 * self._body(face)
+            strangers = [face for face in faces if face not in by_face.values()] if len(faces) > 1 else []
+            newcomers = self._strangers(pts, strangers, inside, codes, priors, by_face)
+            numbers = here | newcomers
+            found = _split(inside, codes, priors, {n: self._looks(n) for n in numbers}, self._spans(numbers))
+            labels[inside] = found[inside]
+            if len(claims[part] | newcomers) > 1:
+                shared.append(claims[part] | newcomers)
+        for part in sorted(unclaimed, key=lambda part: -int(stats[part, cv2.CC_STAT_AREA])):
+            inside = part_of == part
+            faces = self._faces_in(inside)
+            if len(faces) < 2:
+                labels[inside] = self._newcomer(pts, inside, codes, labels)
+                continue
+            priors = {}
+            numbers = self._strangers(pts, faces, inside, codes, priors, {})
+            found = _split(inside, codes, priors, {n: self._looks(n) for n in numbers}, self._spans(numbers))
+            labels[inside] = found[inside]
+            shared.append(numbers)
+        self._note_faces(labels)
+        return labels, shared
+
+    def _faces_in(self, inside: npt.NDArray[np.bool_]) -> list[Box]:
+        """The faces whose middle lies in a part."""
+        height, width = self._size
+        middles = [
+            (min(int(top + tall / 2), height - 1), min(int(left + wide / 2), width - 1))
+            for left, top, wide, tall in self._faces
+        ]
+        return [face for face, middle in zip(self._faces, middles, strict=True) if inside[middle]]
+
+    def _note_faces(self, labels: Labels) -> None:
+        for track in self.tracks.values():
+            own = self._faces_in(labels == track.number) if self._faces else []
+            if len(own) == 1:
+                track.face_height = own[0][3]
+
+    def _body(self, face: Box) -> FloatMap:
+        """How likely the person with a face is where, 0..1: the head, and shoulders that grow wider below it."""
+        left, top, wide, tall = face
+        below = np.clip((self._rows - (top + tall)) / tall, 0, 1.5)
+        across = (self._columns - (left + wide / 2)) / (wide * (0.75 + 0.6 * below))
+        above = np.clip((top - 0.7 * tall - self._rows) / (0.3 * tall), 0, None)
+        body: FloatMap = np.exp(-0.7 * across**2 - above**2).astype(np.float32)
+        return body
+
+    def _name_faces(self, faces: Sequence[Box], priors: dict[int, FloatMap], codes: Codes) -> dict[int, Box]:
+        """Which of some people each of several faces is, by where they were and what they look like."""
+        numbers = list(priors)
+        if (
+            not len(faces)
+            or (len(numbers) < 2 and len(faces) < 2)
+            or max(len(numbers), len(faces)) > _MOST_NAMES
+        ):
+            return {}
+        scores = {}
+        spans = self._spans(set(numbers))
+        for at, face in enumerate(faces):
+            body = self._body(face)
+            weight = max(float(body.sum()), 1e-3)
+            head = body > 0.6
+            for number in numbers:
+                likely = np.log(self._looks(number).likelihood(codes, spans[number]))
+                there = float((priors[number] * body).sum()) / weight
+                scores[at, number] = float(likely[head].mean()) + 2.0 * np.log(there + _SHADOW)
+        few, many = sorted((range(len(faces)), numbers), key=len)
+        best = max(
+            permutations(many, len(few)),
+            key=lambda order: sum(
+                scores[(one, other) if few is not numbers else (other, one)]
+                for one, other in zip(few, order, strict=True)
+            ),
+        )
+        pairs = zip(few, best, strict=True)
+        return {
+            (other if few is not numbers else one): faces[one if few is not numbers else other]
+            for one, other in pairs
+        }
+
+    def _strangers(
+        self,
+        pts: int,
+        faces: Sequence[Box],
+        inside: npt.NDArray[np.bool_],
+        codes: Codes,
+        priors: dict[int, FloatMap],
+        known: dict[int, Box],
+    ) -> set[int]:
+        """Begin a track for each face that is nobody's yet; ``priors`` gets where they are.
+
+        Who was followed together with a stranger is learned anew, from what is left.
+        """
+        if not faces:
+            return set()
+        begun: dict[int, Box] = {}
+        for face in sorted(faces):
+            if len(self.tracks) >= _MOST_TRACKS:
+                break
+            number = next(self._numbers)
+            place = np.array([face[0] + face[2] / 2, face[1] + face[3] / 2])
+            self.tracks[number] = Track(
+                number,
+                Appearance(),
+                pts,
+                pts,
+                self._body(face),
+                first_x=float(place[0]) / self._size[1],
+                place=place,
+            )
+            priors[number] = self._body(face)
+            begun[number] = face
+        whole = begun | known
+        blank = {number: Appearance() for number in priors}
+        for _ in range(2):
+            found = _split(inside, codes, priors, blank, self._spans(set(priors)))
+            for number in whole:
+                track = self.tracks[number]
+                mask = ((found == number) & inside).astype(np.float32)
+                if number in known and mask.sum() > _HOME * track.area and track.frames > _SURE_FRAMES:
+                    blank[number] = self._looks(number)
+                    continue
+                track.mask, track.area, track.face_height = mask, float(mask.sum()), whole[number][3]
+                blank[number] = Appearance()
+                blank[number].learn(codes, mask, span=track.span)
+                track.appearance = blank[number]
+        return set(begun)
+
+    def _claims(
+        self, masses: dict[int, npt.NDArray[np.float64]], areas: npt.NDArray[np.int32]
+    ) -> list[set[int]]:
+        """Who claims each part.
+
+        A part that is mostly one person's is theirs alone, if the others who claim it have one of their own: they came
+        apart, and what they left behind is not theirs.
+        """
+        claims = [
+            {
+                number
+                for number, mass in masses.items()
+                if mass[part] > _MASS_CLAIM * max(self.tracks[number].area, 1)
+                or mass[part] > _COVER_CLAIM * areas[part]
+            }
+            for part in range(len(areas))
+        ]
+        first = [
+            max(own, key=lambda number: masses[number][part], default=0) for part, own in enumerate(claims)
+        ]
+        homes = {
+            number: part
+            for part, number in enumerate(first)
+            if part
+            and number
+            and masses[number][part] > 0.5 * areas[part]
+            and areas[part] > _HOME * self.tracks[number].area
+        }
+        for part, own in enumerate(claims):
+            if part and len(own) > 1 and homes.get(first[part]) is not None:
+                own -= {number for number in own if number != first[part] and homes.get(number, part) != part}
+        return claims
+
+    def _part_ways(
+        self,
+        claims: list[set[int]],
+        areas: npt.NDArray[np.int32],
+        part_of: npt.NDArray[np.int32],
+        codes: Codes,
+    ) -> None:
+        """Where those who met are apart, by number and size of the parts, give each a part, by what each looks like.
+
+        Also to those who were wholly hidden until now.
+        """
+        for crossing in self._crossings:
+            members = set(crossing.members)
+            least = _HOME * min(self.tracks[number].area for number in members)
+            parts = [
+                part
+                for part, own in enumerate(claims)
+                if part and own and own <= members and areas[part] > least
+            ]
+            seen = set().union(*(claims[part] for part in parts))
+            names = sorted(seen | {number for number in members if self.tracks[number].unseen})
+            is_plain = len(parts) == len(seen) and all(len(claims[part]) == 1 for part in parts)
+            if is_plain or not len(seen) <= len(parts) <= len(names) <= _MOST_NAMES or len(parts) < 2:
+                continue
+            alike = {}
+            for part in parts:
+                looks = Appearance()
+                looks.learn(codes, (part_of == part).astype(np.float32))
+                for name in names:
+                    fits = areas[part] < _TOO_LARGE * self.tracks[name].area
+                    alike[part, name] = looks.similarity(crossing.members[name]) if fits else -np.inf
+            order = max(
+                permutations(names, len(parts)),
+                key=lambda order: sum(alike[place] for place in zip(parts, order, strict=True)),
+            )
+            if all(alike[place] > 0 for place in zip(parts, order, strict=True)):
+                for part, name in zip(parts, order, strict=True):
+                    claims[part] = {name}
+
+    def _carried(self, track: Track, before: FloatMap) -> FloatMap | None:
+        """Somebody's mask where the flow takes it; None for one who is not seen."""
+        if track.unseen:
+            return None
+        moved: FloatMap = self._motion.carried(track.mask, before)
+        return moved
+
+    def _prior(self, number: int, carried: dict[int, FloatMap | None]) -> FloatMap:
+        """Where somebody may be: carried by the flow, or for one who is hidden, by their speed, and vaguely."""
+        mask = carried[number]
+        if mask is not None:
+            return np.asarray(cv2.GaussianBlur(mask, (0, 0), 1.0), np.float32)
+        track = self.tracks[number]
+        moved = np.array([[1, 0, track.speed[0] * track.unseen], [0, 1, track.speed[1] * track.unseen]])
+        there: Any = cv2.warpAffine(track.mask, moved, self._size[::-1])
+        vague = cv2.GaussianBlur(there, (0, 0), 2.0 + 0.3 * track.unseen)
+        return np.asarray(0.3 * vague, np.float32)
+
+    def _looks(self, number: int) -> Appearance:
+        """What somebody looks like, or looked like before they met others."""
+        for crossing in self._crossings:
+            if number in crossing.members:
+                return crossing.members[number]
+        return self.tracks[number].appearance
+
+    def _spans(self, numbers: set[int]) -> dict[int, tuple[int, int]]:
+        return {number: self.tracks[number].span for number in numbers}
+
+    def _hidden_behind(self, numbers: set[int]) -> set[int]:
+        """Who is hidden by one of these."""
+        return {
+            member
+            for crossing in self._crossings
+            if not numbers.isdisjoint(crossing.members)
+            for member in crossing.members
+            if self.tracks[member].unseen
+        }
+
+    def _newcomer(self, pts: int, inside: npt.NDArray[np.bool_], codes: Codes, labels: Labels) -> int:
+        """The number of who appears in a part that nobody claims; 0 for nobody."""
+        mask = inside.astype(np.float32)
+        area = float(mask.sum())
+        if area < self._least:
+            return self._nearest(inside, labels)
+        place = self._middle(mask)
+        emerging = self._emerging(place, area, codes, inside, labels)
+        if emerging:
+            return emerging
+        looks = Appearance()
+        looks.learn(codes, mask)
+        best, score = None, _ALIKE
+        for track in self.tracks.values():
+            if not track.unseen or (labels == track.number).any():
+                continue
+            distance = float(np.hypot(*(place - track.place))) / self._size[1]
+            likeness = looks.similarity(self._looks(track.number)) + 0.2 * max(0.0, 0.3 - distance)
+            if likeness > score:
+                best, score = track, likeness
+        if best is not None:
+            return best.number
+        if len(self.tracks) >= _MOST_TRACKS:
+            return 0
+        number = next(self._numbers)
+        first_x = float(place[0]) / self._size[1]
+        self.tracks[number] = Track(number, looks, pts, pts, mask, area=area, first_x=first_x, place=place)
+        return number
+
+    def _emerging(
+        self,
+        place: npt.NDArray[np.float64],
+        area: float,
+        codes: Codes,
+        inside: npt.NDArray[np.bool_],
+        labels: Labels,
+    ) -> int:
+        """Who comes out from behind somebody here, by colour, of those who are hidden near by; or 0."""
+        best, score = 0, -np.inf
+        for crossing in self._crossings:
+            for number, looks in crossing.members.items():
+                track = self.tracks[number]
+                missing = track.area - float((labels == number).sum())
+                distance = float(np.hypot(*(place - track.place)))
+                if (
+                    area > 1.3 * missing
+                    or distance > 0.2 * self._size[1] + np.hypot(*track.speed) * track.unseen
+                ):
+                    continue
+                likely = float(np.log(looks.likelihood(codes, track.span)[inside]).mean())
+                if likely > score:
+                    best, score = number, likely
+        return best
+
+    def _nearest(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
+        """Whose limb a small part may be: the nearest person's, if near enough."""
+        reach = max(round(0.04 * self._size[1]), 2)
+        near: Any = cv2.dilate(inside.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8))
+        around = labels[(near > 0) & (labels > 0)]
+        return int(np.bincount(around).argmax()) if len(around) else 0
+
+    def _middle(self, mask: FloatMap) -> npt.NDArray[np.float64]:
+        total = max(float(mask.sum()), 1e-6)
+        return np.array([float((mask * self._columns).sum()), float((mask * self._rows).sum())]) / total
+
+    def _note(self, pts: int, labels: Labels, codes: Codes, shared: Sequence[set[int]]) -> None:
+        """Update everybody by what was found."""
+        meeting = set().union(*shared) | {
+            number for crossing in self._crossings for number in crossing.members
+        }
+        cells = np.bincount(labels.ravel(), minlength=_MOST_TRACKS + 1)
+        for track in self.tracks.values():
+            area = float(cells[track.number])
+            if area < max(_HIDDEN * track.area, 2.0):
+                track.unseen += 1
+                continue
+            mask = (labels == track.number).astype(np.float32)
+            place = self._middle(mask)
+            if not track.unseen and track.frames:
+                track.speed = 0.8 * track.speed + 0.2 * (place - track.place)
+            track.mask, track.place, track.unseen = mask, place, 0
+            track.frames += 1
+            track.last_pts = pts
+            top, bottom = track.rows
+            track.low_frames += top > _LOW_TOP * labels.shape[0] and bottom >= labels.shape[0] - 1
+            track.largest = max(track.largest, area / labels.size)
+            if track.number not in meeting:
+                track.area = area if track.frames == 1 else 0.9 * track.area + 0.1 * area
+                track.appearance.learn(codes, mask, span=track.span)
+
+    def _watch_crossings(self, shared: Sequence[set[int]]) -> None:
+        """Begin, join and end crossings."""
+        for group in shared:
+            touching = [one for one in self._crossings if not group.isdisjoint(one.members)]
+            members = {number: self._looks(number).copy() for number in group}
+            begin = max(self._frame - 1, 0)
+            for one in touching:
+                members |= one.members
+                begin = min(begin, one.begin)
+                self._crossings.remove(one)
+            self._crossings.append(_Crossing(members, begin))
+        for crossing in list(self._crossings):
+            if any(not group.isdisjoint(crossing.members) for group in shared):
+                crossing.apart = crossing.whole = 0
+                continue
+            # Who is only partly seen is behind somebody, or cut by the frame; that is waited for, but not for ever.
+            tracks = [self.tracks[number] for number in crossing.members]
+            whole = all(not one.unseen and one.mask.sum() > _HOME * one.area for one in tracks)
+            crossing.apart += 1
+            crossing.whole = crossing.whole + 1 if whole else 0
+            if crossing.whole >= _SURE_FRAMES or crossing.apart >= _PATIENCE_FRAMES:
+                self._resolve(crossing)
+                self._crossings.remove(crossing)
+
+    def _settled(self) -> Iterator[Labelled]:
+        """Frames that no crossing will change any more."""
+        begin = min((one.begin for one in self._crossings), default=self._frame + 1)
+        while self._pending and (self._first_pending < begin or len(self._pending) > _MOST_PENDING):
+            seen = self._pending.popleft()
+            self._first_pending += 1
+            yield Labelled(seen.pts, seen.labels)
+        for crossing in self._crossings:
+            crossing.begin = max(crossing.begin, self._first_pending)
+
+    def _resolve(self, crossing: _Crossing) -> None:
+        """Decide who is who after a crossing, and give its frames out anew."""
+        first = max(crossing.begin - self._first_pending, 0)
+        seen = list(self._pending)[first:]
+        numbers = [number for number in crossing.members if not self.tracks[number].unseen]
+        if len(seen) < 3 or len(crossing.members) < 2:
+            return
+        order = self._names_after(crossing, numbers, seen)
+        if order != numbers:
+            self._exchange(dict(zip(numbers, order, strict=True)), seen)
+        _give_out_anew(seen, list(crossing.members), crossing.members, self._motion)
+        last = seen[-1].labels
+        for number in numbers:
+            mask = (last == number).astype(np.float32)
+            if mask.any():
+                self.tracks[number].mask, self.tracks[number].place = mask, self._middle(mask)
+
+    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
+        """Who those that came apart are, by what each looked like before."""
+        after = {number: Appearance() for number in numbers}
+        for frame in seen[-_SURE_FRAMES:]:
+            codes = color_codes(frame.rgb)
+            for number, looks in after.items():
+                looks.learn(codes, (frame.labels == number).astype(np.float32), keep=1.0)
+        if len(numbers) < 2 or len(numbers) > _MOST_NAMES or any(looks.is_blank for looks in after.values()):
+            return numbers
+        alike = {
+            (part, name): after[part].similarity(crossing.members[name])
+            for part in numbers
+            for name in numbers
+        }
+
+        def total(order: Sequence[int]) -> float:
+            return sum(alike[part, name] for part, name in zip(numbers, order, strict=True))
+
+        best = max(permutations(numbers), key=total)
+        return list(best) if total(best) > total(numbers) + _MARGIN else numbers
+
+    def _exchange(self, names: dict[int, int], seen: Sequence[_Seen]) -> None:
+        """Give tracks the places of others from the end of a crossing on."""
+        before = {number: self.tracks[number] for number in names}
+        places = {number: (one.mask, one.place, one.speed, one.area) for number, one in before.items()}
+        for number, name in names.items():
+            track = self.tracks[name]
+            track.mask, track.place, track.speed, track.area = places[number]
+        table = np.arange(256, dtype=np.uint8)
+        for number, name in names.items():
+            table[number] = name
+        for frame in seen[-_SURE_FRAMES:]:
+            frame.labels = table[frame.labels]
+
+
+def _split(
+    inside: npt.NDArray[np.bool_],
+    codes: Codes,
+    priors: dict[int, FloatMap],
+    looks: dict[int, Appearance],
+    spans: dict[int, tuple[int, int]],
+) -> Labels:
+    """Give out the cells of a part: by where each was, by colour, and by what surrounds a cell.
+
+    Args:
+        inside: bool [h, w], the part.
+        codes: int32 [h, w], colours.
+        priors: For each number, float32 [h, w], how surely they are there.
+        looks: What each looks like.
+        spans: Rows at which each begins and ends.
+
+    Returns:
+        uint8 [h, w] of numbers; of no meaning outside the part.
+    """
+    numbers = list(priors)
+    cover = inside.astype(np.float32)
+    around = np.maximum(cv2.GaussianBlur(cover, (0, 0), _SMOOTH_SIGMA), 1e-3)
+    scores = []
+    for number in numbers:
+        score = np.log(priors[number] + _SHADOW)
+        if not looks[number].is_blank:
+            score = score + _COLOR_WEIGHT * np.log(looks[number].likelihood(codes, spans[number]))
+        scores.append(cv2.GaussianBlur(score * cover, (0, 0), _SMOOTH_SIGMA) / around)
+    found: Labels = np.asarray(numbers, np.uint8)[np.argmax(scores, axis=0)]
+    return found
+
+
+def _give_out_anew(
+    seen: Sequence[_Seen], members: Sequence[int], looks: dict[int, Appearance], motion: MotionField
+) -> None:
+    """Give out the frames of a crossing again, from its end backwards and from its beginning forwards at once.
+
+    Args:
+        seen: From the frame before people met to where they are apart; their labels change.
+        members: Who met.
+        looks: What each looked like before.
+        motion: Of the grid.
+    """
+    backward: dict[int, FloatMap] = {
+        number: (seen[-1].labels == number).astype(np.float32) for number in members
+    }
+    greys: list[Any] = [cv2.cvtColor(one.rgb, cv2.COLOR_RGB2GRAY) for one in seen]
+    for at in range(len(seen) - 2, 0, -1):
+        frame = seen[at]
+        ahead = motion.place(greys[at], greys[at + 1])
+        codes = color_codes(frame.rgb)
+        ours = np.isin(frame.labels, members)
+        late = 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
+        priors, spans = {}, {}
+        for number in members:
+            mask = motion.carried(backward[number], ahead)
+            forward = (frame.labels == number).astype(np.float32)
+            priors[number] = cv2.GaussianBlur((1 - late) * forward + late * mask, (0, 0), 1.0)
+            rows = np.flatnonzero(priors[number].max(axis=1) > 0.3)
+            spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(codes))
+        found = _split(ours, codes, priors, looks, spans)
+        frame.labels = np.where(ours, found, frame.labels)
+        backward = {number: (frame.labels == number).astype(np.float32) for number in members}
+
+
+def everywhere(labels: Labels, *, reach: float) -> Labels:
+    """Labels of cells without any, too: those of the nearest cell that has some, as far as that is near.
+
+    Args:
+        labels: uint8 [h, w]; 0 is none.
+        reach: How far somebody's surroundings go, in cells.
+
+    Returns:
+        uint8 [h, w].
+    """
+    empty = (labels == 0).astype(np.uint8)
+    if empty.all():
+        return labels
+    distance, nearest = cv2.distanceTransformWithLabels(empty, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    names = np.zeros(int(nearest.max()) + 1, np.uint8)
+    names[nearest[empty == 0]] = labels[empty == 0]
+    filled = names[nearest]
+    filled[distance > reach] = 0
+    return filled

@@ -1,0 +1,203 @@
+"""What is kept of a film: flags and hints against who there is, as layers of the matte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.config import Settings
+from vitascope.config.hints import Eye, Hints, Mark, PeopleRule, Timed, read_hints
+from vitascope.errors import UsageError
+from vitascope.media.reading.reader import VideoReader
+from vitascope.models.network import NetworkInput
+from vitascope.segmentation.matting.batch import Estimator
+from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
+from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
+from vitascope.segmentation.people.regions import RegionLayer
+from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes
+from vitascope.segmentation.people.table import PeopleTable, known_people
+from vitascope.vr.detection import VrDescription
+from vitascope.vr.stereo import eye_regions
+
+__all__ = ["Keeping", "hints_of", "needs_scan"]
+
+
+def hints_of(settings: Settings, video: Path) -> Hints:
+    """The hints that the settings name; without any, none.
+
+    Raises:
+        ConfigError: The file cannot be read, or something in it is no hint.
+        UsageError: They are for another film.
+    """
+    if settings.people.hints is None:
+        return Hints(label="")
+    hints = read_hints(settings.people.hints)
+    if hints.video is not None and hints.video != video.name:
+        raise UsageError(
+            f"{hints.label}: these are hints for {hints.video}, not for {video.name}; change its video: if they fit"
+        )
+    return hints
+
+
+def needs_scan(settings: Settings, video: Path) -> bool:
+    """True when it must be known who is in a film.
+
+    Raises:
+        ConfigError: As ``hints_of``.
+        UsageError: As ``hints_of``.
+    """
+    people, hints = settings.people, hints_of(settings, video)
+    return people.keep is not None or people.exclude is not None or hints.needs_people
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of one film, which was scanned where ``needs_scan`` says so.
+
+    Raises:
+        UsageError: Somebody who is named is not in the film, the hints are for another film, or one of them lies
+            beyond its end or on nobody.
+        ConfigError: The hints cannot be read.
+        InputError: What was found of the film is damaged.
+    """
+
+    reader: VideoReader
+    vr: VrDescription
+    settings: Settings
+
+    def around(self, inner: Estimator, _: NetworkInput) -> Estimator:
+        """The link, for ``StreamMatting``."""
+        return KeptPeople(inner, self.layers)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know."""
+        found = self._choice.contradictions()
+        for rule in self._choice.rules:
+            found += [
+                f"{rule.said_by}: person {number} is not seen while it holds"
+                for number in sorted(rule.people)
+                if self.table is not None and not self._is_seen(number, rule)
+            ]
+        return tuple(found)
+
+    @cached_property
+    def hints(self) -> Hints:
+        """The hints for this film; none where the settings name none."""
+        video, length = self.reader.info.path, self.reader.info.duration_seconds
+        hints = hints_of(self.settings, video)
+        for hint in (*hints.people, *hints.marks, *hints.never):
+            moment = hint.at if isinstance(hint, Mark) else hint.from_
+            if length is not None and moment > length:
+                raise UsageError(
+                    f"{hints.place(hint)}: {moment:g} s lies beyond the end of {video.name}, "
+                    f"which is {length:.1f} s long"
+                )
+        return hints
+
+    @cached_property
+    def table(self) -> PeopleTable | None:
+        """Who is in the film; None where that makes no difference."""
+        video = self.reader.info.path
+        if not needs_scan(self.settings, video):
+            return None
+        table = known_people(video, self.settings.video)
+        if table is None:
+            raise UsageError(f"{video}: nobody looked who is in it; vitascope people does")
+        return table
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """All that is to be kept, left out and added."""
+        hints, table, layers = self.hints, self.table, list[Layer]()
+        eyes: tuple[Eye, Eye] = ("right", "left") if self.vr.right_eye_first else ("left", "right")
+        if self._choice.rules:
+            assert table is not None  # rules need it
+            layers.append(PeopleLayer(table, self._choice))
+        info = self.reader.info
+        if hints.never:
+            origin = float(self.reader.origin_pts * info.time_base)
+            layers.append(RegionLayer(hints.never, origin_seconds=origin, eyes=eyes))
+        strokes = [mark for mark in hints.marks if mark.stroke is not None]
+        if strokes:
+            assert table is not None  # marks need it
+            carried = carried_strokes(
+                info.path,
+                strokes,
+                table,
+                regions=eye_regions(info.width, info.height, self.vr.layout),
+                rotation_degrees=info.rotation_degrees,
+                eyes=eyes,
+            )
+            layers.append(StrokeLayer(carried))
+        return layers
+
+    @cached_property
+    def _choice(self) -> Choice:
+        if self.table is None:
+            return Choice()
+        name = self.reader.info.path.name
+        rules = chosen_people(self.settings.people, self.table.people, video=name)
+        for hint in self.hints.people:
+            named = hint.keep if hint.keep is not None else hint.exclude
+            assert named is not None  # the schema's
+            flag = f"{self.hints.place(hint)}: {'keep' if hint.keep is not None else 'exclude'}"
+            numbers = numbers_of(named, self.table.people, video=name, flag=flag)
+            rules.append(self._rule(hint, numbers, keeps=hint.keep is not None))
+        for mark in self.hints.marks:
+            if mark.stroke is None:
+                rules.append(self._rule(mark, frozenset({self._marked(mark)}), keeps=mark.do == "keep"))
+        return Choice(tuple(rules))
+
+    def _rule(self, hint: PeopleRule | Mark, numbers: frozenset[int], *, keeps: bool) -> Rule:
+        return Rule(numbers, keeps, *_times(hint), said_by=self.hints.place(hint))
+
+    def _marked(self, mark: Mark) -> int:
+        """Whom a click or a box means."""
+        assert self.table is not None
+        labels = self.table.labels_at(self.table.pts_at(mark.at))
+        assert labels is not None  # a film has a frame
+        eye = labels[-1] if (mark.eye == "right") != self.vr.right_eye_first else labels[0]
+        height, width = eye.shape
+        if mark.click is not None:
+            x, y = mark.click
+            inside = eye[min(int(y * height), height - 1), min(int(x * width), width - 1)].reshape(1)
+            what = f"the click at {mark.at:g} s, {x:g},{y:g}"
+        else:
+            assert mark.box is not None
+            left, top, right, bottom = mark.box
+            inside = eye[int(top * height) : max(round(bottom * height), int(top * height) + 1), :]
+            inside = inside[:, int(left * width) : max(round(right * width), int(left * width) + 1)].ravel()
+            x, y = (left + right) / 2, (top + bottom) / 2
+            what = f"the box at {mark.at:g} s"
+        people = inside[inside > 0]
+        if len(people):
+            return int(np.bincount(people).argmax())
+        raise UsageError(f"{self.hints.place(mark)}: {what} is on nobody; {_nearest(eye, x, y)}")
+
+    def _is_seen(self, number: int, rule: Rule) -> bool:
+        assert self.table is not None
+        person = next(one for one in self.table.people if one.number == number)
+        return any(
+            seen.begin_seconds < rule.end_seconds and seen.end_seconds >= rule.begin_seconds
+            for seen in person.seen
+        )
+
+
+def _times(hint: Timed) -> tuple[float, float]:
+    return hint.from_, float("inf") if hint.to is None else hint.to
+
+
+def _nearest(eye: npt.NDArray[np.uint8], x: float, y: float) -> str:
+    """Who is nearest to a point, for a message."""
+    height, width = eye.shape
+    rows, columns = np.nonzero(eye)
+    if not len(rows):
+        return "nobody is seen then"
+    nearest = int(np.hypot((columns + 0.5) / width - x, (rows + 0.5) / height - y).argmin())
+    row, column = int(rows[nearest]), int(columns[nearest])
+    return f"the nearest is person {eye[row, column]}, at {column / width:.2f},{row / height:.2f}"

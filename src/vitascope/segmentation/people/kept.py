@@ -1,0 +1,136 @@
+"""The matte of some people only: a link around the network, the levers and the cache, on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.frames import Frame
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.batch import Batch, Estimator, array_module, resized
+from vitascope.segmentation.people.choice import Choice
+from vitascope.segmentation.people.table import PeopleTable
+
+__all__ = ["KeptPeople", "Layer", "PeopleLayer"]
+
+FloatMap = npt.NDArray[np.float32]
+
+_SOFTNESS = 0.8
+"""Standard deviation, in cells, of how shares of people who touch go over into one another."""
+
+
+class Layer(Protocol):
+    """Says how much of the matte is kept where, and what is added to it.
+
+    Maps are float32 [E, rows, columns], 0..1, upright, of any size; one of a single eye is that of both.
+    """
+
+    def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
+        """How much of alpha is kept; None where all is.
+
+        Args:
+            frame: The next frame, in order.
+            shot_pts: pts of the frame with which its shot began; None for the first shot.
+        """
+        ...
+
+    def added_at(self, frame: Frame) -> FloatMap | None:
+        """What is part of the matte whatever the network says; None for nothing."""
+        ...
+
+
+class PeopleLayer:
+    """The share of the people that are kept, by what a scan found.
+
+    Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid is one person's, and
+    where two touch their shares go over into one another within a cell or two.
+
+    Args:
+        table: Whose each cell is.
+        choice: Who is kept.
+    """
+
+    def __init__(self, table: PeopleTable, choice: Choice) -> None:
+        self._table, self._choice = table, choice
+
+    def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
+        """As ``Layer``."""
+        kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
+        if kept.all():
+            return None
+        labels = self._table.labels_at(frame.pts, since=shot_pts)
+        if labels is None:
+            return None if kept[0] else np.zeros((1, 1, 1), np.float32)
+        return np.stack([cv2.GaussianBlur(eye, (0, 0), _SOFTNESS) for eye in kept[labels].astype(np.float32)])
+
+    def added_at(self, _: Frame) -> FloatMap | None:
+        """Nothing."""
+        return None
+
+
+class KeptPeople:
+    """Multiplies mattes by the shares of layers, and adds what they add; an ``Estimator``.
+
+    A guided filter's coefficients are multiplied: alpha is linear in them, so the full-size alpha is the share of what
+    it was, and edges stay where they are.
+
+    Args:
+        inner: Gives everybody's mattes.
+        layers: How much of them is kept.
+    """
+
+    def __init__(self, inner: Estimator, layers: Sequence[Layer]) -> None:
+        self._inner, self._layers = inner, layers
+        self._shot_pts: int | None = None
+
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
+        """Mattes of the next frames, of who is kept."""
+        kept = []
+        for frame, starts_shot, estimate in zip(
+            batch.frames, batch.starts_shot, self._inner.estimate(batch), strict=True
+        ):
+            if starts_shot:
+                self._shot_pts = frame.pts
+            kept.append(self._kept(frame, estimate))
+        return kept
+
+    def _kept(self, frame: Frame, estimate: MatteEstimate) -> MatteEstimate:
+        shares = [layer.share_at(frame, self._shot_pts) for layer in self._layers]
+        additions = [layer.added_at(frame) for layer in self._layers]
+        planes: Any = estimate.alpha if estimate.gain is None else estimate.gain
+        on_gpu = is_on_gpu(planes)
+
+        def fitting(small: FloatMap) -> Any:
+            arrays = array_module(on_gpu=on_gpu)
+            own = small[: estimate.eye_count]  # of a video with one eye the left one's
+            return resized(arrays.ascontiguousarray(arrays.asarray(own)[:, None]), estimate.size)
+
+        share: Any = None
+        for one in shares:
+            if one is not None:
+                share = fitting(one) if share is None else share * fitting(one)
+        added: Any = None
+        for one in additions:
+            if one is not None:
+                added = fitting(one) if added is None else 1 - (1 - added) * (1 - fitting(one))
+        if share is None and added is None:
+            return estimate
+        if added is not None:
+            share = 1 - added if share is None else share * (1 - added)
+        share = share.astype(planes.dtype)
+        if estimate.alpha is not None:
+            alpha = estimate.alpha * share[:, 0]
+            return MatteEstimate(alpha=alpha if added is None else alpha + added[:, 0].astype(planes.dtype))
+        assert estimate.gain is not None  # MatteEstimate holds either form
+        assert estimate.offset is not None
+        gain, offset = estimate.gain.copy(), estimate.offset.copy()  # the cache may have kept them
+        gain[:, -1:] *= share
+        offset[:, -1:] *= share
+        if added is not None:
+            offset[:, -1:] += added.astype(planes.dtype)
+        return MatteEstimate(gain=gain, offset=offset)

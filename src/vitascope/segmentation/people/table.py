@@ -1,0 +1,332 @@
+"""What a scan found of a video's people, as one small file: who is seen when, and whose each cell of each frame is.
+
+A zip archive: ``people.json`` says who there is; ``labels/N.npy`` holds the labels of some hundred frames, uint8
+[frames, eyes, rows, columns], numbers of tracks within a shot, which the JSON gives the numbers of people; and
+``faces/N.png`` shows each person. Only one piece of labels is in memory at a time, however long the video.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vitascope.config import VideoSettings
+from vitascope.errors import InputError
+from vitascope.media.libav import wrap_output_error
+from vitascope.media.writing.output_target import PartialFile
+from vitascope.segmentation.matting.cached_film import cache_folder, video_fingerprint
+from vitascope.segmentation.people.identities import Presence
+
+__all__ = ["PeopleFacts", "PeopleTable", "PeopleWriter", "Person", "Seen", "known_people", "table_path"]
+
+_FORMAT = 1
+_PIECE_FRAMES = 128
+_ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
+
+Labels = npt.NDArray[np.uint8]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Seen(_Frozen):
+    """A stretch of one shot that shows a person."""
+
+    begin_seconds: float
+    end_seconds: float
+    sure: float
+    """0 to 1."""
+
+
+class Person(_Frozen):
+    """Somebody in a video."""
+
+    number: int
+    """1 and up, by order of appearance, from left to right."""
+    seen: tuple[Seen, ...]
+    largest: float
+    """The largest share of the picture that they covered."""
+    low: float
+    """Share of their frames in which they lie at the bottom of the picture."""
+
+    @property
+    def seconds(self) -> float:
+        """How long they are seen."""
+        return sum(one.end_seconds - one.begin_seconds for one in self.seen)
+
+    @property
+    def sure(self) -> float:
+        """How sure it is that all of this is one person, weighted by time, 0 to 1."""
+        weights = [one.end_seconds - one.begin_seconds + 1e-3 for one in self.seen]
+        return sum(one.sure * weight for one, weight in zip(self.seen, weights, strict=True)) / sum(weights)
+
+
+class _Piece(_Frozen):
+    """Some frames of a shot."""
+
+    shot: int
+    pts: tuple[int, ...]
+
+
+class PeopleFacts(_Frozen):
+    """``people.json``."""
+
+    format: int = _FORMAT
+    video: str
+    """Name of the file."""
+    fingerprint: str
+    """Tells the video from others, whatever its name."""
+    begin_seconds: float
+    end_seconds: float | None
+    """The stretch that was looked at; None is the end."""
+    time_base: tuple[int, int]
+    origin_pts: int
+    """pts of the video's first picture, from which seconds count."""
+    network: str
+    notes: tuple[str, ...]
+    """What the user should know of how it was found."""
+    people: tuple[Person, ...]
+    shots: tuple[dict[int, int], ...]
+    """For each shot, the person of each track."""
+    pieces: tuple[_Piece, ...]
+
+
+class PeopleWriter:
+    """Writes the file of a video while it is scanned. A context manager: left without ``finish`` nothing is there.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OutputError: It cannot be created.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._partial = PartialFile(path)
+        self._archive = zipfile.ZipFile(self._partial.path, "w", zipfile.ZIP_DEFLATED, compresslevel=6)
+        self._pieces: list[_Piece] = []
+        self._shots: list[dict[int, int]] = []
+        self._pts: list[int] = []
+        self._labels: list[Labels] = []
+        self._done = False
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Discard what was not finished."""
+        if not self._done:
+            self._archive.close()
+            self._partial.discard()
+
+    def add(self, pts: int, labels: Labels) -> None:
+        """The next frame of the shot: uint8 [eyes, rows, columns] of track numbers."""
+        self._pts.append(pts)
+        self._labels.append(labels)
+        if len(self._pts) >= _PIECE_FRAMES:
+            self._flush()
+
+    def end_shot(self, people: Mapping[int, int]) -> None:
+        """The shot is over.
+
+        Args:
+            people: The person of each track; tracks that are left out are nobody.
+        """
+        self._flush()
+        self._shots.append(dict(people))
+
+    def finish(
+        self,
+        presences: Sequence[Presence],
+        *,
+        faces: Mapping[int, bytes],
+        time_base: tuple[int, int],
+        origin_pts: int,
+        **facts: Any,
+    ) -> None:
+        """Say who there is, and give the file its name.
+
+        Args:
+            presences: Of everybody, in the order of shots.
+            faces: A PNG of each person.
+            time_base: Seconds of a tick, as a fraction.
+            origin_pts: pts of the video's first picture.
+            **facts: What else ``PeopleFacts`` holds.
+        """
+        tick = time_base[0] / time_base[1]
+        people = []
+        for number in sorted({presence.person for presence in presences}):
+            own = [presence for presence in presences if presence.person == number]
+            seen = tuple(
+                Seen(
+                    begin_seconds=round((one.begin_pts - origin_pts) * tick, 3),
+                    end_seconds=round((one.end_pts - origin_pts) * tick, 3),
+                    sure=one.sure,
+                )
+                for one in own
+            )
+            frames = sum(one.frames for one in own)
+            people.append(
+                Person(
+                    number=number,
+                    seen=seen,
+                    largest=max(one.largest for one in own),
+                    low=round(sum(one.low_frames for one in own) / frames, 3),
+                )
+            )
+        written = PeopleFacts(
+            people=tuple(people),
+            shots=tuple(self._shots),
+            pieces=tuple(self._pieces),
+            time_base=time_base,
+            origin_pts=origin_pts,
+            **facts,
+        )
+        with wrap_output_error(self._partial.target, "write who is in the video"):
+            for number, face in faces.items():
+                self._archive.writestr(f"faces/{number}.png", face)
+            self._archive.writestr("people.json", written.model_dump_json(indent=1))
+            self._archive.close()
+        self._partial.commit()
+        self._done = True
+
+    def _flush(self) -> None:
+        if not self._pts:
+            return
+        content = io.BytesIO()
+        np.save(content, np.stack(self._labels))
+        with wrap_output_error(self._partial.target, "write who is in the video"):
+            self._archive.writestr(f"labels/{len(self._pieces)}.npy", content.getvalue())
+        self._pieces.append(_Piece(shot=len(self._shots), pts=tuple(self._pts)))
+        self._pts, self._labels = [], []
+
+
+class PeopleTable:
+    """Reads such a file; whose each cell is at a time. Used by one thread at a time.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: It is damaged, or of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.facts = PeopleFacts.model_validate_json(archive.read("people.json"))
+        except (*_ARCHIVE_ERRORS, ValidationError, json.JSONDecodeError) as error:
+            raise InputError(f"{path}: who is in the video cannot be read from it: {error}") from error
+        if self.facts.format != _FORMAT:
+            raise InputError(f"{path}: is of another version of Vitascope; delete it")
+        self._begins = [piece.pts[0] for piece in self.facts.pieces]
+        self._open: tuple[int, Labels] | None = None
+
+    @property
+    def people(self) -> tuple[Person, ...]:
+        """Everybody, by number."""
+        return self.facts.people
+
+    def face(self, number: int) -> bytes | None:
+        """A PNG of somebody."""
+        with zipfile.ZipFile(self.path) as archive:
+            name = f"faces/{number}.png"
+            return archive.read(name) if name in archive.namelist() else None
+
+    def pts_at(self, seconds: float) -> int:
+        """The time stamp of a time from the video's beginning."""
+        numerator, denominator = self.facts.time_base
+        return self.facts.origin_pts + round(seconds * denominator / numerator)
+
+    def seconds_at(self, pts: int) -> float:
+        """The time from the video's beginning of a time stamp."""
+        numerator, denominator = self.facts.time_base
+        return (pts - self.facts.origin_pts) * numerator / denominator
+
+    def shot_at(self, pts: int) -> tuple[int, int]:
+        """The first and the last pts of the shot at a time, as far as frames were looked at."""
+        at = max(bisect_right(self._begins, pts) - 1, 0)
+        shot = self.facts.pieces[at].shot
+        own = [piece for piece in self.facts.pieces if piece.shot == shot]
+        return own[0].pts[0], own[-1].pts[-1]
+
+    def labels_at(self, pts: int, *, since: int | None = None) -> Labels | None:
+        """Whose each cell is at a time: uint8 [eyes, rows, columns] of people's numbers, 0 nobody's.
+
+        Those of the frame that was looked at nearest to that time in the same shot; None where nothing was looked at.
+
+        Args:
+            pts: The time.
+            since: When the shot began, for one whose first frame was not looked at; frames before it do not count.
+        """
+        pieces = self.facts.pieces
+        if not pieces:
+            return None
+        at = max(bisect_right(self._begins, pts) - 1, 0)
+        times = pieces[at].pts
+        frame = min(range(len(times)), key=lambda place: abs(times[place] - pts))
+        if since is not None and times[frame] < since:
+            later = [place for place in range(len(times)) if times[place] >= since]
+            if later:
+                frame = later[0]
+            elif at + 1 < len(pieces):
+                at, frame = at + 1, 0
+        labels: Labels = self._piece(at)[frame]
+        return labels
+
+    def _piece(self, at: int) -> Labels:
+        if self._open is None or self._open[0] != at:
+            try:
+                with zipfile.ZipFile(self.path) as archive:
+                    tracks = np.load(io.BytesIO(archive.read(f"labels/{at}.npy")), allow_pickle=False)
+            except _ARCHIVE_ERRORS as error:
+                raise InputError(
+                    f"{self.path}: who is in the video cannot be read from it: {error}"
+                ) from error
+            names = np.zeros(256, np.uint8)
+            for track, person in self.facts.shots[self.facts.pieces[at].shot].items():
+                names[track] = person
+            self._open = at, names[tracks]
+        return self._open[1]
+
+
+def table_path(video: Path, wanted: VideoSettings) -> Path:
+    """Where what was found of a stretch of a video is kept.
+
+    Raises:
+        InputError: The video cannot be read.
+    """
+    stretch = wanted.start_seconds, wanted.end_seconds
+    key = (_FORMAT, video_fingerprint(video), *stretch, wanted.stereo, wanted.projection, wanted.fov_degrees)
+    name = hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
+    return cache_folder().with_name("people") / f"{name}.zip"
+
+
+def known_people(video: Path, wanted: VideoSettings) -> PeopleTable | None:
+    """What an earlier scan found: of the whole video, or of this stretch of it; None where nobody looked.
+
+    Raises:
+        InputError: The video cannot be read, or what was kept of it is damaged.
+    """
+    whole = wanted.model_copy(update={"start_seconds": 0.0, "end_seconds": None})
+    for stretch in (whole, wanted):
+        path = table_path(video, stretch)
+        if path.is_file():
+            return PeopleTable(path)
+    return None

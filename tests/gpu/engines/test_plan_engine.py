@@ -1,0 +1,144 @@
+"""The engine of launch plans around its graphs, on a stand-in for CuPy; ``tests/models`` runs real ones on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fake_cupy import fake_cupy
+from vitascope.errors import DeviceMemoryError, EngineError
+from vitascope.gpu.engines import plan_engine
+from vitascope.gpu.engines.launch_plan import PlanRecorder
+from vitascope.gpu.engines.plan_engine import PlanEngine
+from vitascope.gpu.engines.triton_compiler import CompiledKernel
+
+
+class Ready:
+    """A plan that gives back what it got."""
+
+    made: ClassVar[list[Ready]] = []
+
+    def __init__(self, plan, weights):
+        self.plan, self.weights, self.closed = plan, weights, False
+        self.input_shapes = {name: place.shape for name, place in plan.inputs.items()}
+        Ready.made.append(self)
+
+    def __call__(self, inputs, stream):
+        return dict(inputs)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    fake = fake_cupy()
+    facts = fake.cuda.runtime.getDeviceProperties
+    fake.cuda.runtime.getDeviceProperties = lambda device: {**facts(device), "multiProcessorCount": 132}
+    fake.cuda.Device.synchronize = lambda self: fake.diary.append(("device waits",))
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(plan_engine, "_ReadyPlan", Ready)
+    monkeypatch.setattr(
+        plan_engine,
+        "compile_kernels",
+        lambda kernels, *, capability: [CompiledKernel(b"code", one, 128, 0, 2) for one in kernels],
+    )
+    Ready.made = []
+    return fake
+
+
+def record(sizes):
+    recorder = PlanRecorder()
+    recorder.launch("kernel", (1,), [recorder.input("x", sizes, np.float32)])
+    return recorder.plan(), np.arange(4, dtype=np.uint8)
+
+
+def engine_in(folder, **given):
+    return PlanEngine(record, key=("network",), label="net", device_id=0, cache_dir=folder, **given)
+
+
+def test_a_size_is_recorded_once_and_kept_for_the_next_process(cupy, tmp_path):
+    asked = []
+
+    def counted(sizes):
+        asked.append(tuple(sizes))
+        return record(sizes)
+
+    for _ in range(2):
+        engine = PlanEngine(counted, key=("n",), label="net", device_id=0, cache_dir=tmp_path)
+        for sizes in ((2, 3), (4,), (2, 3)):
+            assert engine.input_shapes(sizes) == {"x": sizes}
+            engine.run(sizes, {"x": np.zeros(sizes, np.float32)})
+        assert engine.notes == []
+        engine.close()
+    assert asked == [(2, 3), (4,)]
+
+
+def test_the_least_recently_used_plan_goes_once_the_gpu_is_through(cupy):
+    engine = engine_in(None, most_plans=2)
+    for sizes in ((1,), (2,), (1,), (3,)):
+        engine.run(sizes, {"x": 0})
+    assert [one.closed for one in Ready.made] == [False, True, False]
+    assert cupy.diary.count(("device waits",)) == 1
+    assert engine.plan_count == 2
+    assert all(one.weights is Ready.made[0].weights for one in Ready.made)
+
+
+def test_a_call_on_another_stream_waits_for_the_one_before(cupy):
+    engine = engine_in(None)
+    first, second = cupy.cuda.Stream(), cupy.cuda.Stream()
+    for stream in (first, first, second):
+        with stream:
+            engine.run((1,), {"x": 0})
+    noted = [entry[:2] for entry in cupy.diary if entry[0] in ("record", "wait")]
+    expected = [("record", first), ("record", first), ("wait", second), ("record", second)]
+    assert noted == [(what, stream.ptr) for what, stream in expected]
+
+
+def test_a_closed_engine_says_so(cupy):
+    engine = engine_in(None)
+    engine.run((1,), {"x": 0})
+    engine.close()
+    engine.close()
+    assert Ready.made[0].closed
+    with pytest.raises(EngineError, match="closed"):
+        engine.run((1,), {"x": 0})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (RuntimeError("the driver fell over"), EngineError, "net: inference of 1x2 failed: the driver fell"),
+        (MemoryError("Out of memory allocating 9 bytes"), DeviceMemoryError, r"3.0 of 80.0 GiB free"),
+    ],
+)
+def test_errors_of_libraries_are_ours(cupy, monkeypatch, error, kind, words):
+    def fail(self, inputs, stream):
+        raise error
+
+    monkeypatch.setattr(Ready, "__call__", fail)
+    with pytest.raises(kind, match=words):
+        engine_in(None).run((1, 2), {"x": 0})
+
+
+def test_a_damaged_plan_is_told_and_made_anew(cupy, tmp_path):
+    heard = []
+    engine_in(tmp_path).run((1,), {"x": 0})
+    for path in tmp_path.glob("*.cubin"):
+        path.write_bytes(b"else")
+    engine = engine_in(tmp_path, on_note=heard.append)
+    engine.run((1,), {"x": 0})
+    assert heard == engine.notes
+    assert "made anew" in heard[0]
+
+
+def test_a_gpu_that_is_not_there_is_named(cupy):
+    def missing(device):
+        raise cupy.cuda.runtime.CUDARuntimeError("invalid device ordinal")
+
+    cupy.cuda.runtime.getDeviceProperties = missing
+    with pytest.raises(EngineError, match="net: GPU 0 cannot be used: invalid device"):
+        engine_in(None)

@@ -1,0 +1,82 @@
+"""Two eyes' mattes brought together, against pictures whose disparity was put there."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+
+SIZE = (40, 72)
+STEPS = [0.5 * step for step in range(25)]
+
+
+def flat_curves(size=SIZE):
+    """Disparity in samples: the right eye shows things to the left."""
+    curves = np.zeros((2, 6, *size), np.float32)
+    curves[0, 0], curves[1, 0] = -1, 1
+    return curves
+
+
+def person(size=SIZE, *, seed=0):
+    """A textured block before black: RGB and alpha, float32 [4, h, w]."""
+    texture = np.random.default_rng(seed).random((3, *size), np.float32)
+    texture = np.stack([cv2.GaussianBlur(plane, (0, 0), 1) for plane in texture])
+    alpha = np.zeros(size, np.float32)
+    alpha[8:32, 30:54] = 1
+    return np.concatenate([texture * alpha, alpha[None]])
+
+
+def shifted(planes, samples):
+    """Moved to the left, by parts of a sample too."""
+    move = np.float32([[1, 0, -samples], [0, 1, 0]])
+    return np.stack([cv2.warpAffine(plane, move, plane.shape[::-1]) for plane in planes])
+
+
+@pytest.mark.parametrize("samples", [0.0, 4.0, 7.25])
+def test_the_disparity_of_a_person_is_found_in_both_eyes(samples):
+    left = person()
+    pictures = np.stack([left, shifted(left, samples)])
+    found, misfit = match_eyes(pictures, flat_curves(), STEPS, radius=3)
+    for disparity, picture in zip(found, pictures, strict=True):
+        inside = cv2.erode(picture[3], np.ones((5, 5))) > 0.9
+        assert np.abs(disparity[inside] - samples).max() < 0.4
+    assert misfit.max() < 0.03
+    start = np.full((2, *SIZE), samples - 0.2, np.float32)
+    finer, _ = match_eyes(pictures, flat_curves(), [-0.5, -0.25, 0, 0.25, 0.5], radius=3, start=start)
+    inside = cv2.erode(left[3], np.ones((5, 5))) > 0.9
+    assert np.abs(finer[0][inside] - samples).max() < 0.35
+
+
+def test_two_scenes_fit_badly():
+    pictures = np.stack([person(), shifted(person(seed=1), 4)])
+    found, misfit = match_eyes(pictures, flat_curves(), STEPS, radius=3)
+    inside = cv2.erode(pictures[0, 3], np.ones((9, 9))) > 0.9
+    assert misfit[0][inside].mean() > 0.06
+    assert np.isfinite(found).all()
+
+
+def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
+    height, width = SIZE
+    planes = np.stack([np.full((2, height, width), 0.25), np.full((2, height, width), 0.75)]).astype(
+        np.float32
+    )
+    disparity = np.full((2, height, width), 4, np.float32)
+    disparity[1, :, :20] = 9  # of something before it, in the right eye alone
+    shown = np.ones((2, height, width), np.float32)
+    shown[:, :5] = 0
+    blended = blend_eyes(planes, disparity, flat_curves(), shown, tolerance=1)
+    assert np.all(blended[:, :, 5:, 30:] == 0.5)
+    assert np.all(blended[1, :, :, :18] == 0.75)
+    assert np.all(blended[0, :, :, 6:22] == 0.25)
+    assert np.all(blended[0, :, :5] == 0.25)
+    assert np.all(blended[1, :, :5] == 0.75)
+    assert planes[0].max() == 0.25  # what was given stays
+
+
+def test_planes_may_be_finer_than_disparities():
+    planes = np.stack([person((80, 144))[3:], shifted(person((80, 144)), 8)[3:]])
+    disparity = np.full((2, *SIZE), 4, np.float32)
+    blended = blend_eyes(planes, disparity, flat_curves(), np.ones((2, *SIZE), np.float32), tolerance=1)
+    assert np.abs(blended - planes).max() < 1e-5  # they agreed

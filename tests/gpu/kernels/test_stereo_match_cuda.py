@@ -1,0 +1,67 @@
+"""Two eyes' mattes brought together on the GPU, against the reference; and the source without a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_stereo_match import SIZE, STEPS, flat_curves, person, shifted
+
+from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+
+SIZES = [SIZE, (41, 75), (64, 96)]
+
+
+def bent(size):
+    """Curves with all three powers, on both axes."""
+    curves = flat_curves(size)
+    wave = np.sin(np.arange(size[0] * size[1], dtype=np.float32).reshape(size) / 50)
+    curves[:, 1:] += 0.002 * wave
+    return curves
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("with_start", [False, True])
+def test_matching_follows_the_reference(size, with_start):
+    import cupy
+
+    pictures = np.stack([person(size), shifted(person(size), 4.3)])
+    start = np.full((2, *size), 3.5, np.float32) if with_start else None
+    expected, misfit = match_eyes(pictures, bent(size), STEPS, radius=3, start=start)
+    found, misfit_there = match_eyes(
+        cupy.asarray(pictures),
+        cupy.asarray(bent(size)),
+        STEPS,
+        radius=3,
+        start=None if start is None else cupy.asarray(start),
+    )
+    # OpenCV reads at 1/32 of a sample.
+    assert np.abs(misfit_there.get() - misfit).max() < 5e-3
+    person_there = pictures[:, 3] > 0.9
+    assert np.quantile(np.abs(found.get() - expected)[person_there], 0.99) < 0.1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scale", [1, 2])
+def test_blending_follows_the_reference(size, scale):
+    import cupy
+
+    random = np.random.default_rng(3)
+    full_size = (size[0] * scale, size[1] * scale)
+    planes = np.stack([person(full_size), shifted(person(full_size), 4.3 * scale)])
+    disparity = np.full((2, *size), 4.3, np.float32)
+    disparity[1, :, : size[1] // 3] = 9
+    shown = (random.random((2, *size)) > 0.2).astype(np.float32)
+    expected = blend_eyes(planes, disparity, bent(size), shown, tolerance=1)
+    blended = blend_eyes(*map(cupy.asarray, (planes, disparity, bent(size), shown)), tolerance=1)
+    assert np.quantile(np.abs(blended.get() - expected), 0.999) < 0.03
+    assert np.abs(blended.get() - expected).mean() < 1e-3
+
+
+@needs_nvcc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_source_compiles(tmp_path, architecture):
+    kernels = ["cost_of_steps", "best_step", "moves_between_eyes", "blend_eyes"]
+    assert_compiles(tmp_path, "stereo_match.cu", architecture, kernels)

@@ -1,0 +1,39 @@
+"""A film of two people, and a machine on which nothing is fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clips import write_clip
+from scripted import BrightnessNetwork
+from vitascope.errors import ModelUnavailableError
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation import film_run
+from vitascope.segmentation.matting.networks import ChosenNetwork
+
+from two_people import two_people  # isort: skip - beside this file
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No network is fetched: a scripted one mattes, and nothing finds faces."""
+
+    def refuse(_: object, name: str, **__: object) -> None:
+        raise ModelUnavailableError(f"model {name!r} could not be fetched (offline)")
+
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(ModelStore, "pull", refuse)
+    monkeypatch.setattr(
+        film_run, "open_network", lambda *_, **__: ChosenNetwork(BrightnessNetwork(), "scripted", None)
+    )
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def clip(home: Path, tmp_path: Path) -> Path:
+    """20 frames, 24 a second."""
+    return write_clip(
+        tmp_path / "in.mkv", width=96, height=64, frame_count=20, paint=two_people, codec="ffv1"
+    )

@@ -1,0 +1,55 @@
+"""What people look like: the same person in other light is the same, another is not."""
+
+import numpy as np
+import pytest
+
+from vitascope.segmentation.people.appearance import Appearance, color_codes
+
+SIZE = (60, 30)
+
+
+def dressed(head, top, legs, *, light=1.0, seed=0):
+    """A person of three colours, and where they are."""
+    picture = np.random.default_rng(seed).normal(0, 6, (*SIZE, 3))
+    for rows, color in ((slice(0, 12), head), (slice(12, 36), top), (slice(36, 60), legs)):
+        picture[rows] += color
+    mask = np.zeros(SIZE, np.float32)
+    mask[:, 8:22] = 1
+    return np.clip(picture * light, 0, 255).astype(np.uint8), mask
+
+
+def looks(*clothes, **how):
+    one = Appearance()
+    picture, mask = dressed(*clothes, **how)
+    one.learn(color_codes(picture), mask)
+    return one
+
+
+RED = ((180, 130, 110), (200, 40, 40), (40, 40, 60))
+BLUE = ((120, 90, 80), (40, 60, 190), (200, 190, 170))
+
+
+@pytest.mark.parametrize("light", [0.85, 1.15])
+def test_the_same_person_in_other_light_is_alike_and_another_is_not(light):
+    red = looks(*RED)
+    assert red.similarity(looks(*RED, light=light, seed=1)) > 0.72
+    assert red.similarity(looks(*BLUE, seed=1)) < 0.45
+
+
+def test_order_of_colours_counts():
+    upside_down = looks(RED[2], RED[1], RED[0])
+    assert looks(*RED).similarity(upside_down) < looks(*RED).similarity(looks(*RED, seed=3)) - 0.1
+
+
+def test_a_cell_is_likelier_whose_colour_it_has():
+    picture, _ = dressed(*RED, seed=5)
+    codes = color_codes(picture)
+    red, blue = (one.likelihood(codes, (0, 60)) for one in (looks(*RED), looks(*BLUE)))
+    assert (red > blue).mean() > 0.95
+
+
+def test_nothing_learned_is_blank_and_likens_nobody():
+    blank = Appearance()
+    blank.learn(color_codes(dressed(*RED)[0]), np.zeros(SIZE, np.float32))
+    assert blank.is_blank
+    assert blank.similarity(looks(*RED)) == 0

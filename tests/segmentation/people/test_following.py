@@ -1,0 +1,128 @@
+"""Following people through a shot: synthetic people of coloured parts, whose truth is known to the cell."""
+
+import numpy as np
+import pytest
+
+from vitascope.segmentation.people.following import ShotFollower, everywhere
+
+SIZE = (60, 120)
+CLOTHES = {
+    1: ((200, 150, 120), (220, 60, 40), (60, 40, 40)),
+    2: ((110, 80, 60), (60, 90, 210), (210, 200, 190)),
+    3: ((230, 200, 180), (70, 180, 90), (30, 30, 90)),
+}
+
+
+def shot(walks, frames, *, order=lambda time: (), size=SIZE):
+    """Pictures, mattes and truth of people that walk: middles as functions of time, 0 to 1."""
+    random = np.random.default_rng(7)
+    ground = random.integers(60, 120, (*size, 3))
+    for n in range(frames):
+        time = n / max(frames - 1, 1)
+        rgb, truth = ground.copy(), np.zeros(size, np.uint8)
+        for who in order(time) or walks:
+            middle = round(walks[who](time))
+            columns = slice(max(middle - 8, 0), max(middle + 8, 0))
+            for rows, color in zip(((10, 20), (20, 40), (40, 60)), CLOTHES[who], strict=True):
+                texture = random.integers(-12, 12, rgb[slice(*rows), columns].shape)
+                rgb[slice(*rows), columns] = np.array(color) + texture
+                truth[slice(*rows), columns] = who
+        yield (rgb.clip(0, 255) / 255).astype(np.float32), (truth > 0).astype(np.float32), truth
+
+
+def followed(steps, *, faces=lambda n: ()):
+    follower, labels, truths = ShotFollower(SIZE), [], []
+    for n, (rgb, alpha, truth) in enumerate(steps):
+        truths.append(truth)
+        labels += follower.follow(n, rgb, alpha, faces=faces(n))
+    labels += follower.finish()
+    assert [one.pts for one in labels] == list(range(len(truths)))
+    return follower, np.stack([one.labels for one in labels]), np.stack(truths)
+
+
+def wrong(labels, truths, who):
+    """Share of a person's cells, frame by frame, that are not given to whom most of theirs are."""
+    name = np.bincount(labels[truths == who]).argmax()
+    area = np.maximum((truths == who).sum(axis=(1, 2)), 1)
+    return name, ((truths == who) & (labels != name)).sum(axis=(1, 2)) / area
+
+
+def test_two_people_are_numbered_and_kept_apart():
+    follower, labels, truths = followed(shot({1: lambda t: 30 + 5 * t, 2: lambda t: 90 - 5 * t}, 20))
+    assert len(follower.confirmed) == 2
+    for who in (1, 2):
+        name, lost = wrong(labels, truths, who)
+        assert name
+        assert lost.max() < 0.02
+
+
+@pytest.mark.parametrize("front", [(1, 2), (2, 1)])
+def test_nobody_is_exchanged_when_people_cross(front):
+    walks = {1: lambda t: 25 + 70 * t, 2: lambda t: 95 - 70 * t}
+    follower, labels, truths = followed(shot(walks, 60, order=lambda _: front))
+    assert len(follower.confirmed) == 2
+    names = []
+    for who in (1, 2):
+        name, lost = wrong(labels, truths, who)
+        names.append(name)
+        apart = np.abs([walks[1](n / 59) - walks[2](n / 59) for n in range(60)]) > 20
+        assert lost[apart].max() < 0.03
+    assert len(set(names)) == 2
+
+
+def test_people_who_turn_round_behind_one_another_keep_their_numbers():
+    """By motion alone they would have crossed; their looks say that they did not."""
+    walks = {1: lambda t: 35 + 25 * np.sin(np.pi * t), 2: lambda t: 85 - 25 * np.sin(np.pi * t)}
+    _, labels, truths = followed(shot(walks, 50))
+    for who in (1, 2):
+        _, lost = wrong(labels, truths, who)
+        assert lost[[0, 1, -2, -1]].max() < 0.03
+
+
+def test_somebody_wholly_hidden_comes_back_as_themselves():
+    walks = {2: lambda t: 60, 1: lambda t: 20 + 80 * t}
+    follower, labels, truths = followed(shot(walks, 61))
+    assert (truths == 2).sum(axis=(1, 2)).min() == 0  # hidden at some time
+    assert len(follower.confirmed) == 2
+    for who in (1, 2):
+        _, lost = wrong(labels, truths, who)
+        assert lost[[0, 1, -2, -1]].max() < 0.03
+
+
+def test_faces_tell_people_apart_who_touch_from_the_first_frame():
+    walks = {1: lambda t: 50, 2: lambda t: 64}
+    follower, labels, truths = followed(
+        shot(walks, 12), faces=lambda n: [(47, 12, 6, 8), (61, 12, 6, 8)] * (n == 0)
+    )
+    assert len(follower.confirmed) == 2
+    for who in (1, 2):
+        _, lost = wrong(labels, truths, who)
+        assert lost.max() < 0.1
+
+
+def test_who_comes_in_later_gets_the_next_number():
+    follower, _, _ = followed(shot({1: lambda t: 30, 2: lambda t: 130 - 50 * t}, 30))
+    first, second = sorted(follower.confirmed, key=lambda track: track.first_pts)
+    assert first.first_pts == 0 < second.first_pts
+
+
+def test_specks_are_nobody():
+    random = np.random.default_rng(0)
+    rgb = random.random((*SIZE, 3)).astype(np.float32)
+    alpha = np.zeros(SIZE, np.float32)
+    alpha[5:8, 5:8] = 1
+    follower = ShotFollower(SIZE)
+    labels = [*follower.follow(0, rgb, alpha), *follower.finish()]
+    assert not follower.confirmed
+    assert not labels[0].labels.any()
+
+
+def test_surroundings_belong_to_the_nearest_within_reach():
+    labels = np.zeros((20, 40), np.uint8)
+    labels[8:12, 8:12], labels[8:12, 28:32] = 1, 2
+    filled = everywhere(labels, reach=8)
+    assert (filled[labels > 0] == labels[labels > 0]).all()
+    assert filled[10, 15] == 1
+    assert filled[10, 24] == 2
+    assert filled[0, 0] == 0
+    assert not everywhere(np.zeros((4, 4), np.uint8), reach=3).any()

@@ -1,0 +1,163 @@
+"""Mattes of some people only."""
+
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vitascope.config.people import PeopleSettings
+from vitascope.errors import UsageError
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
+from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
+from vitascope.segmentation.people.table import Person, Seen
+
+GRID, SIZE = (9, 16), (36, 64)
+
+
+def frame(seconds=0.0):
+    return SimpleNamespace(pts=0, pts_seconds=seconds, time_base=Fraction(1, 25))
+
+
+class Table:
+    """Person 1 on the left, 2 on the right, nobody's above."""
+
+    def seconds_at(self, pts):
+        return pts / 25
+
+    def labels_at(self, _, *, since=None):
+        labels = np.ones((2, *GRID), np.uint8)
+        labels[:, :, 9:] = 2
+        labels[:, :2] = 0
+        return labels
+
+
+class Everybody:
+    """An estimator with random answers in either form."""
+
+    def __init__(self, form):
+        random = np.random.default_rng(0)
+        planes = random.random((2, 4, *SIZE), np.float32)
+        self.answer = (
+            MatteEstimate(alpha=planes[:, 0])
+            if form == "alpha"
+            else MatteEstimate(gain=planes, offset=planes)
+        )
+
+    def estimate(self, batch):
+        return [self.answer for _ in batch.frames]
+
+
+def kept(inner, *numbers, nobody=False):
+    choice = Choice((Rule(frozenset(numbers) | ({0} if nobody else set()), keeps=True),))
+    link = KeptPeople(inner, [PeopleLayer(Table(), choice)])
+    return link.estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0]
+
+
+@pytest.mark.parametrize("form", ["alpha", "coefficients"])
+def test_shares_add_up_to_the_whole(form):
+    inner = Everybody(form)
+    parts = [kept(inner, 1), kept(inner, 2), kept(inner, nobody=True)]
+    if form == "alpha":
+        assert np.allclose(sum(one.alpha for one in parts), inner.answer.alpha, atol=1e-5)
+    else:
+        for name in ("gain", "offset"):
+            total = sum(getattr(one, name)[:, -1] for one in parts)
+            assert np.allclose(total, getattr(inner.answer, name)[:, -1], atol=1e-5)
+            # What restores colour at edges is not alpha's.
+            assert (getattr(parts[0], name)[:, :3] == getattr(inner.answer, name)[:, :3]).all()
+
+
+def test_the_other_is_gone_and_the_kept_one_whole():
+    inner = Everybody("alpha")
+    one = kept(inner, 1).alpha
+    assert not one[:, :, 54:].any()
+    assert np.allclose(one[:, 24:, :20], inner.answer.alpha[:, 24:, :20], atol=1e-5)
+
+
+def test_what_everybody_keeps_is_left_as_it_is():
+    inner = Everybody("coefficients")
+    link = KeptPeople(inner, [PeopleLayer(Table(), Choice())])
+    assert link.estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0] is inner.answer
+
+
+def people(*numbers, low=0.0):
+    return [
+        Person(number=n, seen=(Seen(begin_seconds=0, end_seconds=n, sure=0.9),), largest=0.1 * n, low=low)
+        for n in numbers
+    ]
+
+
+def chosen(there, **wanted):
+    return Choice(tuple(chosen_people(PeopleSettings(**wanted), there, video="film.mp4")))
+
+
+def test_words_are_people():
+    assert chosen(people(1, 2, 3), keep="largest").kept_at(0)[:4].tolist() == [False, False, False, True]
+    assert chosen([*people(1), *people(2, low=0.8)], exclude="pov").kept_at(0)[:3].tolist() == [
+        True,
+        True,
+        False,
+    ]
+    assert chosen(people(1, 2, 3), keep=[1, 3]).kept_at(0)[:4].tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "said"),
+    [
+        ((1, 2, 3), {"keep": 9}, r"--keep 9: film\.mp4 has 3 people, numbers 1 to 3; vitascope people shows"),
+        ((1,), {"exclude": "2"}, r"--exclude 2: film\.mp4 has 1 person, number 1;"),
+        ((), {"keep": "1"}, r"--keep 1: film\.mp4 has nobody in it"),
+        ((), {"keep": "largest"}, r"--keep largest: nobody was found in film\.mp4"),
+        ((1, 2), {"keep": "pov"}, r"--keep pov: nobody in film\.mp4 lies at the bottom"),
+    ],
+)
+def test_who_is_not_there_is_one_clear_line(there, wanted, said):
+    with pytest.raises(UsageError, match=said):
+        chosen(people(*there), **wanted)
+
+
+def test_of_rules_the_last_one_wins_and_that_is_said():
+    one = frozenset({1})
+    choice = Choice(
+        (
+            Rule(one, keeps=False, said_by="--exclude"),
+            Rule(one, keeps=True, begin_seconds=2, end_seconds=4, said_by="a.yaml:3"),
+        )
+    )
+    assert [bool(choice.kept_at(t)[1]) for t in (0, 2, 3.9, 4)] == [False, True, True, False]
+    (said,) = choice.contradictions()
+    assert said.startswith(
+        "--exclude and a.yaml:3 contradict one another on person 1 from 2 s on; the later one wins"
+    )
+
+
+def test_rules_of_other_times_do_not_contradict_one_another():
+    one = frozenset({1})
+    assert not Choice((Rule(one, True, 0, 2), Rule(one, False, 2, 4))).contradictions()
+
+
+class Painted:
+    """Adds on the left, and keeps half."""
+
+    def share_at(self, *_):
+        return np.full((1, 2, 2), 0.5, np.float32)
+
+    def added_at(self, _):
+        added = np.zeros((1, 9, 16), np.float32)
+        added[:, :, :8] = 1
+        return added
+
+
+@pytest.mark.parametrize("form", ["alpha", "coefficients"])
+def test_what_is_added_is_there_whatever_the_network_says(form):
+    inner = Everybody(form)
+    made = KeptPeople(inner, [Painted()]).estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0]
+    grey = np.float32(0.7)
+    before, after = (
+        one.alpha if form == "alpha" else one.gain[:, -1] * grey + one.offset[:, -1]
+        for one in (inner.answer, made)
+    )
+    assert np.allclose(after[:, :, :28], 1, atol=1e-5)
+    assert np.allclose(after[:, :, 36:], 0.5 * before[:, :, 36:], atol=1e-5)

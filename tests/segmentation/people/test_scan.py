@@ -1,0 +1,180 @@
+"""From a video to who is in it, and to a video of some of them."""
+
+import json
+
+import av
+import cv2
+import numpy as np
+import pytest
+from skimage import data
+from two_people import COLORS, two_people
+
+from clips import write_clip
+from vitascope.cli.app import main
+from vitascope.config import load_settings
+from vitascope.errors import UsageError
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.people.identities import Presence
+from vitascope.segmentation.people.scan import find_people
+from vitascope.segmentation.people.table import PeopleWriter, known_people, table_path
+from vitascope.segmentation.segmenter import Segmenter
+
+
+def scanned(clip):
+    return find_people(clip, load_settings(), store=ModelStore(clip.parent / "home"))
+
+
+def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
+    assert known_people(clip, load_settings().settings.video) is None
+    table = scanned(clip)
+    assert [person.number for person in table.people] == [1, 2]
+    assert all(len(person.seen) == 1 and person.seen[0].begin_seconds == 0 for person in table.people)
+    assert known_people(clip, load_settings().settings.video).facts == table.facts
+    left = table.labels_at(0)[0]
+    assert left[16, 10] == 1
+    assert left[16, 38] == 2
+    assert "could not be fetched" in table.facts.notes[0]
+
+
+def mattes(clip, **settings):
+    with Segmenter(settings=settings) as segmenter:
+        return np.stack([step.alpha for step in segmenter.stream(clip)])
+
+
+def test_keeping_one_leaves_the_other_out_and_together_they_are_all(clip):
+    everybody, first, second = (
+        mattes(clip),
+        mattes(clip, **{"people.keep": 1}),
+        mattes(clip, **{"people.exclude": 1}),
+    )
+    for n in range(20):
+        columns = {1: slice(14 + n, 26 + n), 2: slice(70 - n, 82 - n)}
+        assert first[n, 20:60, columns[1]].min() > 200
+        assert first[n, 20:60, columns[2]].max() < 15
+        assert second[n, 20:60, columns[2]].min() > 200
+        assert second[n, 20:60, columns[1]].max() < 15
+    together = first.astype(int) + second
+    assert np.abs(together - everybody).mean() < 2
+
+
+def test_both_eyes_agree(home, tmp_path):
+    clip = write_clip(
+        tmp_path / "in_LR.mkv",
+        width=192,
+        height=64,
+        frame_count=12,
+        paint=lambda n: two_people(n, eyes=2),
+        codec="ffv1",
+    )
+    first = mattes(clip, **{"people.keep": 1, "video.stereo": "side-by-side"})
+    for n in range(12):
+        assert first[n, 20:60, 14 + n : 26 + n].min() > 200
+        assert first[n, 20:60, 96 + 11 + n : 96 + 23 + n].min() > 200
+        assert first[n, 20:60, 70 - n : 82 - n].max() < 15
+        assert first[n, 20:60, 96 + 67 - n : 96 + 79 - n].max() < 15
+
+
+def test_frames_of_the_middle_have_the_numbers_of_the_whole(clip):
+    scanned(clip)
+    some = mattes(clip, **{"people.keep": 2, "video.start_seconds": 0.3, "video.end_seconds": 0.5})
+    assert some[0, 20:60, 66:72].min() > 200
+    assert some[0, 20:60, 24:30].max() < 15
+
+
+def test_somebody_who_is_not_there_is_refused_before_anything_is_written(clip, tmp_path):
+    out = tmp_path / "out.mp4"
+    with (
+        Segmenter(settings={"people.keep": 9}) as segmenter,
+        pytest.raises(UsageError, match=r"--keep 9: in\.mkv has 2"),
+    ):
+        segmenter.write(clip, [("key", out)])
+    assert not out.exists()
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words)])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_the_command_draws_and_tells(clip, tmp_path, capsys):
+    sheet = tmp_path / "sheet.png"
+    code, said, _ = run(capsys, "people", clip, "-o", sheet, "--json")
+    assert code == 0
+    assert [person["number"] for person in json.loads(said)["people"]] == [1, 2]
+    drawn = cv2.imread(str(sheet), cv2.IMREAD_COLOR_RGB).reshape(-1, 3).astype(int)
+    for color in COLORS.values():  # both are in it
+        assert (np.abs(drawn - color).max(axis=1) < 40).sum() > 300
+    code, said, _ = run(capsys, "people", clip)
+    assert code == 0
+    assert [line.split()[:2] for line in said.splitlines()] == [
+        ["1", "0:00.0-0:00.8"],
+        ["2", "0:00.0-0:00.8"],
+    ]
+    code, _, complaint = run(capsys, "people", clip, "-o", sheet, "--no-overwrite")
+    assert code == 4
+    assert "exists already" in complaint
+    code, _, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.jpg")
+    assert (code, "is a PNG" in complaint) == (4, True)
+
+
+def test_the_segment_command_keeps_whom_the_sheet_shows(clip, tmp_path, capsys):
+    out = tmp_path / "out.mkv"
+    code, *_ = run(
+        capsys, "segment", clip, out, "--keep", "2", "--type", "mask", "--set", "output.codec=ffv1"
+    )
+    assert code == 0
+    with av.open(str(out)) as container:
+        first = next(container.decode(video=0)).to_ndarray(format="gray")
+    assert first[20:60, 72:80].min() > 200 > 40 > first[20:60, 16:24].max()
+    code, _, complaint = run(capsys, "segment", clip, tmp_path / "no.mp4", "--keep", "1,2", "--exclude", "2")
+    assert code == 2
+    assert "both name 2" in complaint
+    code, _, complaint = run(capsys, "segment", "--camera", "0", "--keep", "1")
+    assert (code, "--keep is for files" in complaint) == (2, True)
+
+
+def test_processes_that_share_a_video_keep_the_same_people(tmp_path, monkeypatch):
+    """Each looks the labels up by time, wherever its stretch begins."""
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    picture = np.ascontiguousarray(data.astronaut()[:256:2, 60:316:2])
+    clip = write_clip(
+        tmp_path / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=24,
+        paint=lambda n: np.roll(picture, n, axis=1),
+    )
+    settings = load_settings().settings.video
+    with PeopleWriter(table_path(clip, settings)) as writer, av.open(str(clip)) as container:
+        for frame in container.decode(video=0):
+            labels = np.repeat([[1] * 8 + [2] * 8], 16, axis=0).astype(np.uint8)[None]
+            writer.add(frame.pts, labels)
+        writer.end_shot({1: 1, 2: 2})
+        base, seen = (
+            container.streams.video[0].time_base,
+            [Presence(n, 0, frame.pts, 0.3, 0.9, 24, 0) for n in (1, 2)],
+        )
+        facts = {"video": "in.mp4", "fingerprint": "", "begin_seconds": 0.0, "end_seconds": None}
+        ticks = (base.numerator, base.denominator)
+        writer.finish(seen, faces={}, time_base=ticks, origin_pts=0, network="", notes=(), **facts)
+    shared = {
+        "model.name": "selfie",
+        "processing.use_multiprocessing": True,
+        "processing.num_threads": 1,
+        "processing.overlap_frames": 4,
+        "output.codec": "ffv1",
+    }
+    mattes = {}
+    for name, keep in (("all", {}), ("left", {"people.keep": 1})):
+        out = tmp_path / f"{name}.mkv"
+        with Segmenter(settings=shared | keep) as segmenter:
+            report = segmenter.write(clip, [("mask", out)])
+        assert report.frame_count == 24
+        with av.open(str(out)) as container:
+            mattes[name] = np.stack(
+                [one.to_ndarray(format="gray").astype(int) for one in container.decode(video=0)]
+            )
+    assert mattes["all"][:, :, 90:].mean() > 10
+    assert mattes["left"][:, :, 90:].max() <= 2
+    assert np.abs(mattes["left"] - mattes["all"])[:, :, :40].max() <= 4

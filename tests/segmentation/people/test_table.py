@@ -1,0 +1,87 @@
+"""The file of who is in a video."""
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.config import load_settings
+from vitascope.errors import InputError
+from vitascope.segmentation.people.identities import Presence
+from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, known_people, table_path
+
+FACTS = {
+    "video": "in.mp4",
+    "fingerprint": "00",
+    "begin_seconds": 0.0,
+    "end_seconds": None,
+    "network": "rvm",
+    "notes": (),
+}
+
+
+def write(path, *, frames=300):
+    with PeopleWriter(path) as writer:
+        for pts in range(frames):
+            writer.add(pts, np.full((1, 4, 6), 1 + pts % 2, np.uint8))
+        writer.end_shot({1: 2, 2: 1})
+        writer.add(frames, np.full((1, 4, 6), 7, np.uint8))
+        writer.end_shot({})
+        seen = [Presence(1, 0, frames - 1, 0.3, 0.99, 10, 0), Presence(2, 0, frames - 1, 0.1, 0.6, 10, 9)]
+        writer.finish(seen, faces={1: b"png"}, time_base=(1, 25), origin_pts=0, **FACTS)
+    return PeopleTable(path)
+
+
+def test_what_was_written_is_read_at_its_time(tmp_path):
+    table = write(tmp_path / "a.zip")
+    for pts, person in ((0, 2), (1, 1), (128, 2), (255, 1), (299, 1), (300, 0), (10_000, 0), (-5, 2)):
+        labels = table.labels_at(pts)
+        assert labels.shape == (1, 4, 6)
+        assert (labels == person).all(), pts
+
+
+def test_a_shot_whose_first_frame_was_not_looked_at_takes_the_next(tmp_path):
+    with PeopleWriter(tmp_path / "a.zip") as writer:
+        for shot in range(2):
+            for pts in range(6 * shot, 6 * shot + 6, 2):
+                writer.add(pts, np.full((1, 2, 2), 1 + shot, np.uint8))
+            writer.end_shot({1: 1, 2: 2})
+        writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
+    table = PeopleTable(tmp_path / "a.zip")
+    assert table.labels_at(5).max() == 1  # between 4 and 6, and nobody says that a shot began
+    assert table.labels_at(5, since=5).max() == 2
+    assert table.labels_at(8, since=5).max() == 2
+    assert table.labels_at(11, since=11).max() == 2  # nothing later was looked at
+
+
+def test_people_times_and_pictures(tmp_path):
+    table = write(tmp_path / "a.zip")
+    first, second = table.people
+    assert (first.number, first.seen[0].begin_seconds, first.seen[0].end_seconds) == (1, 0.0, 11.96)
+    assert first.low == 0
+    assert second.low == 0.9
+    assert table.face(1) == b"png"
+    assert table.face(2) is None
+
+
+def test_nothing_is_left_of_a_scan_that_failed(tmp_path):
+    with pytest.raises(RuntimeError), PeopleWriter(tmp_path / "a.zip") as writer:
+        writer.add(0, np.zeros((1, 4, 6), np.uint8))
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+    path = tmp_path / "a.zip"
+    path.write_bytes(b"PK\x03\x04 nothing of ours")
+    with pytest.raises(InputError, match=r"a\.zip: who is in the video cannot be read"):
+        PeopleTable(path)
+
+
+def test_a_whole_video_serves_a_stretch_of_it_and_another_video_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    clip, other = write_clip(tmp_path / "in.mp4"), write_clip(tmp_path / "other.mp4", frame_count=5)
+    wanted = load_settings(flags={"video.start_seconds": 0.1}).settings.video
+    assert known_people(clip, wanted) is None
+    write(table_path(clip, load_settings().settings.video))
+    assert known_people(clip, wanted) is not None
+    assert known_people(other, wanted) is None

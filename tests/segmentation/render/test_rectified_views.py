@@ -1,0 +1,121 @@
+"""Each eye straightened in five directions: what stands where, and that the matte's edge is drawn on it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from pictures import solid_frame
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Projection, StereoLayout, VideoInfo
+from vitascope.segmentation.render.contact_sheet import ContactSheet
+from vitascope.segmentation.render.rectified_views import VIEW_SIDE, has_rectified_views, rectified_views
+from vitascope.segmentation.render.renderer import Rendered
+from vitascope.vr.detection import describe_vr
+
+FMT = PIXEL_FORMATS["yuv420p"]
+SIZE = (256, 512)
+EDGE = np.array([255, 0, 200])
+VIEWS = ("ahead", "left", "right", "up", "down")
+
+
+def film(name="x_LR_180.mp4", size=SIZE):
+    return VideoInfo(
+        path=Path(name), width=size[1], height=size[0], format=FMT, source_format="yuv420p", color=ColorSpec(),
+        codec="h264", container="mp4", time_base=Fraction(1, 25), average_frame_rate=Fraction(25),
+        frame_count_estimate=None, duration_seconds=None,
+    )  # fmt: skip
+
+
+def described(projection=Projection.HALF_EQUIRECTANGULAR, layout=StereoLayout.SIDE_BY_SIDE, fov=None):
+    return describe_vr(film(), layout=layout, projection=projection, fov_degrees=fov)
+
+
+def light(rows, columns):
+    """A dark frame with a light block, and the matte of the block."""
+    frame = solid_frame(FMT, SIZE, (0.1, 0.1, 0.1))
+    luma, alpha = frame.planes[0].copy(), np.zeros(SIZE, np.uint8)
+    luma[rows, columns], alpha[rows, columns] = 200, 255
+    return frame.with_planes((luma, *frame.planes[1:])), alpha
+
+
+def lit(page, eye, view):
+    """The share of a view that is light or marked as an edge, and whether an edge is drawn."""
+    column = VIEWS.index(view) * VIEW_SIDE
+    part = page[eye * VIEW_SIDE : (eye + 1) * VIEW_SIDE, column : column + VIEW_SIDE]
+    edges = (np.abs(part.astype(int) - EDGE) < 60).all(axis=2)
+    return float((part.min(axis=2) > 150).mean()), bool(edges.any())
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "eye", "shown", "hidden"),
+    [
+        (slice(118, 138), slice(118, 138), 0, ["ahead"], []),
+        (slice(118, 138), slice(30, 50), 0, ["left"], ["ahead", "right"]),
+        (slice(118, 138), slice(462, 482), 1, ["right"], ["ahead", "left"]),
+        (slice(25, 45), slice(118, 138), 0, ["up"], ["ahead", "down"]),
+        (slice(215, 235), slice(374, 394), 1, ["down"], ["ahead", "up"]),
+    ],
+)
+def test_people_stand_in_the_view_that_looks_there(rows, columns, eye, shown, hidden):
+    page = rectified_views(*light(rows, columns), described())
+    assert page.shape == (2 * VIEW_SIDE, 5 * VIEW_SIDE, 3)
+    for view in shown:
+        share, has_edge = lit(page, eye, view)
+        assert share > 0.005
+        assert has_edge
+        assert lit(page, 1 - eye, view) == (0.0, False)
+    for view in hidden:
+        assert lit(page, eye, view) == (0.0, False)
+
+
+def test_straight_lines_are_straight():
+    """A light sphere from 20 degrees to the right on: its border is a meridian, a straight line in every view."""
+    x = (np.arange(256) + 0.5) / 256 * 180 - 90
+    frame, alpha = light(slice(0, 0), slice(0, 0))
+    alpha[:, :256][:, x > 20] = 255
+    page = rectified_views(frame, alpha, described())[:VIEW_SIDE, :VIEW_SIDE]
+    marked = (np.abs(page.astype(int) - EDGE) < 110).all(axis=2)[20:-20, 20:-20]
+    columns = np.array([np.flatnonzero(row).mean() for row in marked])
+    expected = (1 + np.tan(np.radians(20))) / 2 * VIEW_SIDE - 20.5
+    assert np.abs(columns - expected).max() < 2
+
+
+@pytest.mark.parametrize(
+    ("projection", "fov", "layout", "rows"),
+    [
+        (Projection.FISHEYE, 190, StereoLayout.SIDE_BY_SIDE, 2),
+        (Projection.EQUIRECTANGULAR, None, StereoLayout.TOP_BOTTOM, 2),
+        (Projection.EQUIRECTANGULAR, None, StereoLayout.MONO, 1),
+    ],
+)
+def test_every_projection_has_its_views(projection, fov, layout, rows):
+    vr = described(projection, layout, fov)
+    frame, alpha = light(slice(100, 156), slice(100, 156))
+    assert has_rectified_views(vr)
+    assert rectified_views(frame, alpha.astype(np.uint16) * 257, vr).shape == (
+        rows * VIEW_SIDE,
+        5 * VIEW_SIDE,
+        3,
+    )
+
+
+def test_flat_video_and_guesses_have_none():
+    assert not has_rectified_views(described(Projection.FLAT))
+    assert not has_rectified_views(describe_vr(film("x_sbs.mp4")))  # square eyes alone are a guess
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_sheet_of_a_vr_video_shows_the_views(tmp_path, count):
+    sheet = ContactSheet(tmp_path / "sheet.png", film(), described())
+    frame, alpha = light(slice(118, 138), slice(118, 138))
+    for index in range(count):
+        assert sheet.wants(index)
+        sheet.add(Rendered(index, [frame], alpha, frame))
+    sheet.save()
+    page = cv2.cvtColor(cv2.imread(str(tmp_path / "sheet.png")), cv2.COLOR_BGR2RGB)
+    assert page.shape[1] == (5 * VIEW_SIDE + 6) * min(count, 2)
+    assert np.array_equal(page[: 2 * VIEW_SIDE, : 5 * VIEW_SIDE], rectified_views(frame, alpha, described()))
