@@ -65,7 +65,7 @@ def figures(clips: list[Path]) -> Cast:
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     cast: Cast = {}
     for source in [HERE.parent / "examples" / "astronaut.jpg", *clips]:
-        pictures = [_at_most(picture, 360) for picture in cut_figure(source, network, count=24)]
+        pictures = [_at_most(picture, 360) for picture in cut_figure(source, network, count=24)[0]]
         cast[source.stem] = pictures + pictures[::-1]
     network.close()
     cast["astronaut in blue"] = [

@@ -51,11 +51,12 @@ def compare(clip: Path, ratio: float) -> dict[str, object]:
     """Mean and worst frame of the mean absolute difference, in codes of 255."""
     row: dict[str, object] = {"claim": "rvm alpha error", "clip": clip.name, "ratio": ratio}
     official = [np.rint(alpha * 255).astype(np.uint8) for alpha in official_alphas(clip, ratio)]
-    for name, warm_up in (("without_warm_up", 0), ("as_segment_runs", 3)):
+    for name, warm_up, ahead in (("without_warm_up", 0, 0), ("as_segment_runs", 3, 8)):
         settings = {
             "model.name": "rvm",
             "model.downsample_ratio": ratio,
             "model.warm_up_frames": warm_up,
+            "model.look_ahead_frames": ahead,
             "video.scene_cut_threshold": 0,
         }
         with Segmenter(settings=settings) as segmenter:

@@ -39,6 +39,10 @@ class TrailState:
             seen[eye, at.rows, at.columns] = state.seen[eye]
         self.seen = seen
 
+    def take(self, state, share):
+        share = np.stack([cv2.resize(eye, self.seen.shape[:0:-1]) for eye in share])
+        self.seen = to_numpy(self.seen) * (1 - share) + to_numpy(state.seen) * share
+
     def stretch(self, size):
         level = -(-size[0] // 2), -(-size[1] // 2)
         self.seen = np.stack([cv2.resize(eye, level[::-1]) for eye in to_numpy(self.seen)])

@@ -114,7 +114,8 @@ def main() -> None:
     size = given.height, given.height * 16 // 9
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     sources = [HERE.parents[1] / "examples" / "astronaut.jpg", *given.clips]
-    people = [cut_figure(source, network, count=given.frames) for source in sources]
+    cut = [cut_figure(source, network, count=given.frames) for source in sources]
+    people, scenery = [figures for figures, _ in cut], [beside for _, beside in cut[1:]]
     rows: list[dict[str, Any]] = []
     best: tuple[float, Any] = (0.0, None)
     with TemporaryDirectory(prefix="vitascope-") as folder:
@@ -122,8 +123,8 @@ def main() -> None:
             errors: dict[tuple[str, str], list[tuple[float, float]]] = {}
             for seed in map(int, given.seeds.split(",")):
                 make = {"seed": seed, "size": size, "frames": given.frames}
-                film = make_film(kind, people, **make)
-                wanted = make_film(kind, people, on=KEY, **make)
+                film = make_film(kind, people, scenery, **make)
+                wanted = make_film(kind, people, scenery, on=KEY, **make)
                 made = composites(write_film(film, Path(folder) / f"{film.name}.mp4"), film, network)
                 for at, by in enumerate(made):
                     alpha, truth = film.alpha[at], wanted.rgb[at].astype(np.float32)

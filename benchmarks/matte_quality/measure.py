@@ -13,6 +13,7 @@ Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -60,6 +61,25 @@ def mattes(film: Path, column: str, size: tuple[int, int], given: dict[str, Any]
     with Segmenter(profile=column, settings=given) as segmenter:
         for _, alpha in segmenter.stream(film):
             yield alpha.astype(np.float32) / np.iinfo(alpha.dtype).max
+
+
+def kept_mattes(folder: Path | None, key: str, made: Iterable[Alpha]) -> Iterable[Alpha]:
+    """The mattes that an earlier run kept under a key, or those made now, kept: uint8 codes, like an 8-bit mask's.
+
+    Args:
+        folder: Where they are kept; None keeps none.
+        key: Everything that they depend on, in words.
+        made: Makes them; not begun where they are there.
+    """
+    if folder is None:
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.npz"
+    if not path.exists():
+        codes = np.stack([np.rint(alpha * 255).astype(np.uint8) for alpha in made])
+        np.savez_compressed(path, codes=codes)
+    with np.load(path) as content:
+        return [codes.astype(np.float32) / 255 for codes in content["codes"]]
 
 
 def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str, Any], list[WorstFrame]]:
@@ -149,9 +169,12 @@ def main() -> None:
     parser.add_argument("--classes", default=",".join(CLASSES))
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--seeds", default="0,1")
-    parser.add_argument("--frames", type=int, default=24)
-    parser.add_argument("--height", type=int, default=360)
+    parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--height", type=int, default=540)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the run")
+    parser.add_argument(
+        "--keep", type=Path, help="folder for mattes, which a run of the same commit takes again"
+    )
     parser.add_argument("--sheet", type=Path, help="PNG of the worst frames")
     parser.add_argument("--rows", type=Path, default=HERE.parent / "results" / "matte_quality.json")
     parser.add_argument("--table", type=Path, default=HERE / "table.md")
@@ -163,7 +186,9 @@ def main() -> None:
     columns, settings = given.columns.split(","), dict(word.split("=", 1) for word in given.set)
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     sources = [HERE.parents[1] / "examples" / "astronaut.jpg", *given.clips]
-    people = [cut_figure(source, network, count=given.frames) for source in sources]
+    cut = [cut_figure(source, network, count=given.frames) for source in sources]
+    # Beside the photograph's person there is a flag and little else.
+    people, scenery = [figures for figures, _ in cut], [beside for _, beside in cut[1:]]
     network.close()
     stamp = {"people": [one.name for one in sources], "settings": given.set, "commit": commit()}
     stamp |= {"date": time.strftime("%Y-%m-%d")}
@@ -172,10 +197,20 @@ def main() -> None:
     with TemporaryDirectory(prefix="vitascope-") as folder:
         for kind in given.classes.split(","):
             for seed in map(int, given.seeds.split(",")):
-                film = make_film(kind, people, seed=seed, size=size, frames=given.frames)
+                film = make_film(kind, people, scenery, seed=seed, size=size, frames=given.frames)
                 path = write_film(film, Path(folder) / f"{film.name}.mp4")
                 for column in columns:
-                    row, frames = measured(film, mattes(path, column, size, settings), column)
+                    what = (
+                        film.name,
+                        stamp["people"],
+                        size,
+                        given.frames,
+                        column,
+                        given.set,
+                        stamp["commit"],
+                    )
+                    made = mattes(path, column, size, settings)
+                    row, frames = measured(film, kept_mattes(given.keep, repr(what), made), column)
                     print(kind, seed, column, row["whole"], row["first_frame_sad"], flush=True)
                     rows.append(row | stamp)
                     worst = sorted([*worst, *frames], key=lambda one: -one.error)[:_SHEET_FRAMES]

@@ -16,13 +16,15 @@ import av
 import cv2
 import numpy as np
 import numpy.typing as npt
+from skimage import data
 
 from vitascope.media.reading.reader import open_video
 from vitascope.models.rvm.rvm import RvmNetwork
-from vitascope.vr.synthetic import noise_surround
 
 __all__ = ["CLASSES", "Film", "Walk", "cut_figure", "hair", "make_film", "make_scene", "write_film"]
 
+Rgb = npt.NDArray[np.float32]
+"""[H, W, 3], 0..1."""
 Rgba = npt.NDArray[np.float32]
 """[H, W, 4], colour premultiplied by alpha, 0..1."""
 
@@ -76,8 +78,10 @@ CLASSES: dict[str, tuple[Walk, ...]] = {
 """Kinds of clips, and who is in each, back to front. A pillar passes before the occluded one; close-ups get hair."""
 
 
-def cut_figure(pictures: Path, network: RvmNetwork, *, first: int = 24, count: int = 40) -> list[Rgba]:
-    """The person of a photograph or of a clip's frames, cut out by RVM, all of the same size.
+def cut_figure(
+    pictures: Path, network: RvmNetwork, *, first: int = 24, count: int = 40
+) -> tuple[list[Rgba], Rgb]:
+    """The person of a photograph or of a clip's frames, cut out by RVM, all of the same size; and what is beside them.
 
     Args:
         pictures: A picture, or a clip of one person before a plain background.
@@ -90,16 +94,16 @@ def cut_figure(pictures: Path, network: RvmNetwork, *, first: int = 24, count: i
     with open_video(pictures) as reader:
         frames = sum(1 for _ in islice(reader, first + count))
     first = min(first, max(frames - count, 0))
-    people, _ = cut_out(pictures, network, first, min(count, frames))
+    people, beside = cut_out(pictures, network, first, min(count, frames))
     figures = []
     for person in people:
         figure = person.astype(np.float32) / 255
         figure[..., :3] *= figure[..., 3:]
         figures.append(figure)
-    return figures
+    return figures, beside.astype(np.float32) / 255
 
 
-def hair(size: tuple[int, int], *, seed: int, strands: int = 220) -> Rgba:
+def hair(size: tuple[int, int], *, seed: int, strands: int = 900) -> Rgba:
     """Strands that stand off around the lower middle of a picture: their alpha is what each sample is covered by.
 
     Args:
@@ -112,14 +116,14 @@ def hair(size: tuple[int, int], *, seed: int, strands: int = 220) -> Rgba:
     cover, color = np.zeros((height, width), np.uint8), np.zeros((height, width, 3), np.uint8)
     tone = np.array([70, 45, 30]) * random.uniform(0.5, 1.6)
     for _ in range(strands):
-        angle = random.uniform(np.pi * 0.95, np.pi * 2.05)
-        length, bend = random.uniform(0.55, 0.95), random.normal(0, 0.5)
+        angle = random.uniform(np.pi, np.pi * 2)
+        length, bend = 0.5 + 0.45 * random.beta(1.2, 2.5), random.normal(0, 0.25)
         along = np.linspace(0.2, length, 14)
         turned = angle + bend * np.square(along) + 0.05 * np.sin(14 * along + random.uniform(0, 6))
         x = width / 2 + np.cos(turned) * along * width / 2
         y = height + np.sin(turned) * along * height
         points = np.stack([x, y], axis=1).round().astype(np.int32)
-        thickness = int(random.integers(1, _HAIR_SCALE + 2))
+        thickness = int(random.integers(1, _HAIR_SCALE // 2 + 2))
         cv2.polylines(cover, [points], isClosed=False, color=255, thickness=thickness)
         shade = np.clip(tone * random.uniform(0.6, 1.5), 0, 255)
         cv2.polylines(color, [points], isClosed=False, color=shade.tolist(), thickness=thickness)
@@ -130,6 +134,7 @@ def hair(size: tuple[int, int], *, seed: int, strands: int = 220) -> Rgba:
 def make_film(
     kind: str,
     figures: Sequence[Sequence[Rgba]],
+    scenery: Sequence[Rgb],
     *,
     seed: int,
     size: tuple[int, int],
@@ -141,6 +146,7 @@ def make_film(
     Args:
         kind: Which.
         figures: People, each as consecutive pictures; taken in turn.
+        scenery: Places; beside them there are a room and a yard.
         seed: Of background, noise, camera, and who it is.
         size: (height, width).
         frames: How many.
@@ -148,7 +154,7 @@ def make_film(
     """
     random = np.random.default_rng(seed)
     cast = [figures[(seed + place) % len(figures)] for place in range(len(CLASSES[kind]))]
-    background = _background(size, cast or figures, random)
+    background = _background(size, cast or figures, scenery, random)
     if on is not None:
         background[:] = np.float32(on) / 255
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
@@ -231,25 +237,53 @@ def write_film(film: Film, path: Path, *, crf: int = 20) -> Path:
     return path
 
 
-def _background(size: tuple[int, int], cast: Sequence[Sequence[Rgba]], random: np.random.Generator) -> Rgba:
-    """Texture of all sizes, and patches of the people's own colours, larger than the picture by a fifth."""
+def _background(
+    size: tuple[int, int], cast: Sequence[Sequence[Rgba]], scenery: Sequence[Rgb], random: np.random.Generator
+) -> Rgb:
+    """A place, and two things in it of the people's own colours; larger than the picture by a fifth."""
     height, width = int(size[0] * 1.2), int(size[1] * 1.3)
-    texture = noise_surround(max(height, 64)).astype(np.float32) / 255
-    top = int(random.integers(0, 1 + texture.shape[0] - height))
-    left = int(random.integers(0, 1 + texture.shape[1] - width))
-    texture = texture[top : top + height, left : left + width]
-    picture = 0.25 + 0.5 * random.random(3).astype(np.float32) + 0.5 * (texture - texture.mean())
-    for _ in range(12):
+    place = int(random.integers(len(scenery) + 2))
+    if place < len(scenery):
+        picture = _covering(scenery[place], height, width, random)
+    elif place == len(scenery):
+        picture = _covering(data.stereo_motorcycle()[0].astype(np.float32) / 255, height, width, random)
+    else:
+        picture = _yard(height, width, random)
+    for _ in range(2):
         person = cast[int(random.integers(len(cast)))][0]
         colors = person[person[..., 3] > 0.99][:, :3]
         color = colors[int(random.integers(len(colors)))]
         middle = int(random.integers(width)), int(random.integers(height))
-        axes = int(random.integers(8, height // 4)), int(random.integers(8, height // 3))
+        axes = int(random.integers(8, height // 6)), int(random.integers(8, height // 5))
         mask = np.zeros((height, width), np.float32)
         cv2.ellipse(mask, middle, axes, float(random.uniform(0, 180)), 0, 360, 1.0, -1)
-        share = 0.8 * cv2.GaussianBlur(mask, (0, 0), 2)[..., None]
-        picture = picture * (1 - share) + (color + 0.3 * (texture - texture.mean())) * share
+        share = 0.8 * cv2.GaussianBlur(mask, (0, 0), height / 90)[..., None]
+        picture = picture * (1 - share) + color * share
     return np.clip(picture, 0, 1).astype(np.float32)
+
+
+def _covering(scene: Rgb, height: int, width: int, random: np.random.Generator) -> Rgb:
+    """A scene at least so large, beside its mirror image where it is too narrow, somewhat out of focus."""
+    scale = height / scene.shape[0]
+    scene = cv2.resize(scene, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    if random.random() < 0.5:
+        scene = scene[:, ::-1]
+    while scene.shape[1] < width:
+        scene = np.hstack([scene, scene[:, ::-1]])
+    return cv2.GaussianBlur(scene[:height, :width], (0, 0), height / 400)
+
+
+def _yard(height: int, width: int, random: np.random.Generator) -> Rgb:
+    """A wall of brick above gravel or grass."""
+    edge = int(height * random.uniform(0.55, 0.8))
+    parts = ((data.brick(), edge), ((data.gravel, data.grass)[int(random.integers(2))](), height - edge))
+    painted = []
+    for texture, rows in parts:
+        tint = random.uniform(0.5, 0.9) * (1 + 0.15 * random.standard_normal(3))
+        tile = cv2.resize(texture, (height // 2, height // 3), interpolation=cv2.INTER_AREA)
+        tiles = np.tile(tile, (-(-rows // tile.shape[0]), -(-width // tile.shape[1])))[:rows, :width]
+        painted.append(tiles[..., None].astype(np.float32) / 255 * tint)
+    return np.vstack(painted).astype(np.float32)
 
 
 def _shifted(background: Rgba, size: tuple[int, int], shift: tuple[float, float]) -> Rgba:
@@ -271,10 +305,12 @@ def _placed(person: Rgba, walk: Walk, size: tuple[int, int], time: float, shift:
 def _place(
     person: Rgba, walk: Walk, size: tuple[int, int], time: float, shift: tuple[float, float]
 ) -> tuple[float, float, float]:
-    """Scale, left and top."""
+    """Scale, left and top. Who was cut off by a picture's lower edge is cut off by this one's, too."""
     height, width = size
     scale = walk.height * height / person.shape[0]
     left = walk.x(time) * width - scale * person.shape[1] / 2 - shift[0]
+    if person[-1, :, 3].max() > 0.5:
+        return scale, left, max(walk.foot, 1.0) * height - scale * person.shape[0] + abs(shift[1])
     return scale, left, walk.foot * height - scale * person.shape[0] - shift[1]
 
 
@@ -287,7 +323,7 @@ def _placed_hair(
     brow = rows[0] + (rows[-1] - rows[0]) // 8
     columns = np.flatnonzero((person[rows[0] : brow + 1, :, 3] > 0.5).any(axis=0))
     middle, breadth = columns.mean(), columns[-1] - columns[0]
-    own = scale * breadth * 2.6 / wig.shape[1]
+    own = scale * breadth * 2.2 / wig.shape[1]
     return _drawn(
         wig,
         size,

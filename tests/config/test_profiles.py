@@ -30,7 +30,7 @@ def test_segmentation_profiles_differ_in_what_acts() -> None:
     assert [s.model.name for s in (fast, balanced, quality)] == ["selfie", "auto", "rvm"]
     assert [s.performance.target_fps for s in (fast, balanced, quality)] == [120, 90, 60]
     assert [s.output.speed for s in (fast, balanced, quality)] == ["fast", "balanced", "quality"]
-    assert quality.model.longest_side == 1024
+    assert quality.model.longest_side is None
     assert quality.model.downsample_ratio == "auto"
 
 

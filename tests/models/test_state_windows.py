@@ -73,6 +73,52 @@ def test_parts_are_cut_out_and_put_back(kind):
     assert all(np.array_equal(now, old) for now, old in zip(state.arrays(), before, strict=True))
 
 
+@pytest.mark.parametrize("kind", STATES)
+def test_features_are_taken_from_another_memory_where_they_are_wanted(kind):
+    state, other = STATES[kind](), STATES[kind]()
+    before = [array.copy() for array in state.arrays()]
+    other.restore([array + 1 for array in before])
+    share = np.zeros((2, 5, 7), np.float32)
+    share[1, :, :3] = 1
+    state.take(other, share)
+    for now, old in zip(state.arrays(), before, strict=True):
+        more = now - old if kind == "onnx" else (now - old).transpose(0, 3, 1, 2)
+        assert not more[0].any()
+        third = more.shape[3] // 3
+        assert more[1, :, :, :third] == pytest.approx(1, abs=1e-5)
+        assert more[1, :, :, -third:] == pytest.approx(0, abs=1e-5)
+    state.reset()
+    with pytest.raises(ValueError, match="empty"):
+        state.take(other, share)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", STATES)
+def test_features_are_taken_alike_on_a_gpu(kind):
+    share = np.random.default_rng(3).random((2, 5, 7), np.float32)
+    taken = []
+    for on_gpu in (False, True):
+        pair = STATES[kind](), STATES[kind]()
+        if on_gpu and kind == "onnx":
+            import cupy
+
+            pair = RvmState(on_gpu=True), RvmState(on_gpu=True)
+            for state in pair:
+                state.tensors = [cupy.asarray(tensor) for tensor in rvm_state().tensors]
+        elif on_gpu:
+            from vitascope.models.rvm.torch_network import RvmTorchState
+
+            pair = RvmTorchState("cuda"), RvmTorchState("cuda")
+            for state in pair:
+                state.restore(torch_state().arrays())
+        state, other = pair
+        other.restore([array + 1 for array in other.arrays()])
+        state.take(other, share)
+        taken.append(state.arrays())
+    for host, device in zip(*taken, strict=True):
+        np.testing.assert_allclose(host, device, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [(160, 224), (81, 113), (301, 113), SIZE])
 def test_a_memory_is_stretched_alike_in_both_engines(size):
     states = [rvm_state(), torch_state()]

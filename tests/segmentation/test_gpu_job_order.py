@@ -32,6 +32,7 @@ from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import gpu_job
 from vitascope.segmentation.gpu_job import GpuJob
 from vitascope.segmentation.matting import stream as stream_module
+from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 
@@ -214,6 +215,23 @@ def test_frames_that_are_drawn_together_come_down_together_and_apart(running):
         assert not any(plane.flags.writeable for plane in one.pictures[0].planes)
         assert (one.source is not None) == (one.alpha is not None) == (one.index == 3)
         assert waiting.nbytes >= one.nbytes
+
+
+def test_frames_that_wait_for_others_keep_the_memory_of_their_batch(running, monkeypatch):
+    monkeypatch.setattr(running.job.matting, "_beginnings", ShotBeginnings(8))
+    send_down, kept = gpu_job._sent_down, []
+    monkeypatch.setattr(
+        gpu_job, "_sent_down", lambda drawn, **how: kept.extend(how["keep"]) or send_down(drawn, **how)
+    )
+    _, batches, _, rendered = running.run(15)
+    networks = [entry for entry in running.diary if entry[0] == "network"]
+    assert len(networks) == 3  # 12 frames that were there together, by sixes, and 3
+    assert [one.index for one in rendered] == list(range(15))
+    assert len(kept) == 15
+    for matted in kept:
+        held = {id(batch) for batch in (matted.batch, *matted.batch.made_of)}
+        source = next(batch for batch in batches if matted.frame in batch.frames)
+        assert id(source) in held
 
 
 def test_a_frame_that_is_wanted_itself_comes_down_unchanged(running):

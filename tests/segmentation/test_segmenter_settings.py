@@ -10,8 +10,11 @@ from skimage import data
 
 import vitascope
 from clips import write_clip
+from lever_network import TrailNetwork
 from vitascope.config import load_settings
+from vitascope.segmentation import film_run
 from vitascope.segmentation.jobs import queue_limits
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -36,6 +39,17 @@ def test_warm_up_frames_act(clip, scripted, value, extra):
     with Segmenter(settings=settings) as segmenter:
         list(segmenter.stream(clip))
     assert len(scripted.calls) == 12 + extra
+
+
+@pytest.mark.parametrize(("value", "extra"), [(0, 0), (4, 4)])
+@pytest.mark.parametrize(("mode", "waits"), [("auto", True), ("latency", False)])
+def test_look_ahead_frames_act_unless_latency_counts(clip, monkeypatch, value, extra, mode, waits):
+    network = TrailNetwork()
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "trail", None))
+    settings = {"model.look_ahead_frames": value, "model.warm_up_frames": 0, "performance.mode": mode}
+    with Segmenter(settings=settings) as segmenter:
+        assert len(list(segmenter.stream(clip))) == 12
+    assert sum(shape[0] for shape in network.calls) == 12 + extra * waits
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,13 @@ class ModelSettings(Section):
         ge=0,
         le=100,
     )
+    look_ahead_frames: int = setting(
+        8,
+        "First frames of a shot that a network with memory sees backwards, too, before the first is matted; 0 looks at "
+        "none. Live, and for performance.mode latency, nothing waits for frames to come.",
+        ge=0,
+        le=32,
+    )
     num_workers: int = setting(
         4,
         "Threads that prepare the network's pictures on the CPU; 0 is one.",

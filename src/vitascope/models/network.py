@@ -168,6 +168,18 @@ class SpatialState(NetworkState, Protocol):
         """
         ...
 
+    def take(self, state: SpatialState, share: FloatArray) -> None:
+        """Replace features by those of a state of the same pictures, in part.
+
+        Args:
+            state: Of the same network.
+            share: float32 [E, rows, columns], 0..1, in the host's memory: how much of the other's, by place.
+
+        Raises:
+            ValueError: Either state is empty, or of another network.
+        """
+        ...
+
     def stretch(self, size: tuple[int, int]) -> None:
         """Go on with larger pictures of the same, of (height, width) samples: features are scaled, bilinear.
 

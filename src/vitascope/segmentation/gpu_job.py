@@ -198,8 +198,6 @@ class _Matting:
         self._job = job
         self._wants_alpha = wants_alpha
         self._on_device = on_device
-        self._batches: list[Batch] = []
-        """Those of which frames are not drawn yet."""
 
     def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
         """Run the network over a batch, and draw every frame that need not wait for the next batch."""
@@ -209,25 +207,19 @@ class _Matting:
             batch.tiles = batch.seen.wait()[0].copy()
             batch.seen = None
         job.streams.computing.wait_event(batch.prepared)
-        self._batches.append(batch)
         yield from self._drawn(job.matting.infer([batch]))
-        self._batches = [batch] if job.matting.is_waiting else []
 
     def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """The frames that waited for a next batch."""
+        """The frames that waited for others."""
         yield from self._drawn(self._job.matting.infer_rest())
-        self._batches = []
 
     def _drawn(self, matted: Sequence[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
         self._job.note_memory()
-        batches = tuple(self._batches)
         for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
-            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER], batches))
+            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER]))
 
-    def _draw(
-        self, matted: Sequence[Matted], batches: Sequence[Batch]
-    ) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
-        """Draw some frames of these batches, and send their pictures down together, unless they stay."""
+    def _draw(self, matted: Sequence[Matted]) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
+        """Draw some frames, and send their pictures down together, unless they stay."""
         job = self._job
         with memory_errors():
             for one in matted:
@@ -238,12 +230,12 @@ class _Matting:
                 ]
             if self._on_device:
                 drawn_event = job.streams.event()
-                return [PicturesOnGpu(one, drawn_event, (batches, matted)) for one in drawn]
+                return [PicturesOnGpu(one, drawn_event, matted) for one in drawn]
             return _sent_down(
                 drawn,
                 stays=job.renderer.stays,
                 streams=job.streams,
-                keep=(batches, matted),
+                keep=matted,
                 timed=lambda: job.times.profile("device to host"),
             )
 

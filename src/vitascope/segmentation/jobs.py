@@ -90,6 +90,7 @@ def open_job(
                 )
             )
         )
+    limits, parallelism = limits or queue_limits(settings), parallelism_of(settings)
     open_matting = partial(
         StreamMatting,
         network,
@@ -130,9 +131,9 @@ def open_job(
             )
         )
 
-    limits, parallelism = limits or queue_limits(settings), parallelism_of(settings)
     if streams is None or not can_stay_on_gpu(info.format):
-        matting = open_matting()
+        sizer = AdaptiveBatchSizer(frames_per_call, max_batch_size=frames_per_call, growing=False)
+        matting = open_matting(sizer=sizer)
         return CpuJob(
             matting,
             open_renderer(matting),
@@ -233,6 +234,7 @@ def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: boo
         temporal_smoothing=edges.temporal_smoothing,
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,
+        look_ahead_frames=settings.model.look_ahead_frames,
         inference=_inference_options(settings, vr),
     )
 

@@ -125,6 +125,7 @@ def notes_on(
         "model.input_size": not is_rvm,
         "model.downsample_ratio": not is_rvm,
         "model.warm_up_frames": not network.recurrent,
+        "model.look_ahead_frames": not network.recurrent or is_live,
         "model.person_class": loaded.settings.model.kind is None,
         "edges.decontaminate": {"mask", "overlay"}.issuperset(kinds),
         "output.background": "replace" not in kinds,

@@ -32,8 +32,8 @@ from vitascope.media.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, MattingNetwork, SpatialState, StatelessState
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.estimates import fit_plain_matte
+from vitascope.segmentation.matting.look_ahead import settle
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
-from vitascope.segmentation.matting.shots import settle
 
 __all__ = ["StillSegmenter"]
 

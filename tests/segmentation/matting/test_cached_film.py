@@ -92,8 +92,20 @@ def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network):
     network.calls.clear()
     whole = run(clip, tmp_path / "whole.mkv")
     assert whole.levers.cached_frames == 24
-    assert sum(shape[0] for shape in network.calls) == FRAMES - 24 + 3  # warm-up at the cut alone
+    assert sum(shape[0] for shape in network.calls) == FRAMES - 24 + 3 + 8  # at the cut alone
     assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "whole.mkv"))
+
+
+def test_a_shot_that_a_run_ended_in_is_begun_again_by_a_longer_one(clip, tmp_path, network):
+    """Its first frames were looked at together, as far as they came."""
+    run(clip, tmp_path / "plain.mkv", processing__enable_caching=False)
+    run(clip, tmp_path / "try.mkv", video__end_seconds=2.25)
+    again = run(clip, tmp_path / "again.mkv", video__end_seconds=2.25)
+    assert again.levers.cached_frames == 54
+    whole = run(clip, tmp_path / "whole.mkv")
+    assert whole.levers.cached_frames == 50
+    assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "whole.mkv"))
+    assert np.array_equal(pictures(tmp_path / "try.mkv"), pictures(tmp_path / "again.mkv"))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +115,7 @@ def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network):
         ("video__scene_cut_threshold", 0.0),
         ("video__stereo", "sbs"),
         ("model__warm_up_frames", 1),
+        ("model__look_ahead_frames", 4),
         ("model__input_size", 64),
         ("inference__skip_static", 0.5),
         ("inference__stereo_agreement", False),

@@ -92,7 +92,6 @@ def test_how_frames_are_gathered_changes_neither_cuts_nor_mattes(sizes):
     matted = [
         one for size in sizes for one in matting.infer([matting.prepare([next(film)]) for _ in range(size)])
     ]
-    assert matting.is_waiting is False
     assert [one.shot for one in matted] == [0] * 6 + [1] * 8
     assert (network.states[0].resets, network.states[0].seen) == (1, 8)
 

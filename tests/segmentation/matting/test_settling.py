@@ -9,7 +9,7 @@ from skimage import data
 from lever_network import TrailNetwork
 from vitascope.models.network import StatelessState
 from vitascope.models.rvm.rvm import RvmNetwork
-from vitascope.segmentation.matting.shots import SETTLING_SIDE, settle
+from vitascope.segmentation.matting.look_ahead import SETTLING_SIDE, settle
 
 
 class Watched(TrailNetwork):

@@ -55,6 +55,18 @@ class RvmState:
                 tensor[eye, :, at.rows, at.columns] = own[eye]
         self.tensors = tensors
 
+    def take(self, state: SpatialState, share: FloatArray) -> None:
+        """Replace features in part, see ``SpatialState``."""
+        if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
+            raise ValueError("an empty state has no features")
+        arrays: Any = import_cupy() if self._on_gpu else np
+        places = arrays.asarray(share)[:, None]
+        tensors = []
+        for own, other in zip(self.tensors, state.tensors, strict=True):
+            at = _scaled(places, (own.shape[2], own.shape[3]))
+            tensors.append(own + at * (other - own))
+        self.tensors = tensors
+
     def stretch(self, size: tuple[int, int]) -> None:
         """Scale the features to pictures of (height, width), see ``SpatialState``."""
         if self.tensors is not None:

@@ -85,6 +85,17 @@ class RvmTorchState:
                     tensor[eye, at.rows, at.columns] = own[eye]
         self.tensors = tensors
 
+    def take(self, state: SpatialState, share: FloatArray) -> None:
+        """Replace features in part, see ``SpatialState``."""
+        if self.tensors is None or not isinstance(state, RvmTorchState) or state.tensors is None:
+            raise ValueError("an empty state has no features")
+        with self.on_stream():
+            places = torch.from_numpy(share).to(self._device)[..., None]
+            self.tensors = tuple(
+                own + _scaled(places, (own.shape[1], own.shape[2])) * (other - own)
+                for own, other in zip(self.tensors, state.tensors, strict=True)
+            )
+
     def stretch(self, size: tuple[int, int]) -> None:
         """Scale the features to pictures of (height, width), see ``SpatialState``."""
         if self.tensors is not None:

@@ -50,6 +50,12 @@ class Batch:
     """CUDA event: frames and images are there; None on the CPU."""
     seen: Any = None
     """``Download`` of ``tiles``, where they are wanted; None on the CPU."""
+    is_cut_short: bool = False
+    """True where it begins a shot, and the run ends before all are there of its first frames, which are looked at
+    together: a longer run makes other mattes of them."""
+    made_of: Sequence[Batch] = ()
+    """The batches that this one was joined from, or is a part of. On a GPU their memory must last as long as this
+    one's: it was given out on another CUDA stream."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -67,14 +73,15 @@ class Batch:
             return batches[0]
 
         def together(arrays: list[Any]) -> Any:
-            if arrays[0] is None:
-                return None
-            return array_module(on_gpu=is_on_gpu(arrays[0])).concatenate(arrays)
+            # NumPy leaves the arrays of a GPU to CuPy.
+            return None if arrays[0] is None else np.concatenate(arrays)
 
         return cls(
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
+            [starts for batch in batches for starts in batch.starts_shot],
             tiles=together([batch.tiles for batch in batches]),
+            made_of=[source for batch in batches for source in batch._sources()],
         )
 
     def take(self, indices: Sequence[int]) -> Batch:
@@ -93,7 +100,12 @@ class Batch:
             images,
             [self.starts_shot[index] for index in where] if self.starts_shot else (),
             tiles=None if self.tiles is None else self.tiles[where],
+            is_cut_short=self.is_cut_short,
+            made_of=self._sources(),
         )
+
+    def _sources(self) -> Sequence[Batch]:
+        return self.made_of or (self,)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +119,8 @@ class Matted:
     images: Any = None
     """[E, ...]: what the network saw of it: a plain matte is fitted to it, and colours along edges are taken from it.
     None where neither is wanted."""
+    batch: Batch | None = None
+    """On a GPU what it came in, whose memory must last until the frame was drawn; None on the CPU."""
     is_settled: bool = False
     """True once ``estimate`` is what is drawn from."""
 

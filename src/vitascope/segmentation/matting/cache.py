@@ -203,6 +203,7 @@ class MatteCache:
         self._room = int(capacity_bytes * _OWN_SHARE)
         self._waiting: list[MatteEstimate] = []
         self._is_stopped = self.is_complete
+        self._may_go_on = True
 
     @property
     def network_input(self) -> NetworkInput | None:
@@ -249,6 +250,7 @@ class MatteCache:
         starts_shot: bool,
         wanted: NetworkInput,
         memory: Sequence[FloatArray] | None = None,
+        before: Sequence[FloatArray] | None = None,
     ) -> None:
         """Add the next frame's matte, from ``known_frames`` on.
 
@@ -257,11 +259,15 @@ class MatteCache:
             starts_shot: True where nothing before it counts.
             wanted: What the network saw.
             memory: What it remembers after this frame, now and then.
+            before: What it remembers before this frame, where a longer run makes other mattes from here on.
         """
         if self._is_stopped:
             return
         if self._manifest is None:
             self._manifest = _Manifest(network=asdict(wanted))
+        if before is not None:
+            self._store(before)
+            self._may_go_on = False
         if starts_shot:
             self._manifest.cuts.append(self._manifest.frames + len(self._waiting))
         self._waiting.append(estimate)
@@ -332,12 +338,12 @@ class MatteCache:
                 manifest.records.append(first)
                 manifest.frames += len(self._waiting)
                 self._waiting = []
-            if memory:
+            if memory and self._may_go_on:
                 slot = 1 - (manifest.memory_slot or 0)
                 for number, array in enumerate(memory):
                     self._entries.put(f"{self._key}/memory/{slot}/{number}", array)
                 manifest.resume_at, manifest.memory_slot = manifest.frames, slot
-            elif not self._keeps_memory:
+            elif self._may_go_on and not self._keeps_memory:
                 manifest.resume_at, manifest.memory_slot = manifest.frames, None
             manifest.is_complete, manifest.end_seconds = is_whole, self._end_seconds
             self._entries.put(f"{self._key}/manifest", json.dumps(asdict(manifest)).encode())

@@ -34,8 +34,8 @@ from vitascope.models.network import (
 from vitascope.models.store.catalogue import load_catalogue
 from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
+from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork
-from vitascope.segmentation.matting.shots import SETTLING_SIDE
 from vitascope.vr.detection import VrDescription
 
 __all__ = [
@@ -273,7 +273,7 @@ def open_matte_cache(
         network=_identity(named, store) or named,
         kind=(model.kind, model.person_class),
         size=(model.longest_side, model.downsample_ratio),
-        warm_up=(model.warm_up_frames, SETTLING_SIDE),
+        warm_up=(model.warm_up_frames, SETTLING_SIDE, model.look_ahead_frames, LOOK_AHEAD_SIDE),
         device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,
         lens=repr(vr.trusted_lens),

@@ -43,6 +43,8 @@ class _NewMatte:
     starts_shot: bool
     memory: list[FloatArray] | None
     """The network's after this frame, where that is kept."""
+    before: list[FloatArray] | None
+    """The network's before this frame, where another run can only go on from there."""
 
 
 class CachedMattes:
@@ -116,7 +118,11 @@ class CachedMattes:
                 self._last = MatteEstimate(gain=gain, offset=offset)
             assert self._last is not None  # only a later frame can be like the one before
             self._cache.keep(
-                self._last, starts_shot=new.starts_shot, wanted=self._stream.wanted, memory=new.memory
+                self._last,
+                starts_shot=new.starts_shot,
+                wanted=self._stream.wanted,
+                memory=new.memory,
+                before=new.before,
             )
 
     def finish(self, *, is_whole: bool) -> list[str]:
@@ -148,7 +154,11 @@ class CachedMattes:
             if isinstance(inner, RememberingEstimator) and inner.remember(self._cache.memory()):
                 self._broke_off = False
         self._has_begun = True
-        return self._kept(batch, self._asked(batch))
+        before = None
+        if batch.is_cut_short:
+            inner = self._opened()
+            before = (inner.memory() if isinstance(inner, RememberingEstimator) else None) or []
+        return self._kept(batch, self._asked(batch), before=before)
 
     def _asked(self, batch: Batch) -> list[MatteEstimate]:
         """The network's answers; what it remembers does not go on over frames that it did not see."""
@@ -157,7 +167,9 @@ class CachedMattes:
             self._broke_off = False
         return self._opened().estimate(batch)
 
-    def _kept(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
+    def _kept(
+        self, batch: Batch, estimates: Sequence[MatteEstimate], *, before: list[FloatArray] | None
+    ) -> list[MatteEstimate]:
         """New estimates as coefficients, on their way into the cache."""
         stream, memory = self._stream, self._memory(len(batch))
         answers: list[MatteEstimate] = []
@@ -170,7 +182,13 @@ class CachedMattes:
             matte = None if is_same else self._begun(coefficients)
             is_last = at == len(batch) - 1
             self._new.append(
-                _NewMatte(batch.frames[at].index, matte, starts_shot, memory if is_last else None)
+                _NewMatte(
+                    batch.frames[at].index,
+                    matte,
+                    starts_shot,
+                    memory if is_last else None,
+                    None if at else before,
+                )
             )
         return answers
 

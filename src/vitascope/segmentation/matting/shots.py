@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import (
@@ -26,58 +25,17 @@ from vitascope.models.network import (
 from vitascope.segmentation.matting.batch import Batch, array_module
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import Tally
+from vitascope.segmentation.matting.look_ahead import look_ahead, settle
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 __all__ = [
-    "SETTLING_SIDE",
     "ShotInference",
     "StreamNetwork",
     "Times",
     "Views",
     "coded_window",
     "next_part",
-    "settle",
 ]
-
-
-SETTLING_SIDE: Final = 384
-"""Longest side, in samples, of the picture that memory settles on; see ``docs/decisions/0002-warm-up.md``."""
-
-
-def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls: int) -> None:
-    """Show a network with memory the first picture of a shot a few times, and throw its answers away.
-
-    It doubts what it sees for the first time: whole torsos are missing from the first frames of a shot. Shown the same
-    picture again it becomes sure, and on a small picture, where more of a body lies in what a feature sees, it becomes
-    sure of the right thing. So a larger picture is shrunk, and what the network remembers of it is stretched.
-
-    Args:
-        network: Whose memory it is.
-        picture: [1, E, 3, h, w] of one time step, as the network's ``infer`` takes it, NumPy or CuPy.
-        state: The stream's, which has seen nothing; changed in place.
-        calls: How often; 0 leaves the state empty.
-
-    Raises:
-        ModelError: As ``infer``.
-        EngineError: As ``infer``.
-    """
-    size = picture.shape[3:]
-    if calls and max(size) > SETTLING_SIDE and isinstance(state, SpatialState):
-        picture = _shrunk(picture)
-    for _ in range(calls):
-        network.infer(picture, state)
-    if picture.shape[3:] != size and isinstance(state, SpatialState):
-        state.stretch(size)
-
-
-def _shrunk(picture: Any) -> Any:
-    height, width = picture.shape[3:]
-    scale = SETTLING_SIDE / max(height, width)
-    size = max(round(height * scale), 1), max(round(width * scale), 1)
-    small = resize_normalize(
-        picture[0], size=size, mean=(0.0,) * 3, std=(1.0,) * 3, scale=1.0, layout_in="NCHW"
-    )
-    return small[None].astype(picture.dtype, copy=False)
 
 
 class Views:
@@ -187,6 +145,8 @@ class StreamNetwork:
     """(height, width) of an eye, upright, in luma samples."""
     views: Views
     warm_up_frames: int
+    look_ahead_frames: int
+    """First frames of a shot that are seen backwards before it is matted; they come in one batch. 0: none."""
     tally: Tally = field(default_factory=Tally)
     """Counts what the network saw, and what became of the frames."""
     first_network: MattingNetwork | None = None
@@ -207,11 +167,21 @@ class StreamNetwork:
         state: NetworkState | None = None,
         fisheye: FisheyeViews | None = None,
         agreement: StereoAgreement | None = None,
+        looks_ahead: bool = True,
     ) -> ShotInference:
-        """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given."""
+        """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given.
+
+        Args:
+            network: This one instead.
+            state: To go on from.
+            fisheye: What whole eyes are shown as.
+            agreement: Brings together what is said of two eyes.
+            looks_ahead: False where what is shown may begin anew in the middle of a shot.
+        """
         return ShotInference(
             self.network if network is None else network,
             warm_up_frames=self.warm_up_frames,
+            look_ahead_frames=self.look_ahead_frames if looks_ahead else 0,
             state=state,
             sizer=self.sizer,
             times=self.times,
@@ -227,6 +197,8 @@ class ShotInference:
     Args:
         network: Shared with other streams if need be; only this object's state is changed.
         warm_up_frames: How often a recurrent network sees the first picture of a shot before its answer counts.
+        look_ahead_frames: First frames of a shot that a network with a memory in the plane sees backwards, too; as many
+            of them as are there with the first. 0: none.
         state: State of a shot that has begun, to go on from; a new one when omitted.
         sizer: Bounds the frames of one call. When a GPU runs out of memory, what was matted before stays matted,
             and the call that failed is made again with fewer frames. All of a shot's in one call when omitted.
@@ -241,6 +213,7 @@ class ShotInference:
         network: MattingNetwork,
         *,
         warm_up_frames: int,
+        look_ahead_frames: int = 0,
         state: NetworkState | None = None,
         sizer: AdaptiveBatchSizer | None = None,
         times: Times | None = None,
@@ -249,7 +222,7 @@ class ShotInference:
         agreement: StereoAgreement | None = None,
     ) -> None:
         self._network = network
-        self._warm_up_frames = warm_up_frames
+        self._warm_up_frames, self._look_ahead_frames = warm_up_frames, look_ahead_frames
         self._sizer, self._times = sizer, times
         self._fisheye, self._agreement = fisheye, agreement
         self._tally = Tally() if tally is None else tally
@@ -278,14 +251,18 @@ class ShotInference:
         pictures, views = batch.images, self._fisheye
         shown = pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
         self._tally.samples += int(shown)
-        return self.run(batch.images, batch.starts_shot)
+        return self.run(batch.images, batch.starts_shot, indices=[frame.index for frame in batch.frames])
 
-    def run(self, images: Any, starts_shot: Sequence[bool]) -> list[MatteEstimate]:
+    def run(
+        self, images: Any, starts_shot: Sequence[bool], *, indices: Sequence[int] | None = None
+    ) -> list[MatteEstimate]:
         """Matte the next frames, a shot at a time.
 
         Args:
             images: [T, E, ...] as the network's ``input_for`` says, NumPy or CuPy as the network takes them.
             starts_shot: For each of the T frames, True where a new shot begins.
+            indices: The frames' numbers, growing; where some are left out, those that follow are not looked at further
+                ahead for it. From 0 when omitted.
 
         Returns:
             T estimates.
@@ -299,16 +276,23 @@ class ShotInference:
         sizer = self._sizer or AdaptiveBatchSizer(
             most, max_batch_size=most, min_batch_size=most, growing=False
         )
+        numbers = range(len(images)) if indices is None else indices
+
+        def show(first: int, end: int) -> Any:
+            if views is None:
+                return images[first:end]
+            with memory_errors():
+                return views.show(images[first:end])
 
         def run_part(first: int, end: int) -> list[MatteEstimate]:
             if starts_shot[first]:
                 self._state.reset()
                 self._is_cold = self._network.recurrent
-            pictures = images[first:end]
-            if views is not None:
-                with memory_errors():
-                    pictures = views.show(pictures)
-            estimates = self._run_shot(pictures)
+            if self._is_cold:
+                self._begin(show(first, self._ahead(starts_shot, numbers, first)), most=end - first)
+                self._is_cold = False
+            pictures = show(first, end)
+            estimates = self._network.infer(pictures, self._state)
             if agreement is not None:
                 shown.extend(pictures)
             return estimates
@@ -327,11 +311,18 @@ class ShotInference:
             with memory_errors():
                 return sizer.in_ranges(len(estimates), finished)
 
-    def _run_shot(self, images: Any) -> list[MatteEstimate]:
-        if self._is_cold:
-            settle(self._network, images[:1], self._state, calls=self._warm_up_frames)
-            self._is_cold = False
-        return self._network.infer(images, self._state)
+    def _ahead(self, starts_shot: Sequence[bool], numbers: Sequence[int], first: int) -> int:
+        """Where the frames end that the shot which begins at ``first`` is seen ahead."""
+        end = next_part(starts_shot, first, max(self._look_ahead_frames, 1))
+        last = numbers[first] + self._look_ahead_frames
+        return next((at for at in range(first + 1, end) if numbers[at] >= last), end)
+
+    def _begin(self, pictures: Any, *, most: int) -> None:
+        """Give a shot's memory its beginning, out of its first frames or the first alone."""
+        if len(pictures) > 1 and isinstance(self._state, SpatialState):
+            self._state = look_ahead(self._network, pictures, calls=self._warm_up_frames, most=most)
+        else:
+            settle(self._network, pictures[:1], self._state, calls=self._warm_up_frames)
 
 
 def next_part(starts_shot: Sequence[bool], first: int, most: int) -> int:

@@ -18,7 +18,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
-from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, side_multiple
 from vitascope.segmentation.matting.batch import (
     Around,
     Batch,
@@ -35,6 +35,7 @@ from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
+from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Equirectangular, Lens
@@ -53,6 +54,9 @@ class MattingOptions:
     scene_cut_threshold: float = 0.05
     warm_up_frames: int = 3
     """How often a recurrent network sees the first picture of a shot before its answer counts."""
+    look_ahead_frames: int = 0
+    """First frames of a shot that wait for one another, so that a network with a memory in the plane can see them
+    backwards before the first is matted; 0, as live, holds nothing back."""
     inference: InferenceOptions = field(default_factory=InferenceOptions)
 
     @property
@@ -151,6 +155,7 @@ class StreamMatting:
             eye_size=eye_size,
             views=self._views,
             warm_up_frames=options.warm_up_frames,
+            look_ahead_frames=options.look_ahead_frames if waits else 0,
             first_network=first_network,
             sizer=sizer,
             times=times,
@@ -158,6 +163,7 @@ class StreamMatting:
             agreement=agreement,
         )
         self._tally = stream.tally
+        self._shot = 0
         self._cached: CachedMattes | None = None
         self._mattes: Estimator
         if cache is None:
@@ -165,6 +171,10 @@ class StreamMatting:
         else:
             open_inner = partial(build_chain, options.inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
+        # A network that is not open yet stays so where all mattes are known.
+        looks_ahead = waits and options.look_ahead_frames > 0 and (cache is None or not cache.is_complete)
+        looks_ahead = looks_ahead and network.recurrent and side_multiple(network) is not None
+        self._beginnings = ShotBeginnings(options.look_ahead_frames if looks_ahead else 0)
         if around is not None:
             self._mattes = around(self._mattes, self.network_input)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
@@ -207,7 +217,7 @@ class StreamMatting:
         matted: list[Matted] = []
         for without_pictures, group in groupby(batches, lambda batch: batch.images is None):
             if without_pictures:
-                matted += self.infer_rest()
+                matted += self._decide_rest()
             batch = Batch.joined(list(group))
             self._notice_cuts(batch)
             if self._undecided is not None:
@@ -218,15 +228,16 @@ class StreamMatting:
 
     def infer_rest(self) -> list[Matted]:
         """The frames that wait for others, because no more come."""
+        matted = self._decide_rest()
+        for batch in self._beginnings.flush():
+            matted += self._matted(batch)
+        return matted
+
+    def _decide_rest(self) -> list[Matted]:
         if self._undecided is None:
             return []
         self._decided += self._cuts.finish()
         return self._infer_decided(self._undecided)
-
-    @property
-    def is_waiting(self) -> bool:
-        """True while some frame waits for those after it."""
-        return self._undecided is not None
 
     def _notice_cuts(self, batch: Batch) -> None:
         """Add to what is decided, frame by frame."""
@@ -250,14 +261,18 @@ class StreamMatting:
                 if self._cached.is_known(frame.index):
                     starts[at] = self._cached.starts_shot(frame.index)
         batch.starts_shot = starts
-        shots = accumulate(starts, initial=self.cut_count)
-        next(shots)
         self.cut_count += sum(starts)
         self.cut_pts += [
             frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot
         ]
         self._tally.frames += count
+        return [one for complete in self._beginnings.add(batch) for one in self._matted(complete)]
+
+    def _matted(self, batch: Batch) -> list[Matted]:
         estimates = self._mattes.estimate(batch)
+        shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
+        self._shot = shots[-1]
+        source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
         needs_images = self.options.decontaminate and batch.images is not None
         return [
             Matted(
@@ -265,6 +280,7 @@ class StreamMatting:
                 estimate,
                 shot,
                 batch.images[at] if needs_images or estimate.alpha is not None else None,
+                source,
             )
             for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
         ]

@@ -53,7 +53,7 @@ class Zoomed(Surroundings):
     def __init__(self, stream: StreamNetwork, options: InferenceOptions, *, multiple: int | None) -> None:
         super().__init__(stream, options)
         self._multiple = multiple
-        self._enlarged = stream.shots()
+        self._enlarged = stream.shots(looks_ahead=False)
         self._plan: _Plan | None = None
         """None: nobody is there, or hardly less than the whole picture would do."""
         self._restarts = True

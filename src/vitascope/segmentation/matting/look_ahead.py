@@ -1,0 +1,163 @@
+"""How a network's memory begins at the start of a shot: settled on its first picture, and run back to it.
+
+A network with memory doubts what it sees for the first time. So before its answers count it is shown the first picture
+a few times, small (``settle``); and where the frames that follow are there, they are shown to it from the last to the
+first (``look_ahead``), so that it has a past. Both make mistakes, and not the same: they miss people, and see some
+where nobody is. ``docs/decisions/0002-warm-up.md`` has what was measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.models.network import (
+    MatteEstimate,
+    MattingNetwork,
+    NetworkInput,
+    NetworkState,
+    SpatialState,
+)
+from vitascope.segmentation.matting.estimates import small_alpha
+
+__all__ = ["LOOK_AHEAD_SIDE", "SETTLING_SIDE", "look_ahead", "settle"]
+
+
+SETTLING_SIDE: Final = 384
+"""Longest side, in samples, of the picture that memory settles on."""
+LOOK_AHEAD_SIDE: Final = 512
+"""Longest side of the pictures that are looked at backwards: eight of them cost as much as 3.6 of 768."""
+_CELLS = 32
+"""Along the longest side: two mattes differ by somebody where a cell does on the mean, not by the line of an edge."""
+_DIFFERENT = 0.2
+_SURE_AHEAD, _SURE_SETTLED = 0.8, 0.9
+"""Mean alpha of somebody whom one way alone sees, from which they are believed. On 28 clips with a truth those of the
+way back are there from 0.8 on (below, in two of nine), those of the first picture from 0.9 on at times, below never."""
+
+
+def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls: int) -> list[MatteEstimate]:
+    """Show a network with memory the first picture of a shot a few times.
+
+    It doubts what it sees for the first time: whole torsos are missing from the first frames of a shot. Shown the same
+    picture again it becomes sure, and on a small picture, where more of a body lies in what a feature sees, it becomes
+    sure of the right thing. So a larger picture is shrunk, and what the network remembers of it is stretched.
+
+    Args:
+        network: Whose memory it is.
+        picture: [1, E, 3, h, w] of one time step, as the network's ``infer`` takes it, NumPy or CuPy.
+        state: The stream's, which has seen nothing; changed in place.
+        calls: How often; 0 leaves the state empty.
+
+    Returns:
+        The last answer, about the shrunk picture; none without a call.
+
+    Raises:
+        ModelError: As ``infer``.
+        EngineError: As ``infer``.
+    """
+    size, answers = picture.shape[3:], []
+    if calls and isinstance(state, SpatialState):
+        picture = _shrunk(picture, SETTLING_SIDE)
+    for _ in range(calls):
+        answers = network.infer(picture, state)
+    if picture.shape[3:] != size and isinstance(state, SpatialState):
+        state.stretch(size)
+    return answers
+
+
+def look_ahead(network: MattingNetwork, pictures: Any, *, calls: int, most: int) -> NetworkState:
+    """Begin a shot with a memory of what its first frames show, seen backwards.
+
+    Where this and the first picture by itself (``settle``) disagree, whoever is seen by one alone is believed if that
+    one is sure; elsewhere memory is the other's.
+
+    Args:
+        network: Its memory is a ``SpatialState``; its pictures are RGB 0..1, [3, h, w].
+        pictures: [T, E, 3, h, w] the shot's first frames, NumPy or CuPy.
+        calls: How often the first picture is shown by itself; 0: not at all.
+        most: Frames of one call.
+
+    Returns:
+        The memory with which the first frame is to be matted.
+
+    Raises:
+        ModelError: As ``infer``.
+        EngineError: As ``infer``.
+    """
+    size = int(pictures.shape[3]), int(pictures.shape[4])
+    settled, back = network.new_state(), network.new_state()
+    assert isinstance(settled, SpatialState)  # by contract
+    assert isinstance(back, SpatialState)
+    alone = settle(network, pictures[:1], settled, calls=calls)
+    small = _shrunk(pictures, LOOK_AHEAD_SIDE)
+    answers: list[MatteEstimate] = []
+    for end in range(len(small), 0, -most):
+        step = small[max(end - most, 0) : end][::-1]
+        answers = network.infer(step if step.flags.c_contiguous else step.copy(), back)
+    if small.shape[3:] != size:
+        back.stretch(size)
+    if not alone:
+        return back
+    first = _shrunk(pictures[:1], SETTLING_SIDE)
+    back.take(settled, _better_settled(_alpha(alone[0], first[0]), _alpha(answers[-1], small[0])))
+    return back
+
+
+def _better_settled(
+    settled: npt.NDArray[np.float32], ahead: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Where the settled memory is to be taken and not the one that looked ahead.
+
+    Args:
+        settled: float32 [E, h, w], 0..1: the first frame's alpha of the one.
+        ahead: Of the other, of another size.
+
+    Returns:
+        float32 [E, rows, columns], 1 there, a cell's margin included, and 0 elsewhere: cells of the picture, 32 along
+        its longest side.
+    """
+    eyes, height, width = ahead.shape
+    shrink = max(max(height, width) / _CELLS, 1.0)
+    columns, rows = max(round(width / shrink), 1), max(round(height / shrink), 1)
+    chosen = np.zeros((eyes, rows, columns), np.float32)
+    for eye in range(eyes):
+        one, other = cv2.resize(settled[eye], (width, height)), ahead[eye]
+        for mine, theirs, sure, is_settled in (
+            (one, other, _SURE_SETTLED, True),
+            (other, one, _SURE_AHEAD, False),
+        ):
+            more = (mine - theirs).clip(0, 1)
+            cells = cv2.resize(more, (columns, rows), interpolation=cv2.INTER_AREA) > _DIFFERENT
+            count, parts = cv2.connectedComponents(cells.astype(np.uint8), connectivity=8)
+            for part in range(1, count):
+                inside = cv2.resize(
+                    (parts == part).astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST
+                )
+                claimed = mine[(inside > 0) & (more > _DIFFERENT / 2)]
+                mean_alpha = float(claimed.mean()) if claimed.size else 0.0
+                if (mean_alpha >= sure) == is_settled:
+                    chosen[eye][cv2.dilate((parts == part).astype(np.uint8), np.ones((3, 3))) > 0] = 1.0
+    return chosen
+
+
+def _alpha(estimate: MatteEstimate, pictures: Any) -> npt.NDArray[np.float32]:
+    """Alpha of one frame, float32 [E, h, w], in the host's memory."""
+    shown = NetworkInput((int(pictures.shape[-2]), int(pictures.shape[-1])), "NCHW")
+    return to_numpy(small_alpha(estimate, pictures, shown))
+
+
+def _shrunk(pictures: Any, longest_side: int) -> Any:
+    """Pictures [T, E, 3, h, w] of the same dtype, no longer than that; each sample is the mean of what it covers."""
+    steps, eyes, _, height, width = pictures.shape
+    scale = longest_side / max(height, width)
+    if scale >= 1:
+        return pictures
+    size = max(round(height * scale), 1), max(round(width * scale), 1)
+    planes = pictures.reshape(steps * eyes, 3, height, width)
+    small = resize_normalize(planes, size=size, mean=(0.0,) * 3, std=(1.0,) * 3, scale=1.0, layout_in="NCHW")
+    return small.reshape(steps, eyes, 3, *size).astype(pictures.dtype, copy=False)
