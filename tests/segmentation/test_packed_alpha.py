@@ -120,6 +120,22 @@ def test_what_cannot_be_packed_is_refused_before_anything_is_written(
     assert said in said_by_dry_run["error"]
 
 
+def test_packed_alpha_is_not_cut_again_unless_it_is_said_to_be_a_fisheye(vr180, tmp_path, scripted, capsys):
+    packed = tmp_path / "wedding_FISHEYE190_alpha.mp4"
+    packed.write_bytes(vr180.read_bytes())
+    with pytest.raises(
+        UsageError, match=r"wedding_FISHEYE190_alpha.mp4: its name says packed alpha \(file name"
+    ):
+        vitascope.segment(packed, tmp_path / "out.mp4", profile="fast")
+    with pytest.raises(SystemExit) as ended:
+        command(["segment", str(packed), str(tmp_path / "out.mp4"), "--dry-run"])
+    assert ended.value.code == 2
+    assert "people are cut out already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [packed.name]
+    vitascope.segment(packed, tmp_path / "out.mp4", profile="fast", settings={"video.projection": "fisheye"})
+    assert (tmp_path / "out.mp4").stat().st_size
+
+
 def test_field_of_view_and_colour_of_the_discs_are_the_users(vr180, tmp_path, scripted):
     """A wider circle makes the disc smaller in it; grey has no red."""
     sizes = {}

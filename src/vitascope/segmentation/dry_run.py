@@ -31,7 +31,7 @@ from vitascope.segmentation.plan import (
     wanted_seconds,
 )
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.vr.detection import VrDescription
+from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import refuse_unpackable
 
 __all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all"]
@@ -205,6 +205,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     for path in (*(path for _, path in planned.outputs), *planned.descriptions):
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
+    refuse_packed_input(info, vr)
     if any(kind == "packed-alpha" for kind, _ in planned.outputs):
         refuse_unpackable(info, vr.lenses)
     sizes = [

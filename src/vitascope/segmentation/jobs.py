@@ -26,7 +26,7 @@ from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
-from vitascope.vr.detection import VrDescription
+from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import AlphaPacker, packed_size, refuse_unpackable
 from vitascope.vr.stereo import eye_regions
 
@@ -74,11 +74,12 @@ def open_job(
         around: See ``StreamMatting``.
 
     Raises:
-        UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, or the network cannot do what
-            ``inference`` asks for.
+        UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, a video that is packed alpha
+            already, or the network cannot do what ``inference`` asks for.
         InputError: The background cannot be opened.
         ModelError: ``inference.early_exit`` names a network that the installation lacks.
     """
+    refuse_packed_input(info, vr)
     first_network = None
     if settings.inference.early_exit == "selfie":
         first_network = stack.enter_context(

@@ -30,7 +30,15 @@ from vitascope.vr.stereo import (
     possible_layout,
 )
 
-__all__ = ["Reason", "Sureness", "VrDescription", "describe_vr", "eyes_in_words", "lens_of"]
+__all__ = [
+    "Reason",
+    "Sureness",
+    "VrDescription",
+    "describe_vr",
+    "eyes_in_words",
+    "lens_of",
+    "refuse_packed_input",
+]
 
 Sureness = Literal["sure", "likely", "a guess"]
 Picture = npt.NDArray[np.uint8]
@@ -78,6 +86,19 @@ class VrDescription:
         """Layout and projection, each with how it was found out."""
         return eyes_in_words(
             self.layout.value, self.layout_reason.how, self.projection.value, self.projection_reason.how
+        )
+
+
+def refuse_packed_input(info: VideoInfo, found: VrDescription) -> None:
+    """Refuse packed alpha as what people shall be cut out of, unless the user says that it is a plain fisheye.
+
+    Raises:
+        UsageError: It is packed alpha.
+    """
+    if found.is_packed_alpha and found.projection_reason.how != "declared":
+        raise UsageError(
+            f"{info.path}: its name says packed alpha ({found.projection_reason.how}), so people are cut out already; "
+            "vitascope vr verify shows them, and --projection fisheye takes it for a plain fisheye video"
         )
 
 

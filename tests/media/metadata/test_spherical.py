@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import av
@@ -129,6 +132,42 @@ def test_ffmpeg_finds_packing_order_projection_and_field_of_view(
     assert struct.unpack_from("=i", data["SPHERICAL"])[0] == kind
     info = probe(path)
     assert (info.stereo, info.right_eye_first, info.fov_degrees) == (layout, right_eye_first, fov_degrees)
+
+
+@pytest.mark.skipif(
+    shutil.which("exiftool") is None, reason="needs ExifTool, a second parser beside FFmpeg's"
+)
+@pytest.mark.parametrize(
+    ("layout", "right_eye_first", "said"),
+    [
+        (StereoLayout.SIDE_BY_SIDE, False, "Stereoscopic Left-Right"),
+        (StereoLayout.SIDE_BY_SIDE, True, "Stereoscopic Right-Left"),
+        (StereoLayout.TOP_BOTTOM, False, "Stereoscopic Top-Bottom"),
+        (StereoLayout.MONO, False, "Monoscopic"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("projection", "bound"), [(Projection.EQUIRECTANGULAR, 0), (Projection.HALF_EQUIRECTANGULAR, 0.25)]
+)
+@pytest.mark.parametrize("suffix", [".mp4", ".mov"])
+def test_exiftool_understands_the_boxes(
+    clip: Path,
+    layout: StereoLayout,
+    right_eye_first: bool,
+    said: str,
+    projection: Projection,
+    bound: float,
+    suffix: str,
+) -> None:
+    path = remux(clip, clip.with_suffix(f".copy{suffix}"))
+    write_spherical(path, SphericalMetadata(layout, projection, right_eye_first=right_eye_first))
+    told = subprocess.run(["exiftool", "-j", "-ee", str(path)], capture_output=True, check=True).stdout
+    (found,) = json.loads(told)
+    assert found["Stereoscopic3D"] == said
+    assert found["MetadataSource"] == "Vitascope"
+    bounds = [found[f"ProjectionBounds{side}"] for side in ("Left", "Right", "Top", "Bottom")]
+    assert bounds == pytest.approx([bound, bound, 0, 0], abs=1e-6)
+    assert "Warning" not in found
 
 
 def test_apples_boxes_are_byte_for_byte_those_of_the_specification(clip: Path) -> None:

@@ -38,7 +38,7 @@ from vitascope.segmentation.writing import (
     planar_info,
     written_info,
 )
-from vitascope.vr.detection import VrDescription
+from vitascope.vr.detection import VrDescription, refuse_packed_input
 
 __all__ = ["ProcessCrew"]
 
@@ -138,6 +138,7 @@ class ProcessCrew:
         with ExitStack() as stack:
             reader = stack.enter_context(self._open(video))
             vr = vr_of(reader.info, settings.video)
+            refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
             int8 = self._int8(video)
             job = self._job(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
