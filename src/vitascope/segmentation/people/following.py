@@ -306,7 +306,8 @@ class ShotFollower:
             for number in numbers:
                 likely = np.log(self._looks(number).likelihood(codes, spans[number]))
                 there = float((priors[number] * body).sum()) / weight
-                scores[at, number] = float(likely[head].mean()) + 2.0 * np.log(there + _SHADOW)
+                score = float(likely[head].mean()) + 2.0 * np.log(there + _SHADOW)
+                scores[at, number] = float(score)
         places: list[int | None] = [*range(len(faces)), *[None] * (len(numbers) - len(faces))]
 
         def total(order: Sequence[int | None]) -> float:
