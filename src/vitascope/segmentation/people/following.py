@@ -58,8 +58,8 @@ _TURN = 10.0
 _HOME = 0.4
 """Share of somebody's usual area from which a part is as good as all of them."""
 _MOST_TRACKS: Final = 200
-_SMOOTH_SIGMA = 1.5
-_COLOR_WEIGHT = 0.6
+_SMOOTH_SIGMA = 1.2
+_COLOR_WEIGHT = 1.0
 _SHADOW = 0.04
 """What is left of a carried mask's likelihood outside it."""
 
@@ -256,6 +256,8 @@ class ShotFollower:
                 continue
             priors = {}
             numbers = self._strangers(pts, faces, inside, codes, priors, {})
+            if not numbers:  # so many were followed already that nobody else can be
+                continue
             found = _split(inside, codes, priors, {n: self._looks(n) for n in numbers}, self._spans(numbers))
             labels[inside] = found[inside]
             shared.append(numbers)
@@ -304,20 +306,17 @@ class ShotFollower:
             for number in numbers:
                 likely = np.log(self._looks(number).likelihood(codes, spans[number]))
                 there = float((priors[number] * body).sum()) / weight
-                scores[at, number] = float(likely[head].mean()) + 2.0 * np.log(there + _SHADOW)
-        few, many = sorted((range(len(faces)), numbers), key=len)
-        best = max(
-            permutations(many, len(few)),
-            key=lambda order: sum(
-                scores[(one, other) if few is not numbers else (other, one)]
-                for one, other in zip(few, order, strict=True)
-            ),
-        )
-        pairs = zip(few, best, strict=True)
-        return {
-            (other if few is not numbers else one): faces[one if few is not numbers else other]
-            for one, other in pairs
-        }
+                score = float(likely[head].mean()) + 2.0 * np.log(there + _SHADOW)
+                scores[at, number] = float(score)
+        places: list[int | None] = [*range(len(faces)), *[None] * (len(numbers) - len(faces))]
+
+        def total(order: Sequence[int | None]) -> float:
+            return sum(
+                scores[at, number] for number, at in zip(numbers, order, strict=True) if at is not None
+            )
+
+        best = max(permutations(places, len(numbers)), key=total)
+        return {number: faces[at] for number, at in zip(numbers, best, strict=True) if at is not None}
 
     def _strangers(
         self,

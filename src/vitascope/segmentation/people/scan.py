@@ -48,7 +48,7 @@ _GRID_SIDE: Final = 160
 _REACH = 0.06
 """How far somebody's surroundings go, as a share of the grid's longest side."""
 _MOST_FRAMES_A_SECOND = 16
-"""Of most videos every second frame is looked at, of faster ones fewer: the network is what a scan waits for."""
+"""In most videos every second frame is looked at, in faster ones fewer: the network is what a scan waits for."""
 _FACE_HEIGHT = 192
 _FRAMES_BETWEEN_FACES = 8
 FindFaces = Callable[[npt.NDArray[np.uint8]], Sequence[Face]]
