@@ -310,8 +310,8 @@ class _MotionMaker:
 
 _PRIMED_SECONDS = 10.0
 """The part of a file from which the voice's usual level is taken before its first word is heard."""
-_LITTLE_SPEECH = 0.12
-"""Share of what is heard in which a mouth opens: of music that was tried 0.10, of a sentence 0.9."""
+_LITTLE_SPEECH = 0.35
+"""Share of what is heard in which a mouth opens: of music that was tried 0.22, of a sentence 0.92."""
 
 
 class VoiceDriver:
