@@ -5,7 +5,7 @@ were cut from recordings of people. Their sounds are known, and become mouth sha
 heard through rooms, microphones, telephones and noise, faster and slower, higher and lower; beside them stand music and
 noise, in which the mouth is still. ``voice.py`` tests the network with speakers that are not among them.
 
-Usage: python benchmarks/fit_lips.py [--epochs 12] [--examples FILE.npz] [--out FILE.npz]; some minutes.
+Usage: python benchmarks/fit_lips.py [--epochs 9] [--examples FILE.npz] [--out FILE.npz]; some minutes.
 
 ``--examples`` keeps what was heard and how the mouth was, which takes half of the time; if it is there, it is read.
 """
@@ -226,7 +226,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=9)
     parser.add_argument("--examples", type=Path)
     parser.add_argument("--out", type=Path, default=SHIPPED)
     wanted = parser.parse_args()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from vitascope.errors import InputError
-from vitascope.media.reading import microphone
+from vitascope.errors import InputError, MissingDependencyError
 from vitascope.media.reading.microphone import Microphone, is_microphone, open_microphone
 
 
@@ -71,29 +72,78 @@ def test_one_that_cannot_be_opened_is_an_error():
     assert not any(thread.name == "vitascope-microphone" for thread in threading.enumerate())
 
 
-def test_a_device_that_is_not_there(monkeypatch):
-    with pytest.raises(
-        InputError, match=r"^mic:nowhere-at-all: (no microphone can be opened|this build of PyAV)"
-    ) as raised:
-        open_microphone("mic:nowhere-at-all", sample_rate=16_000)
-    assert "\n" not in str(raised.value)
-    monkeypatch.setattr(microphone, "_FORMATS", {})
-    monkeypatch.setattr(microphone.av, "formats_available", frozenset())
-    with pytest.raises(InputError, match="this build of PyAV cannot read microphones"):
-        open_microphone("mic", sample_rate=16_000)
+class Stream:
+    """Stands in for PortAudio's: a stereo voice at 48 kHz on the left, then the plug is pulled."""
+
+    def __init__(self, sounddevice, samples):
+        self._sounddevice, self._samples, self._at = sounddevice, samples, 0
+        self.is_closed = False
+
+    def start(self):
+        pass
+
+    def read(self, count):
+        part = self._samples[self._at : self._at + count]
+        if len(part) < count:
+            raise self._sounddevice.PortAudioError("gone")
+        self._at += count
+        return part, False
+
+    def close(self):
+        self.is_closed = True
 
 
-def test_what_ffmpeg_reads_comes_as_one_channel(tmp_path, monkeypatch):
-    """A sound file stands in for the device: the same demuxing, resampling and bringing together."""
-    from voices import talk, write_sound
+@pytest.fixture
+def sounddevice(monkeypatch):
+    """The package's names that are used, and what was asked of it."""
+    made = SimpleNamespace(PortAudioError=type("PortAudioError", (Exception,), {}), asked=[])
+    monkeypatch.setitem(sys.modules, "sounddevice", made)
+    return made
 
-    voice = talk(seconds=1)
-    path = write_sound(tmp_path / "stereo.wav", [voice, voice])
-    monkeypatch.setattr(microphone, "_FORMATS", {microphone.sys.platform: "wav"})
-    capture = open_microphone(f"mic:{path}", sample_rate=16_000)
+
+def test_any_rate_and_any_side_comes_as_one_channel(sounddevice):
+    seconds = np.arange(48_000) / 48_000
+    voice = 0.3 * np.sin(2 * np.pi * 440 * seconds)
+    stereo = np.stack((voice, np.zeros_like(voice)), axis=1).astype(np.float32)
+    stereo[100] = np.nan
+    stream = Stream(sounddevice, stereo)
+
+    def query_devices(device, kind):
+        sounddevice.asked.append((device, kind))
+        return {"default_samplerate": 48_000.0, "max_input_channels": 8}
+
+    sounddevice.query_devices = query_devices
+    sounddevice.InputStream = lambda **options: sounddevice.asked.append(options) or stream
+    capture = open_microphone("mic:3", sample_rate=16_000)
+    assert sounddevice.asked[0] == (3, "input")
+    assert sounddevice.asked[1]["samplerate"] == 48_000 and sounddevice.asked[1]["channels"] == 2
     blocks = []
     while (block := capture.read()) is not None:
         blocks.append(block)
     capture.close()
     sound = np.concatenate(blocks)
-    assert np.corrcoef(sound[: len(voice)], voice[: len(sound)])[0, 1] > 0.99
+    assert stream.is_closed and len(sound) == pytest.approx(16_000, abs=400)
+    assert np.std(sound[2000:-500]) == pytest.approx(0.3 / np.sqrt(2), rel=0.05)
+    assert np.isfinite(sound).all()
+
+
+def test_a_device_that_is_not_there(sounddevice):
+    def query_devices(device, kind):
+        raise ValueError(f"No {kind} device matching {device!r}")
+
+    sounddevice.query_devices = query_devices
+    with pytest.raises(
+        InputError, match=r"^mic:desk: no microphone can be opened \(No input device matching 'desk'\)"
+    ):
+        open_microphone("mic:desk", sample_rate=16_000)
+
+
+def test_without_sounddevice_or_portaudio(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vitascope\[voice\]'"):
+        open_microphone("mic", sample_rate=16_000)
+    monkeypatch.delitem(sys.modules, "sounddevice")
+    (tmp_path / "sounddevice.py").write_text("raise OSError('PortAudio library not found')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingDependencyError, match="apt install libportaudio2"):
+        open_microphone("mic", sample_rate=16_000)

@@ -13,6 +13,8 @@ __all__ = ["LiveReport", "summarise_live", "verdict"]
 # What the guide of the portrait animator calls good and poor.
 _POOR_FPS = 30.0
 _GOOD_LATENCY_MS, _POOR_LATENCY_MS = 15.0, 30.0
+_GOOD_BEHIND_MS, _POOR_BEHIND_MS = 150.0, 250.0
+"""Pictures behind a sound: people begin to notice at 125 ms, and mind at 185 (ITU-R BT.1359)."""
 _IDLE_GPU_PERCENT, _FULL_GPU_PERCENT = 50.0, 98.0
 _FULL_GPU_MEMORY = 0.9
 _HOT_CELSIUS = 80.0
@@ -28,6 +30,8 @@ class LiveReport(RunReport):
     """A live animation, so far or whole."""
 
     animator: str
+    listens: bool = False
+    """True for a voice, of which a moment's mouth is known only some time after it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; times in seconds."""
@@ -55,12 +59,13 @@ def verdict(report: LiveReport) -> list[str]:
             "late pictures fall out so that the delay does not grow; vitascope bench animate --auto-tune finds "
             "settings for this machine"
         )
-    if report.shown and latency_ms < _GOOD_LATENCY_MS:
-        lines.append(f"good: {latency_ms:.0f} ms from camera to picture")
-    if report.shown and latency_ms > _POOR_LATENCY_MS:
-        lines.append(
-            f"poor: {latency_ms:.0f} ms from camera to picture (good is below {_GOOD_LATENCY_MS:.0f})"
-        )
+    good_ms, poor_ms, way = _GOOD_LATENCY_MS, _POOR_LATENCY_MS, "from camera to picture"
+    if report.listens:
+        good_ms, poor_ms, way = _GOOD_BEHIND_MS, _POOR_BEHIND_MS, "from sound to picture"
+    if report.shown and latency_ms < good_ms:
+        lines.append(f"good: {latency_ms:.0f} ms {way}")
+    if report.shown and latency_ms > poor_ms:
+        lines.append(f"poor: {latency_ms:.0f} ms {way} (good is below {good_ms:.0f})")
     late = report.over_limit()
     if late is not None:
         lines.append(late)

@@ -42,6 +42,8 @@ from vitascope.models.store.store import ModelStore
 
 __all__ = ["animate_live", "measure_live"]
 
+_MOST_BEHIND_MS = 150.0
+"""Lips behind a voice."""
 _ABSENCE_SECONDS = 1.0
 """Longer than any camera takes for a picture, and than videos stand still between two."""
 
@@ -182,7 +184,8 @@ def animate_live(
             controls=controls,
             options=LiveOptions(
                 target_fps=performance.target_fps,
-                max_latency_ms=performance.max_latency_ms,
+                max_latency_ms=_most_behind_ms(loaded, listens=nothing == "a voice"),
+                listens=nothing == "a voice",
                 skip_similarity=performance.frame_skip_threshold if performance.frame_skip_enabled else None,
                 pose_window=settings.tracking.pose_smoothing_window,
                 seconds=seconds,
@@ -248,7 +251,7 @@ def _open_source(
             raise UsageError(f"{driver}: a voice is not measured; take a video or a recording")
         return open_voice(
             driver,
-            frame_rate=performance.target_fps,
+            frame_rate=min(performance.target_fps, settings.voice.frame_rate),
             seed=settings.voice.seed,
             start_seconds=part.start_seconds or None,
             end_seconds=part.end_seconds,
@@ -279,6 +282,14 @@ def _open_source(
         max_corrupt_frames=part.max_corrupt_frames,
         prefetch_frames=performance.prefetch_frames,
     )
+
+
+def _most_behind_ms(loaded: LoadedSettings, *, listens: bool) -> float:
+    """The longest delay that is not told: what the user set, else what suits pictures, or lips behind a voice."""
+    key = "performance.max_latency_ms"
+    if listens and not loaded.origin(key).explicit:
+        return _MOST_BEHIND_MS
+    return loaded.settings.performance.max_latency_ms
 
 
 def _notes(loaded: LoadedSettings, animator: PortraitAnimator) -> tuple[str, ...]:

@@ -75,6 +75,8 @@ class LiveOptions(RunOptions):
     """0..1: a driver's picture at least as similar to the last one is not animated; None animates every one."""
     pose_window: int | None = None
     """Frames that the head's pose is smoothed over; None is the same as for the face."""
+    listens: bool = False
+    """A voice moves the portrait."""
     absence_seconds: float | None = None
     """After so long without a picture the driver is taken for absent, and the portrait relaxes; None waits still."""
 
@@ -196,7 +198,11 @@ class LiveSession(LiveLoop[CameraPicture]):
     def report(self) -> LiveReport:
         """The run so far."""
         return LiveReport(
-            animator=self._animator.name, size=self._size, device=self._device, **self._reported()
+            animator=self._animator.name,
+            size=self._size,
+            device=self._device,
+            listens=self._options.listens,
+            **self._reported(),
         )
 
     # --- stages, each on a thread of its own ------------------------------------------------------------------------

@@ -121,10 +121,10 @@ class ReplaySource(_Recorded):
         self._file.close()
 
 
-_BLOCK_SECONDS = 0.02
-_DROPPED_SECONDS = 0.25
-"""A microphone that gives nothing for so long dropped out: what is missing is heard as silence."""
+_BLOCK_SECONDS = 0.01
+_WAITED_SECONDS = 0.05
 _LONGEST_SILENCE_SECONDS = 2.0
+"""What a microphone that was gone did not hear is silence, but no more than so much at once."""
 
 
 class PacedSound:
@@ -208,7 +208,7 @@ class VoiceSource(_Recorded):
         until = None if timeout_seconds is None else self._clock() + timeout_seconds
         while True:
             left = None if until is None else max(until - self._clock(), 0.0)
-            self._hear(_DROPPED_SECONDS if left is None else min(left, _DROPPED_SECONDS))
+            self._hear(_WAITED_SECONDS if left is None else min(left, _WAITED_SECONDS))
             known = self._voice.known_seconds
             if self._has_finished:
                 known = min(known, self._sample_count / SAMPLE_RATE)
@@ -234,9 +234,8 @@ class VoiceSource(_Recorded):
             began = block.end_seconds - (self._sample_count + len(block.samples)) / SAMPLE_RATE
             if self._began is None:
                 self._began = began
-            if began - self._began > _DROPPED_SECONDS:
+            if block.is_first and began > self._began:
                 self._listen_to_silence(began - self._began)
-                self._began = max(began, self._began)
             self._voice.listen(block.samples)
             self._sample_count += len(block.samples)
             # What came with the least delay says best when it was spoken.
@@ -244,14 +243,12 @@ class VoiceSource(_Recorded):
         if not blocks and self._microphone.is_over and not self._has_finished:
             self._voice.finish()
             self._has_finished = True
-        elif not blocks and self._began is not None and not self._has_finished:
-            missing = self._clock() - self._began - self._sample_count / SAMPLE_RATE
-            if missing > _DROPPED_SECONDS:
-                self._listen_to_silence(missing)
+        elif not blocks and self._began is not None and self._microphone.is_lost:
+            self._listen_to_silence(self._clock() - self._began - self._sample_count / SAMPLE_RATE)
 
     def _listen_to_silence(self, seconds: float) -> None:
         assert self._began is not None  # something was heard before
-        heard = round(min(seconds, _LONGEST_SILENCE_SECONDS) * SAMPLE_RATE)
+        heard = round(min(max(seconds, 0.0), _LONGEST_SILENCE_SECONDS) * SAMPLE_RATE)
         self._voice.listen(np.zeros(heard, np.float32))
         self._sample_count += heard
         self._began += max(seconds - _LONGEST_SILENCE_SECONDS, 0.0)

@@ -24,7 +24,7 @@ LAG_SECONDS = ROWS_AHEAD / ROWS_PER_SECOND + WINDOW_SECONDS / 2
 """So long after a moment its shape is known."""
 _FILE = Path(__file__).parents[2] / "models" / "data" / "lips.npz"
 # The network's likelihood of shut lips: from here on they part, and from here on they are shut.
-_PARTED, _SHUT = 0.5, 0.7
+_PARTED, _SHUT = 0.3, 0.55
 
 
 class LipNetwork:

@@ -116,14 +116,19 @@ def align(samples: FloatArray, text: str) -> Alignment:
         raise InputError(
             f"a text is aligned with sound of up to {MOST_SECONDS / 60:.0f} minutes; cut it with --start and --end"
         )
-    sphinx.set_loglevel("FATAL")
     words, guessed = _words(text), []
     peak = max(float(np.abs(samples).max(initial=0)), 1e-4)
     pcm = np.asarray(samples * (0.7 * 32767 / peak), np.int16).tobytes()
     try:
         # Pruned as widely as it takes: the words are known, and a text is worth the time.
         decoder = sphinx.Decoder(
-            samprate=SAMPLE_RATE, lm=None, beam=1e-80, wbeam=1e-60, pbeam=1e-80, bestpath=False
+            samprate=SAMPLE_RATE,
+            loglevel="FATAL",
+            lm=None,
+            beam=1e-80,
+            wbeam=1e-60,
+            pbeam=1e-80,
+            bestpath=False,
         )
         for word in dict.fromkeys(words):
             if decoder.lookup_word(word) is None:

@@ -87,8 +87,9 @@ class Voice:
         reach = max(round(self._half_frame * ROWS_PER_SECOND), 1)
         low, high = max(middle - reach, 0), middle + reach + 1
         shape = self._shapes[low:high].mean(axis=0)
-        # No closure is lost between two pictures.
-        shape[SEAL] = self._shapes[low:high, SEAL].max()
+        # No closure is lost between two pictures: the shortest ones last three rows.
+        beside = max(reach - 1, 1)
+        shape[SEAL] = self._shapes[max(middle - beside, 0) : middle + beside + 1, SEAL].max()
         wide = self._heard[max(middle - _REACH_ROWS, 0) : middle + ROWS_AHEAD + 1]
         loudness = float(self._heard[max(middle - 4, 0) : middle + 5, 0].mean())
         said = np.clip((wide[:, 1].max() - _HEARD_DB) / (_SURE_DB - _HEARD_DB), 0, 1)

@@ -1,29 +1,31 @@
-"""A microphone: a thread reads it through FFmpeg, and one that was unplugged is waited for."""
+"""A microphone: a thread reads it through PortAudio, and one that was unplugged is waited for.
+
+python-sounddevice.readthedocs.io, which MediaPipe brings along. The FFmpeg inside PyAV's wheels knows no PulseAudio, no
+PipeWire, and not where a Linux system keeps its settings of ALSA.
+"""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import av
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.errors import InputError
-from vitascope.media.libav import describe_av_error, silence_libav
-from vitascope.media.reading.sound import OneChannel
+from vitascope.errors import InputError, MissingDependencyError
+from vitascope.media.reading.sound import OneChannel, finite
 
 __all__ = ["Microphone", "SoundBlock", "SoundCapture", "is_microphone", "open_microphone"]
 
 _RETRY_SECONDS = 1.0
 _MOST_BLOCKS = 1000
-"""Waiting to be taken: some 20 seconds; who takes nothing for longer loses the oldest."""
-_FORMATS = {"darwin": "avfoundation", "win32": "dshow"}
+"""Waiting to be taken: ten seconds; who takes nothing for longer loses the oldest."""
+_BLOCKS_A_SECOND = 100
 _JOIN_SECONDS = 2.0
 
 
@@ -35,6 +37,8 @@ class SoundBlock:
     """float32 [n], -1..1."""
     end_seconds: float
     """When its last sample was captured, on ``time.monotonic``'s clock."""
+    is_first: bool
+    """True for the first one after the microphone was found, or found again."""
 
 
 class SoundCapture(Protocol):
@@ -55,76 +59,74 @@ def is_microphone(name: str) -> bool:
 
 
 class _DeviceCapture:
-    """A microphone through FFmpeg: ALSA, AVFoundation or DirectShow."""
+    """A microphone through PortAudio."""
 
-    def __init__(self, container: av.container.InputContainer, sample_rate: int) -> None:
-        self._container = container
-        self._packets = container.demux(audio=0)
-        self._resampler: av.AudioResampler | None = None
-        self._rate = sample_rate
+    def __init__(self, sounddevice: Any, stream: Any, *, rate: int, channels: int, sample_rate: int) -> None:
+        self._failure = sounddevice.PortAudioError
+        self._stream = stream
+        self._rate = rate
+        self._layout = "mono" if channels == 1 else "stereo"
+        self._block = max(rate // _BLOCKS_A_SECOND, 1)
+        self._resampler = av.AudioResampler("fltp", self._layout, sample_rate)
         self._one_channel = OneChannel()
 
     def read(self) -> npt.NDArray[np.float32] | None:
         try:
-            packet = next(self._packets, None)
-            if packet is None:
-                return None
-            blocks = []
-            for frame in packet.decode():
-                assert isinstance(frame, av.AudioFrame)
-                if self._resampler is None:
-                    self._resampler = av.AudioResampler("fltp", frame.layout, self._rate)
-                frame.pts = None
-                blocks += [
-                    np.asarray(part.to_ndarray(), np.float32) for part in self._resampler.resample(frame)
-                ]
-        except (av.FFmpegError, OSError, ValueError):
+            samples, _ = self._stream.read(self._block)
+        except self._failure:  # it was unplugged
             return None
-        return self._one_channel(np.concatenate(blocks, axis=1)) if blocks else np.zeros(0, np.float32)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(finite(samples).T), "fltp", self._layout)
+        frame.sample_rate = self._rate
+        parts = [part.to_ndarray() for part in self._resampler.resample(frame)]
+        if not parts:
+            return np.zeros(0, np.float32)
+        return self._one_channel(np.asarray(np.concatenate(parts, axis=1), np.float32))
 
     def close(self) -> None:
-        self._container.close()
+        self._stream.close()
 
 
 def open_microphone(name: str, *, sample_rate: int) -> SoundCapture:
     """Open a microphone.
 
     Args:
-        name: ``mic`` for the default one, or ``mic:DEVICE`` with a name of the system's: ``hw:1`` (ALSA), ``:1``
-            (AVFoundation), ``Microphone (USB)`` (DirectShow).
+        name: ``mic`` for the system's default one, or ``mic:DEVICE`` with a part of a device's name, or its number.
         sample_rate: Samples a second to give.
 
     Raises:
-        InputError: There is none, another program uses it, or this FFmpeg build reads none.
+        InputError: There is none, or another program uses it.
+        MissingDependencyError: ``sounddevice``, or PortAudio itself, is not installed.
     """
-    silence_libav()
-    kind = _FORMATS.get(sys.platform, "alsa")
-    device = name.removeprefix("mic").removeprefix(":")
-    if kind not in av.formats_available:
-        raise InputError(f"{name}: this build of PyAV cannot read microphones ({kind} is not in it)")
+    sounddevice = _require_sounddevice()
+    wanted = name.removeprefix("mic").removeprefix(":")
+    device = int(wanted) if wanted.isdecimal() else wanted or None
     try:
-        # A recording device that is asked for a rate and a channel it lacks is converted by ALSA's default device.
-        options = {"sample_rate": str(sample_rate), "channels": "1"} if kind == "alsa" and not device else {}
-        return _DeviceCapture(av.open(_address(kind, device), format=kind, options=options), sample_rate)
-    except (av.FFmpegError, OSError, ValueError, IndexError) as error:
+        found = sounddevice.query_devices(device, "input")
+        rate, channels = int(found["default_samplerate"]), min(int(found["max_input_channels"]), 2)
+        stream = sounddevice.InputStream(
+            device=device, samplerate=rate, channels=channels, dtype="float32", latency="low"
+        )
+        stream.start()
+    except (sounddevice.PortAudioError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{name}: no microphone can be opened ({describe_av_error(error)}): it is not there, or another program "
-            "uses it"
+            f"{name}: no microphone can be opened ({reason}): it is not there, or another program uses it"
         ) from error
+    return _DeviceCapture(sounddevice, stream, rate=rate, channels=channels, sample_rate=sample_rate)
 
 
-def _address(kind: str, device: str) -> str:
-    """A device as FFmpeg names it."""
-    if kind == "avfoundation":
-        return device if device.startswith(":") else f":{device or 'default'}"
-    if kind != "dshow":
-        return device or "default"
-    if device:
-        return f"audio={device}"
-    sounds = [found for found in av.enumerate_input_devices(kind) if "audio" in found.media_types]
-    if not sounds:
-        raise ValueError("Windows names none")
-    return f"audio={(next((found for found in sounds if found.is_default), sounds[0])).name}"
+def _require_sounddevice() -> Any:
+    try:
+        import sounddevice
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"a microphone needs sounddevice ({error}); install it with `pip install 'vitascope[voice]'`"
+        ) from error
+    except OSError as error:  # its way of saying that the system's library is missing
+        raise MissingDependencyError(
+            "a microphone needs PortAudio, which Linux systems have in a package of its own: apt install libportaudio2"
+        ) from error
+    return sounddevice
 
 
 class Microphone:
@@ -153,6 +155,7 @@ class Microphone:
         self._blocks: deque[SoundBlock] = deque(maxlen=_MOST_BLOCKS)
         self._is_stopped = False
         self._is_over = False
+        self._is_lost = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -160,6 +163,11 @@ class Microphone:
         """True when everything was taken and nothing will come."""
         with self._changed:
             return (self._is_over and not self._blocks) or self._is_stopped
+
+    @property
+    def is_lost(self) -> bool:
+        """True while it is gone."""
+        return self._is_lost
 
     def take(self, *, timeout_seconds: float | None = None) -> list[SoundBlock]:
         """All that came since the last time, in order, waited for; nothing when nothing came in time, or it is over."""
@@ -198,11 +206,13 @@ class Microphone:
 
     def _read(self, capture: SoundCapture | None) -> None:
         while capture is not None:
+            is_first = True
             while not self._is_stopped and (samples := capture.read()) is not None:
                 if len(samples):
                     with self._changed:
-                        self._blocks.append(SoundBlock(samples, monotonic()))
+                        self._blocks.append(SoundBlock(samples, monotonic(), is_first))
                         self._changed.notify_all()
+                    is_first = False
             capture.close()
             if self._ends or self._is_stopped:
                 break
@@ -213,6 +223,7 @@ class Microphone:
 
     def _found_again(self) -> SoundCapture | None:
         """The microphone, once it can be opened again; None when this was closed."""
+        self._is_lost = True
         if self._on_lost is not None:
             self._on_lost(True)
         while True:
@@ -223,6 +234,7 @@ class Microphone:
                 capture = self._open_one()
             except InputError:
                 continue
+            self._is_lost = False
             if self._on_lost is not None:
                 self._on_lost(False)
             return capture

@@ -17,7 +17,7 @@ from vitascope.errors import CorruptInputError, InputError
 from vitascope.media.libav import describe_av_error
 from vitascope.media.reading.container import open_container
 
-__all__ = ["OneChannel", "SoundReader", "is_sound_file"]
+__all__ = ["OneChannel", "SoundReader", "finite", "is_sound_file"]
 
 _LONGEST_GAP_SECONDS = 60.0
 """Missing sound is filled with silence; what jumps further is a damaged time stamp."""
@@ -173,12 +173,12 @@ class SoundReader:
                 position = round(seconds * self._rate)
             frame.pts = None
             for resampled in resampler.resample(frame):
-                block = one_channel(_finite(resampled.to_ndarray()))
+                block = one_channel(finite(resampled.to_ndarray()))
                 yield position, block
                 position += len(block)
         if resampler is not None:
             for resampled in resampler.resample(None):
-                yield position, one_channel(_finite(resampled.to_ndarray()))
+                yield position, one_channel(finite(resampled.to_ndarray()))
 
     def _frames(self) -> Iterator[av.AudioFrame]:
         packets = self._container.demux(self._stream)
@@ -213,6 +213,6 @@ class SoundReader:
         return stream
 
 
-def _finite(samples: npt.NDArray[np.generic]) -> Samples:
-    """Samples as floats; what is no number, in damaged files of floats, is silence."""
+def finite(samples: npt.NDArray[np.generic]) -> Samples:
+    """Samples as floats; what is no number, in damaged files and drivers of floats, is silence."""
     return np.clip(np.nan_to_num(samples.astype(np.float32), posinf=0, neginf=0), -4, 4)
