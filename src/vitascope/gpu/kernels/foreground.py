@@ -1,9 +1,10 @@
 """The person's own colour along the edge: what the camera mixed with the background, taken apart again.
 
 Blur fusion (Forte, "Approximate Fast Foreground Colour Estimation", ICIP 2021): near every sample the colours of the
-person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, first over a
-wide neighbourhood, then, of a first answer, over a narrow one. What the two do not explain of the picture is the
-person's, in alpha's share::
+person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, over a wide
+neighbourhood; then the person's is, of a first answer, over a narrow one. (The paper takes such a mean of the scene's,
+too. It changes nothing, because that is smooth already.) What the two do not explain of the picture is the person's, in
+alpha's share::
 
     foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
 
@@ -101,24 +102,21 @@ def _fill_near_people(made: FloatPlane, picture: FloatPlane, alpha: FloatPlane) 
     )
     wide = _wide_colors(picture, alpha)
     own = np.ascontiguousarray(alpha[outer])
-    rest = 1 - own
-    weight, rest_weight = (_sums(share, _NARROW)[inner] for share in (own, rest))
+    weight, rest_weight = (_sums(share, _NARROW)[inner] for share in (own, 1 - own))
     least = np.float32(_LEAST_SHARE * (2 * _NARROW + 1) ** 2)
     is_mixed = (weight > _NOTHING) & (rest_weight > _NOTHING)
     for channel in range(3):
-        # Cells are doubled three times in place of a window's own reading.
         person, scene = (
             cv2.resize(cells[channel], None, fx=_CELL, fy=_CELL, interpolation=cv2.INTER_LINEAR)[
                 :height, :width
             ][outer]
             for cells in wide
         )
-        first = person + own * (picture[channel][outer] - own * person - rest * scene)
-        for which, (share, color, prior, total) in enumerate(
-            ((own, first, person, weight), (rest, scene, scene, rest_weight))
-        ):
-            found = (_sums(share * color, _NARROW)[inner] + least * prior[inner]) / (total + least)
-            np.copyto(made[which, channel, top:bottom, left:right], found, where=is_mixed)
+        seen = picture[channel][outer]
+        first = person + own * (seen - scene - own * (person - scene))
+        found = (_sums(own * first, _NARROW)[inner] + least * person[inner]) / (weight + least)
+        for which, color in enumerate((found, scene[inner])):
+            np.copyto(made[which, channel, top:bottom, left:right], color, where=is_mixed)
 
 
 def _wide_colors(picture: FloatPlane, alpha: FloatPlane) -> tuple[FloatPlane, FloatPlane]:
