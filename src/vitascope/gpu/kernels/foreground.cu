@@ -2,7 +2,7 @@
 //
 //   gather_cells   sums of 8x8 samples: alpha * R, G, B and alpha; R, G, B and how many
 //   spread_cells   of them the wide means of person and scene, over 11x11 cells
-//   near_colors    of them the narrow means, over 9x9 samples, beside alpha's coefficients
+//   near_colors    of them the person's narrow means, over 9x9 samples, and the scene's as they are, beside alpha's coefficients
 
 #ifndef COLOR        // of the picture: float or __half
 #define COLOR float
@@ -16,7 +16,7 @@
 using color_t = COLOR;
 using coefficient_t = COEFFICIENT;
 
-constexpr int CELL = 8, WIDE = 5, NARROW = 4, SUMS = 8;
+constexpr int CELL = 8, WIDE = 5, NARROW = 4, SUMS = 8, NEAR_SUMS = 5;
 constexpr int BLOCK_X = 32, BLOCK_Y = 8;
 constexpr int TILE_X = BLOCK_X + 2 * NARROW, TILE_Y = BLOCK_Y + 2 * NARROW;
 constexpr float LEAST_SHARE = 1e-3f, NOTHING = 1e-4f;
@@ -111,9 +111,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) near_colors(const
                                                                            const coefficient_t* offset, const float* wide,
                                                                            coefficient_t* persons, coefficient_t* scenes, int height,
                                                                            int width) {
-    // alpha * person, (1 - alpha) * scene, alpha, and what is left of it; then their sums along rows.
-    __shared__ float tile[SUMS][TILE_Y][TILE_X];
-    __shared__ float across[SUMS][TILE_Y][BLOCK_X];
+    // alpha * person, alpha, and what is left of it; then their sums along rows.
+    __shared__ float tile[NEAR_SUMS][TILE_Y][TILE_X];
+    __shared__ float across[NEAR_SUMS][TILE_Y][BLOCK_X];
     const long long plane = static_cast<long long>(height) * width, eye = blockIdx.z;
     const int rows = (height + CELL - 1) / CELL, columns = (width + CELL - 1) / CELL;
     rgb += 3 * eye * plane, gain += eye * plane, offset += eye * plane;
@@ -122,27 +122,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) near_colors(const
     for (int i = thread; i < TILE_X * TILE_Y; i += BLOCK_X * BLOCK_Y) {
         const int tile_x = i % TILE_X, tile_y = i / TILE_X;
         const int x = static_cast<int>(blockIdx.x * BLOCK_X) + tile_x - NARROW, y = static_cast<int>(blockIdx.y * BLOCK_Y) + tile_y - NARROW;
-        float values[SUMS] = {};
+        float values[NEAR_SUMS] = {};
         if (x >= 0 && x < width && y >= 0 && y < height) {
             const Sample sample = sample_at(rgb, gain, offset, static_cast<long long>(y) * width + x, plane);
             float person[3], scene[3];
             read_wide(person, scene, wide, x, y, rows, columns);
             const float own = sample.alpha, rest = 1.f - own;
 #pragma unroll
-            for (int c = 0; c < 3; ++c) {
-                values[c] = own * (person[c] + own * (sample.rgb[c] - own * person[c] - rest * scene[c]));
-                values[3 + c] = rest * scene[c];
-            }
-            values[6] = own, values[7] = rest;
+            for (int c = 0; c < 3; ++c) values[c] = own * (person[c] + own * (sample.rgb[c] - own * person[c] - rest * scene[c]));
+            values[3] = own, values[4] = rest;
         }
 #pragma unroll
-        for (int s = 0; s < SUMS; ++s) tile[s][tile_y][tile_x] = values[s];
+        for (int s = 0; s < NEAR_SUMS; ++s) tile[s][tile_y][tile_x] = values[s];
     }
     __syncthreads();
     for (int i = thread; i < BLOCK_X * TILE_Y; i += BLOCK_X * BLOCK_Y) {
         const int column = i % BLOCK_X, row = i / BLOCK_X;
 #pragma unroll
-        for (int s = 0; s < SUMS; ++s) {
+        for (int s = 0; s < NEAR_SUMS; ++s) {
             float sum = 0.f;
 #pragma unroll
             for (int k = 0; k <= 2 * NARROW; ++k) sum += tile[s][row][column + k];
@@ -152,9 +149,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) near_colors(const
     __syncthreads();
     const int x = blockIdx.x * BLOCK_X + threadIdx.x, y = blockIdx.y * BLOCK_Y + threadIdx.y;
     if (x >= width || y >= height) return;
-    float sums[SUMS];
+    float sums[NEAR_SUMS];
 #pragma unroll
-    for (int s = 0; s < SUMS; ++s) {
+    for (int s = 0; s < NEAR_SUMS; ++s) {
         sums[s] = 0.f;
 #pragma unroll
         for (int k = 0; k <= 2 * NARROW; ++k) sums[s] += across[s][threadIdx.y + k][threadIdx.x];
@@ -162,14 +159,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) near_colors(const
     const long long at = static_cast<long long>(y) * width + x;
     persons += 4 * eye * plane + at, scenes += 4 * eye * plane + at;
     persons[3 * plane] = gain[at], scenes[3 * plane] = offset[at];
-    if (sums[6] > NOTHING && sums[7] > NOTHING) {
+    if (sums[3] > NOTHING && sums[4] > NOTHING) {
         constexpr float LEAST = LEAST_SHARE * (2 * NARROW + 1) * (2 * NARROW + 1);
         float person[3], scene[3];
         read_wide(person, scene, wide, x, y, rows, columns);
 #pragma unroll
         for (int c = 0; c < 3; ++c) {
-            persons[c * plane] = static_cast<coefficient_t>((sums[c] + LEAST * person[c]) / (sums[6] + LEAST));
-            scenes[c * plane] = static_cast<coefficient_t>((sums[3 + c] + LEAST * scene[c]) / (sums[7] + LEAST));
+            persons[c * plane] = static_cast<coefficient_t>((sums[c] + LEAST * person[c]) / (sums[3] + LEAST));
+            scenes[c * plane] = static_cast<coefficient_t>(scene[c]);
         }
         return;
     }

@@ -1,9 +1,10 @@
 """The person's own colour along the edge: what the camera mixed with the background, taken apart again.
 
 Blur fusion (Forte, "Approximate Fast Foreground Colour Estimation", ICIP 2021): near every sample the colours of the
-person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, first over a
-wide neighbourhood, then, of a first answer, over a narrow one. What the two do not explain of the picture is the
-person's, in alpha's share::
+person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, over a wide
+neighbourhood; then the person's is, of a first answer, over a narrow one. (The paper takes such a mean of the scene's,
+too. It changes nothing, because that is smooth already.) What the two do not explain of the picture is the person's, in
+alpha's share::
 
     foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
 
@@ -14,6 +15,7 @@ were decoded. It is computed in Y, U and V, which are affine in R, G and B, as t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -100,24 +102,21 @@ def _fill_near_people(made: FloatPlane, picture: FloatPlane, alpha: FloatPlane) 
     )
     wide = _wide_colors(picture, alpha)
     own = np.ascontiguousarray(alpha[outer])
-    rest = 1 - own
-    weight, rest_weight = (_sums(share, _NARROW)[inner] for share in (own, rest))
+    weight, rest_weight = (_sums(share, _NARROW)[inner] for share in (own, 1 - own))
     least = np.float32(_LEAST_SHARE * (2 * _NARROW + 1) ** 2)
     is_mixed = (weight > _NOTHING) & (rest_weight > _NOTHING)
     for channel in range(3):
-        # Cells are doubled three times in place of a window's own reading.
         person, scene = (
             cv2.resize(cells[channel], None, fx=_CELL, fy=_CELL, interpolation=cv2.INTER_LINEAR)[
                 :height, :width
             ][outer]
             for cells in wide
         )
-        first = person + own * (picture[channel][outer] - own * person - rest * scene)
-        for which, (share, color, prior, total) in enumerate(
-            ((own, first, person, weight), (rest, scene, scene, rest_weight))
-        ):
-            found = (_sums(share * color, _NARROW)[inner] + least * prior[inner]) / (total + least)
-            np.copyto(made[which, channel, top:bottom, left:right], found, where=is_mixed)
+        seen = picture[channel][outer]
+        first = person + own * (seen - scene - own * (person - scene))
+        found = (_sums(own * first, _NARROW)[inner] + least * person[inner]) / (weight + least)
+        for which, color in enumerate((found, scene[inner])):
+            np.copyto(made[which, channel, top:bottom, left:right], color, where=is_mixed)
 
 
 def _wide_colors(picture: FloatPlane, alpha: FloatPlane) -> tuple[FloatPlane, FloatPlane]:
@@ -186,39 +185,40 @@ def decontaminate(
 
         return foreground_on_gpu(frame, alpha, regions, Coefficients(person, scene, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)
-    matrix, shift = (part.astype(np.float32) for part in yuv_from_rgb(frame.color, frame.format))
+    matrix, shift = yuv_from_rgb(frame.color, frame.format)
+    affine = np.hstack([matrix, shift[:, None]]).astype(np.float32)
     step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
     location = frame.color.chroma_location
     site_x = 0.5 if location in ("left", "topleft") else step_x / 2
     site_y = 0.5 if location == "topleft" else step_y / 2
     for index, region in enumerate(regions):
-        coded = (upright_to_coded(one[index], rotation_degrees) for one in (person, scene))
-        colors = cv2.merge([plane.astype(np.float32, copy=False) for one in coded for plane in one])
+        colors = [upright_to_coded(one[index], rotation_degrees) for one in (person, scene)]
         matte = np.ascontiguousarray(alpha[region.rows, region.columns])
         rows = slice(region.y // step_y, -(-(region.y + region.height) // step_y))
         columns = slice(region.x // step_x, -(-(region.x + region.width) // step_x))
         for channels, sites, shares, place, steps in (
-            ((0,), [planes[0][region.rows, region.columns]], matte, (0.5, 0.5), (1, 1)),
+            (slice(0, 1), [planes[0][region.rows, region.columns]], matte, (0.5, 0.5), (1, 1)),
             (
-                (1, 2),
+                slice(1, 3),
                 [plane[rows, columns] for plane in _chroma_views(planes)],
                 downsample_to_chroma(matte, frame.format, frame.color),
                 (site_y, site_x),
                 (step_y, step_x),
             ),
         ):
-            y, x = np.divmod(np.flatnonzero(cv2.inRange(shares, 1, alpha_peak(shares) - 1)), shares.shape[1])
+            where = np.flatnonzero(cv2.inRange(shares, 1, alpha_peak(shares) - 1))
+            if not where.size:
+                continue
+            y, x = np.divmod(where.astype(np.int32), np.int32(shares.shape[1]))
             share = shares[y, x] * np.float32(1 / alpha_peak(shares))
-            height, width = colors.shape[:2]
-            near = _read(
+            height, width = colors[0].shape[1:]
+            near = _read_converted(
                 colors,
-                (y * steps[0] + place[0]) * (height / region.height) - 0.5,
-                (x * steps[1] + place[1]) * (width / region.width) - 0.5,
+                (y * np.float32(steps[0]) + place[0]) * np.float32(height / region.height) - np.float32(0.5),
+                (x * np.float32(steps[1]) + place[1]) * np.float32(width / region.width) - np.float32(0.5),
+                affine[channels],
             )
-            for channel, plane in zip(channels, sites, strict=True):
-                own, behind = (
-                    _mixed_down(matrix[channel], shift[channel], rgb) for rgb in (near[:3], near[3:])
-                )
+            for plane, own, behind in zip(sites, near[: len(sites)], near[len(sites) :], strict=True):
                 codes = own + share * (plane[y, x] - behind - share * (own - behind))
                 plane[y, x] = _rounded(codes, frame.format).astype(plane.dtype)
     return frame.with_planes(planes)
@@ -233,40 +233,50 @@ def _to_whole_blocks(region: Region, frame: Frame) -> Region:
     return Region(left, top, right - left, bottom - top)
 
 
-def _mixed_down(weights: FloatPlane, shift: np.float32, rgb: FloatPlane) -> FloatPlane:
-    """Y, U or V of N colours [3, N]. Not by BLAS, whose threads would wait for those of other frames."""
-    mixed: FloatPlane = weights[0] * rgb[0] + weights[1] * rgb[1] + weights[2] * rgb[2] + shift
-    return mixed
-
-
 def _rounded(codes: FloatPlane, fmt: YuvFormat) -> FloatPlane:
     step = np.float32(1 << fmt.sample_shift)
     rounded: FloatPlane = np.clip(np.rint(codes / step), 0, 2**fmt.bit_depth - 1) * step
     return rounded
 
 
-def _read(colors: FloatPlane, rows: FloatPlane, columns: FloatPlane) -> FloatPlane:
-    """Bilinear reads of float32 [h, w, C] at N places: float32 [C, N]; borders repeat."""
-    height, width, channels = colors.shape
+def _read_converted(
+    colors: Sequence[FloatPlane], rows: FloatPlane, columns: FloatPlane, affine: FloatPlane
+) -> FloatPlane:
+    """Bilinear reads of colours at N places; borders repeat.
+
+    Args:
+        colors: Two, [3, h, w] each, R, G and B.
+        rows: float32 [N], fractional indices.
+        columns: As rows.
+        affine: float32 [C, 4], from R, G, B and 1 to the channels wanted.
+
+    Returns:
+        float32 [2 C, N].
+    """
+    _, height, width = colors[0].shape
     rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
-    upper, left = rows.astype(np.int32), columns.astype(np.int32)
-    down, across = ((place - first)[:, None] for place, first in ((rows, upper), (columns, left)))
-    corner = upper * width + left
-    below, beside = np.where(upper < height - 1, width, 0), np.where(left < width - 1, 1, 0)
-    # Together the channels of a place are one line of a core's memory.
-    flat = colors.reshape(-1, channels)
-    read, right, lower, opposite = (
+    # Only where there is something to read.
+    top, left = int(rows.min()), int(columns.min())
+    bottom, right = min(int(rows.max()) + 2, height), min(int(columns.max()) + 2, width)
+    converted = [
+        cv2.transform(
+            cv2.merge([plane[top:bottom, left:right].astype(np.float32) for plane in color]), affine
+        )
+        for color in colors
+    ]
+    flat = np.dstack(converted).reshape(-1, 2 * len(affine))
+    width, height = right - left, bottom - top
+    rows, columns = rows - np.float32(top), columns - np.float32(left)
+    upper, first = rows.astype(np.int32), columns.astype(np.int32)
+    down, across = (rows - upper)[:, None], (columns - first)[:, None]
+    corner = upper * width + first
+    below, beside = np.where(upper < height - 1, width, 0), np.where(first < width - 1, 1, 0)
+    read, opposite, lower, last = (
         flat.take(corner + beyond, axis=0) for beyond in (0, beside, below, below + beside)
     )
-    right -= read
-    right *= across
-    read += right
-    opposite -= lower
-    opposite *= across
-    lower += opposite
-    lower -= read
-    lower *= down
-    read += lower
+    read += (opposite - read) * across
+    lower += (last - lower) * across
+    read += (lower - read) * down
     return np.ascontiguousarray(read.T)
 
 
