@@ -461,10 +461,12 @@ def _left_out_by_times(video: OpenedVideo) -> int:
     if "mp4" not in video.container.format.name or not stream.frames:
         return 0
     left_out = max(stream.frames - sum(not entry.is_discard for entry in stream.index_entries), 0)
-    if stream.duration is None:  # its header is damaged
+    if not left_out or stream.duration is None:  # its header is damaged
         return left_out
-    if not left_out or (moov := read_moov(video.path)) is None or (track := video_track(moov)) is None:
-        return 0
+    moov = read_moov(video.path)
+    track = None if moov is None else video_track(moov)
+    if track is None:  # neither would an edit list be
+        return left_out
     header = track.child(b"mdia", b"mdhd")
     # ISO/IEC 14496-12, 8.4.2: version, flags, two times, time scale, duration, of 32 bits or, the times, of 64.
     place, size = (24, 8) if header is not None and header.head[:1] == b"\1" else (16, 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,14 +48,15 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1) -> int | None:
 
 # Matroska (RFC 9559): a segment's children, a cluster's, a block group's.
 _EBML = 0x1A45DFA3
-_CLUSTER, _BLOCK_GROUP, _SIMPLE_BLOCK = 0x1F43B675, 0xA0, 0xA3
+_TRACKS, _TRACK_ENTRY, _TRACK_NUMBER = 0x1654AE6B, 0xAE, 0xD7
+_CLUSTER, _BLOCK_GROUP, _BLOCK, _SIMPLE_BLOCK = 0x1F43B675, 0xA0, 0xA1, 0xA3
 _VOID, _CRC = 0xEC, 0xBF
 _OF_SEGMENT = frozenset(
     {
         0x114D9B74,
         0x1549A966,
         _CLUSTER,
-        0x1654AE6B,
+        _TRACKS,
         0x1C53BB6B,
         0x1941A469,
         0x1043A770,
@@ -67,6 +69,10 @@ _NUMBERS = frozenset({0xE7, 0xA7, 0xAB})
 """A cluster's time, place and length of the one before: a bit away from the sign of a block."""
 _LONGEST_NUMBER_BYTES = 8
 _OF_CLUSTER = frozenset({0xE7, 0x5854, 0xA7, 0xAB, _SIMPLE_BLOCK, _BLOCK_GROUP, 0xAF, _VOID, _CRC})
+_OF_BLOCK_GROUP = frozenset(
+    {_BLOCK, 0x75A1, 0x9B, 0xFA, 0xFB, 0xA4, 0x75A2, 0x8E, 0xA2, 0xC8, 0xFD, 0xAF, _VOID, _CRC}
+)
+_CHILDREN = {_CLUSTER: _OF_CLUSTER, _BLOCK_GROUP: _OF_BLOCK_GROUP}
 
 
 def _matroska_break(data: mmap.mmap) -> int | None:
@@ -78,14 +84,17 @@ def _matroska_break(data: mmap.mmap) -> int | None:
         identifier, length, head = header
         end = size if length is None else at + head + length
         if identifier == SEGMENT:
-            broken = _children_break(data, at + head, min(end, size), _OF_SEGMENT)
+            broken = _children_break(data, at + head, min(end, size), _OF_SEGMENT, tracks=set())
             if broken is not None:
                 return broken
         at = end
     return None
 
 
-def _children_break(data: mmap.mmap, at: int, end: int, known: frozenset[int]) -> int | None:
+def _children_break(
+    data: mmap.mmap, at: int, end: int, known: frozenset[int], *, tracks: set[int]
+) -> int | None:
+    """The first of these elements that breaks; ``tracks`` takes the numbers that are declared on the way."""
     while at < end:
         header = read_element_header(data[at : at + 12])
         if header is None or header[0] not in known:
@@ -96,30 +105,48 @@ def _children_break(data: mmap.mmap, at: int, end: int, known: frozenset[int]) -
             # A live recording's cluster ends where something begins that stands beside clusters.
             if identifier != _CLUSTER:
                 return at
-            at = _end_of_open_cluster(data, begin, end)
+            at = _end_of_open_cluster(data, begin, end, tracks)
             continue
         if begin + length > end or (identifier in _NUMBERS and length > _LONGEST_NUMBER_BYTES):
             return at
-        if identifier == _SIMPLE_BLOCK and _has_reserved_flags(data, begin):
+        if identifier == _TRACKS:
+            tracks |= _track_numbers(data, begin, begin + length)
+        elif identifier in (_BLOCK, _SIMPLE_BLOCK) and _is_no_block(data, begin, tracks):
             return at
-        if identifier == _CLUSTER:
-            broken = _children_break(data, begin, begin + length, _OF_CLUSTER)
+        elif identifier in _CHILDREN:
+            broken = _children_break(data, begin, begin + length, _CHILDREN[identifier], tracks=tracks)
             if broken is not None:
                 return broken
         at = begin + length
     return None
 
 
-def _has_reserved_flags(data: mmap.mmap, block: int) -> bool:
-    """True for flags that no writer sets; they stand behind the track's number and two bytes of time."""
-    number_bytes = 9 - data[block].bit_length()
-    return any(flags & 0x70 for flags in data[block + number_bytes + 2 : block + number_bytes + 3])
+def _track_numbers(data: mmap.mmap, at: int, end: int) -> set[int]:
+    numbers: set[int] = set()
+    while at < end and (header := read_element_header(data[at : at + 12])) and header[1] is not None:
+        begin, behind = at + header[2], at + header[2] + header[1]
+        if header[0] == _TRACK_ENTRY:
+            numbers |= _track_numbers(data, begin, min(behind, end))
+        elif header[0] == _TRACK_NUMBER:
+            numbers.add(int.from_bytes(data[begin:behind], "big"))
+        at = behind
+    return numbers
 
 
-def _end_of_open_cluster(data: mmap.mmap, at: int, end: int) -> int:
+def _is_no_block(data: mmap.mmap, begin: int, tracks: set[int]) -> bool:
+    """True for a track that nobody declared, or flags that no writer sets: they stand behind two bytes of time."""
+    number_bytes = 9 - data[begin].bit_length()
+    head = data[begin : begin + number_bytes + 3]
+    track = int.from_bytes(head[:number_bytes], "big") & ((1 << 7 * number_bytes) - 1)
+    return any(flags & 0x70 for flags in head[number_bytes + 2 :]) or bool(tracks and track not in tracks)
+
+
+def _end_of_open_cluster(data: mmap.mmap, at: int, end: int, tracks: set[int]) -> int:
     while at < end:
         header = read_element_header(data[at : at + 12])
         if header is None or header[0] not in _OF_CLUSTER or header[1] is None:
+            return at
+        if header[0] == _SIMPLE_BLOCK and _is_no_block(data, at + header[2], tracks):
             return at
         at += header[2] + header[1]
     return at
@@ -146,11 +173,15 @@ def _avi_break(data: mmap.mmap) -> int | None:
 
 _AVC_HEADS = (b"\x17\0", b"\x27\0")
 """What begins the decoder's configuration in H.264's tags, called a keyframe or none."""
+_FLV_VIDEO, _ENHANCED = 9, 0x80
+_FLV_FILE_SIZE = re.compile(rb"\0\x08filesize\0(.{8})", re.DOTALL)
+"""A number of the metadata: name, type, double."""
+_FLV_METADATA_BYTES = 1 << 16
 
 
 def _flv_break(data: mmap.mmap) -> int | None:
     """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
-    at, size = int.from_bytes(data[5:9], "big") + 4, len(data)
+    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), -1
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
         if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
@@ -158,11 +189,16 @@ def _flv_break(data: mmap.mmap) -> int | None:
         is_head = data[at] & 0x1F == 9 and data[at + 11 : at + 13] in _AVC_HEADS
         if is_head and data[at + 16 : at + 17] != b"\1":  # the version of what it is called and is not
             return at
+        if data[at] & 0x1F == _FLV_VIDEO and length > 11 and not data[at + 11] & _ENHANCED:
+            codec = data[at + 11] & 0xF if codec < 0 else codec
+            if data[at + 11] & 0xF != codec:  # a stream of its own to FFmpeg
+                return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
             return at
         at += length + 4
-    return None
+    written = _FLV_FILE_SIZE.search(data, 0, _FLV_METADATA_BYTES)
+    return size if written and struct.unpack(">d", written[1])[0] > size else None
 
 
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
