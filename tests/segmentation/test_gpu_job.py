@@ -164,7 +164,8 @@ def test_alpha_and_replacement_agree(monkeypatch, clip, tmp_path):
         made[device] = (alpha, [picture for _, picture in pictures(outputs[1][1])])
     for kind in (0, 1):
         for expected, actual in zip(made["cpu"][kind], made["cuda"][kind], strict=True):
-            assert np.abs(expected.astype(int) - actual.astype(int)).mean() <= 1.5
+            # The encoder adds what it makes of the mattes' small differences.
+            assert np.abs(expected.astype(int) - actual.astype(int)).mean() <= 2
 
 
 def test_a_narrow_mask_is_narrow_on_both(monkeypatch, clip, tmp_path):
