@@ -208,10 +208,10 @@ def test_a_right_drawing_is_near_the_cpus_and_lacks_nothing(
     face = replace(astronaut_face, landmarks=astronaut_face.landmarks * np.float32(scale), picture_size=size)
 
     def without(*, eyes):
-        def describe(frame, bent, maps, placed_eyes, mouth):
+        def describe(frame, bent, maps, placed_eyes, mouth, creases):
             if eyes:
-                return fill_frame(frame, bent, maps, (None, None), mouth)
-            return fill_frame(frame, bent, maps, placed_eyes, None)
+                return fill_frame(frame, bent, maps, (None, None), mouth, creases)
+            return fill_frame(frame, bent, maps, placed_eyes, None, creases)
 
         return describe
 

@@ -19,6 +19,7 @@ from vitascope.animation.face import (
     TrackedFace,
     rotation_from_degrees,
 )
+from vitascope.animation.mesh.creases import Creases
 from vitascope.animation.mesh.deform import Bent, Gains, bend
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.layers import read_at, to_host
@@ -43,6 +44,9 @@ __all__ = ["Difference", "MeshAnimator"]
 
 _TAKEN_SHARE = 0.85
 """Share of an expression that the portrait shows itself which is not added a second time."""
+_OF_A_SMILE = np.array(
+    [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
+)
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
 
@@ -72,7 +76,10 @@ class _Portrait:
     """The map over ``maps.around`` that moves nothing."""
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
+    creases: Creases
     lips: LipFit
+    own_wider: float
+    """How much wider its own smile makes its mouth, as a share."""
     on_gpu: GpuDrawing | None
     """The GPU's drawing; None where the CPU draws."""
     response: Response | None = None
@@ -154,16 +161,28 @@ class MeshAnimator:
         height, width = rgb.shape[:2]
         rig = build_rig(self._mesh, face, size=(height, width))
         maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig), Mouth(rgb, rig)
+        creases = Creases(rgb, rig)
         on_gpu = None
         if self._cuda_device is not None:
             from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
             on_gpu = GpuDrawing(
-                rgb, rig, maps, eyes, mouth, device=self._cuda_device, keeps_on_gpu=self._keeps_on_gpu
+                rgb,
+                rig,
+                maps,
+                eyes,
+                mouth,
+                creases,
+                device=self._cuda_device,
+                keeps_on_gpu=self._keeps_on_gpu,
             )
         self.close()
         lips = LipFit(self._basis, rig.reading.vertices)
-        self._portrait = _Portrait(rgb, rig, maps, maps.around.blank(), eyes, mouth, lips, on_gpu)
+        smile = np.where(_OF_A_SMILE, face.blendshapes, 0).astype(np.float32)
+        own_wider = max(wider(self._basis.displacement(smile)), 0.0)
+        self._portrait = _Portrait(
+            rgb, rig, maps, maps.around.blank(), eyes, mouth, creases, lips, own_wider, on_gpu
+        )
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
         """Measure how the portrait's expressions read, so that they read as the driver's do; 48 pictures.
@@ -218,7 +237,7 @@ class MeshAnimator:
         portrait = self._loaded()
         change = motion.blendshapes - motion.neutral_blendshapes
         # A portrait that smiles already has less of a smile before it.
-        weights = -_TAKEN_SHARE * np.maximum(change, 0) * portrait.rig.face.blendshapes
+        weights = -_TAKEN_SHARE * np.minimum(np.maximum(change, 0), portrait.rig.face.blendshapes)
         weights[_KEEPS_ITS_RANGE] = 0
         if motion.vertices is None:
             displacement = self._basis.displacement(weights + change)
@@ -231,6 +250,7 @@ class MeshAnimator:
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
+            width -= min(max(width, 0.0), portrait.own_wider)
             if portrait.response is not None:
                 gap, width = portrait.response.lips(gap, width)
             displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
@@ -295,12 +315,12 @@ class MeshAnimator:
 
     def _skin_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
         """The portrait bent, with what is seen between its lids and lips bent along."""
-        rgb = portrait.rgb
+        rgb = portrait.creases.shaded(bent.vertices)
         coarse = self._coarse_map(portrait, bent)
         if out is None:
-            out = rgb.copy()
+            out = portrait.rgb.copy()
         else:
-            np.copyto(out, rgb)
+            np.copyto(out, portrait.rgb)
         left, top, right, bottom = portrait.rig.box
         step = int(portrait.maps.face.step)
         full = _enlarged(coarse, step)
@@ -308,7 +328,7 @@ class MeshAnimator:
             rgb, full[step : step + bottom - top, step : step + right - left]
         )
         for feature in portrait.maps.features:
-            self._draw_feature(portrait, feature, bent, coarse, out)
+            self._draw_feature(portrait, rgb, feature, bent, coarse, out)
         return out
 
     def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
@@ -328,7 +348,13 @@ class MeshAnimator:
         return coarse
 
     def _draw_feature(
-        self, portrait: _Portrait, feature: Feature, bent: Bent, coarse: FloatArray, out: RgbPicture
+        self,
+        portrait: _Portrait,
+        rgb: RgbPicture,
+        feature: Feature,
+        bent: Bent,
+        coarse: FloatArray,
+        out: RgbPicture,
     ) -> None:
         """Draw an eye or the mouth anew, with a finer map."""
         patch = feature.patch(bent)
@@ -354,9 +380,7 @@ class MeshAnimator:
         draw_triangles(bent.sources, bent.places, feature.triangles[order], grid=grid, into=fine)
         step = feature.step
         full = _enlarged(fine, step)
-        patch.of(out)[...] = read_at(
-            portrait.rgb, full[step : step + patch.height, step : step + patch.width]
-        )
+        patch.of(out)[...] = read_at(rgb, full[step : step + patch.height, step : step + patch.width])
 
     def _loaded(self) -> _Portrait:
         if self._portrait is None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
+from vitascope.animation.mesh.creases import CREASES, Creases
 from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.eyes import (
     FRINGE_COVER,
@@ -86,6 +87,7 @@ _EYE_LOOK = np.dtype(
     ],
     align=True,
 )
+_CREASE = np.dtype([("rgb", "u8"), ("patch", PATCH)], align=True)
 SCENE = np.dtype(
     [
         *_named("u8", "rgb", "triangles", "offsets", "upper_teeth", "lower_teeth", "own_rgb", "own_cover"),
@@ -95,6 +97,7 @@ SCENE = np.dtype(
         ("lash_lengths", "f4", 7),
         *_named(_COLOUR, "cavity", "tongue"),
         ("eyes", _EYE_LOOK, 2),
+        ("creases", _CREASE, CREASES),
     ],
     align=True,
 )
@@ -111,7 +114,8 @@ def frame_type(points: int) -> np.dtype[Any]:
             ("depths", "f4", MESH_VERTEX_COUNT),
             ("maps", _MAP, MAPS),
             ("features", PATCH, _FEATURES),
-            # 35 + 12 words lie before the eyes: one more for their float2.
+            ("creases", "f4", CREASES),
+            # 35 + 12 + 4 words lie before the eyes: one more for their float2.
             ("pad", "i4"),
             ("eyes", _EYE, 2),
             ("mouth", _MOUTH),
@@ -125,6 +129,7 @@ def fill_frame(
     maps: PortraitMaps,
     eyes: tuple[EyePlacement | None, ...],
     mouth: MouthPlacement | None,
+    creases: FloatArray,
 ) -> list[int]:
     """Describe a motion.
 
@@ -134,12 +139,14 @@ def fill_frame(
         maps: Of the portrait.
         eyes: Right, left; None for one that is not drawn.
         mouth: None when its inside is not seen.
+        creases: float32 [4]: how strongly the skin folds.
 
     Returns:
         Samples of each map.
     """
     told = frame[0]
     told["places"], told["sources"], told["depths"] = bent.places, bent.sources, bent.depths
+    told["creases"] = creases
     patches = [feature.patch(bent) for feature in maps.features]
     grids: list[MapGrid | None] = [maps.around, maps.face]
     for feature, patch in zip(maps.features, patches, strict=True):
@@ -234,6 +241,7 @@ class GpuDrawing:
         maps: Of the portrait.
         eyes: Right, left.
         mouth: Its inside.
+        creases: The folds of its skin.
         device: Number of the GPU.
         keeps_on_gpu: Whether pictures stay there.
 
@@ -251,6 +259,7 @@ class GpuDrawing:
         maps: PortraitMaps,
         eyes: tuple[Eyeball, Eyeball],
         mouth: Mouth,
+        creases: Creases,
         *,
         device: int,
         keeps_on_gpu: bool,
@@ -264,7 +273,7 @@ class GpuDrawing:
         self._cupy = cupy
         self._device = device
         self._pool = None if keeps_on_gpu else PinnedMemoryPool(device="cuda", device_id=device)
-        self._maps, self._eyes, self._mouth = maps, eyes, mouth
+        self._maps, self._eyes, self._mouth, self._creases = maps, eyes, mouth, creases
         self._box = rig.box
         self._frame = np.zeros(1, frame_type(len(rig.sources)))
         self._frame_address = self._frame.ctypes.data
@@ -299,7 +308,14 @@ class GpuDrawing:
         """
         # Not among the errors below: what NumPy cannot have is not the GPU's memory.
         eyes = tuple(eye.placed(bent) for eye in self._eyes)
-        counts = fill_frame(self._frame, bent, self._maps, eyes, self._mouth.placed(bent))
+        counts = fill_frame(
+            self._frame,
+            bent,
+            self._maps,
+            eyes,
+            self._mouth.placed(bent),
+            self._creases.strengths(bent.vertices),
+        )
         with _OurErrors(self._cupy, self._device):
             if self._pool is None:
                 return self._drawn_on_gpu(counts, out)
@@ -408,6 +424,11 @@ class GpuDrawing:
             look["patch"] = (patch.left, patch.top, patch.width, patch.height)
             look["iris"], look["radius"], look["feather"] = eye.iris, eye.radius, eye.feather
             look["lash_colour"] = eye.lash_colour
+        for fold, part in zip(scene["creases"][0], self._creases.parts, strict=True):
+            if part is not None:  # else its patch is empty
+                patch = part.patch
+                fold["rgb"] = self._keep(part.rgb)
+                fold["patch"] = (patch.left, patch.top, patch.width, patch.height)
         return by_value(scene)
 
     def _keep(self, array: npt.NDArray[Any]) -> int:

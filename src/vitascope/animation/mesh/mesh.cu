@@ -18,6 +18,7 @@
 #define LASHES 7      // lengths that are given, from the outer corner to the inner
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
+#define CREASES 4     // smile at the right, at the left, brows down, brows up
 
 struct Matrix {
     float xx, xy, x0, yx, yy, y0;
@@ -61,6 +62,7 @@ struct Frame {
     float depths[FACE_POINTS];
     Map maps[MAPS];
     Patch features[FEATURES];
+    float creases[CREASES];  // how strongly the skin folds
     Eye eyes[2];
     Mouth mouth;
 };
@@ -71,6 +73,12 @@ struct EyeLook {
     float2 iris;
     float radius, feather;
     float lash_colour[3];
+};
+
+// A part of the portrait with its skin folded.
+struct Crease {
+    const unsigned char* rgb;
+    Patch patch;
 };
 
 // What stays with the portrait.
@@ -85,6 +93,7 @@ struct Scene {
     float mouth_feather, iris_ends, white_begins, line_cover, fringe_cover, lash_lengths[LASHES];
     float cavity[3], tongue[3];
     EyeLook eyes[2];
+    Crease creases[CREASES];
 };
 
 // --- the maps -----------------------------------------------------------------------------------------------------------
@@ -406,6 +415,13 @@ __device__ Colour with_mouth(Colour under, const Mouth& mouth, const Scene& scen
     return mixed(under, inside, mask);
 }
 
+// The portrait is mixed with itself folded where it is read: its patches end as the portrait is.
+__device__ Colour with_crease(Colour under, const Crease& crease, float strength, float2 place) {
+    const float x = place.x - crease.patch.left, y = place.y - crease.patch.top;
+    if (x < 0.f || y < 0.f || x > crease.patch.width - 1.f || y > crease.patch.height - 1.f) return under;
+    return mixed(under, read_rgb(crease.rgb, crease.patch.width, crease.patch.height, x, y), strength);
+}
+
 __device__ unsigned char code_of(float value) { return static_cast<unsigned char>(__float2int_rn(fminf(fmaxf(value, 0.f), 255.f))); }
 
 // grid: (columns / blockDim.x, rows / blockDim.y) of the box. Outside it nothing moves: the caller has copied the portrait.
@@ -418,6 +434,8 @@ extern "C" __global__ void __launch_bounds__(256) paint(
         if (holds(frame->features[feature], x, y)) map = 2 + feature;
     const float2 place = read_map(frame->maps[map], samples, x, y);
     Colour colour = read_rgb(scene.rgb, scene.width, scene.height, place.x, place.y);
+    for (int fold = 0; fold < CREASES; ++fold)
+        if (frame->creases[fold] > 0.f) colour = with_crease(colour, scene.creases[fold], frame->creases[fold], place);
     for (int eye = 0; eye < 2; ++eye)
         if (holds(frame->eyes[eye].patch, x, y)) colour = with_eye(colour, frame->eyes[eye], scene.eyes[eye], scene, x, y);
     if (holds(frame->mouth.patch, x, y)) colour = with_mouth(colour, frame->mouth, scene, x, y);

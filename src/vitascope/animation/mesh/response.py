@@ -225,7 +225,7 @@ def measure_response(
     opened = [lips.fit(jaw * np.float32(gap / jaw_gap), gap=gap, wider=0.0) for gap in _GAPS_CM]
     gaps = [gap_cm(reading(read(FaceMotion(vertices=one))).vertices) for one in opened]
     rising = np.maximum.accumulate(gaps) + np.arange(len(gaps)) * 1e-4
-    curves[_GAP] = Curve(_GAPS_CM, np.asarray(rising, np.float32))
+    curves[_GAP] = Curve(_GAPS_CM.astype(np.float32), rising.astype(np.float32))
     for axis, (name, glances) in enumerate(zip(_GAZE, _GLANCES, strict=True)):
         looks = []
         for glance in glances:
@@ -241,7 +241,7 @@ def _line(drawn: FloatArray, seen: FloatArray) -> Curve:
     """A straight curve through 0, for lengths of which only a share is read."""
     share = float(np.clip((drawn @ seen) / (drawn @ drawn), _LEAST_READ, _MOST_READ))
     ends = np.array([-1.0, 1.0], np.float32)
-    return Curve(ends, np.float32(share) * ends)
+    return Curve(ends, np.asarray(share * ends, np.float32))
 
 
 def _curves(

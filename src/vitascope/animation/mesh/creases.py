@@ -1,0 +1,238 @@
+"""What an expression does to the skin around it: folds beside a smile, furrows between brows, lines above them.
+
+Moving points bends a portrait's picture, but not its light. So for each side of a smile, for brows that go down and for
+brows that go up, the portrait is prepared once as it would be lit with its skin folded: its own relief (what is darker
+or lighter than around) is deepened, and folds are drawn where faces have them, in its own colours. A frame mixes those
+with the portrait as strongly as its points moved. What is not coloured as skin, such as hair on the forehead or
+glasses, has no folds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from vitascope.animation.canonical_mesh import LEFT_BROW, RIGHT_BROW, TO_PICTURE
+from vitascope.animation.face import FloatArray, RgbPicture
+from vitascope.animation.mesh.layers import Patch, median_at, patch_around
+from vitascope.animation.mesh.rig import PortraitRig
+
+__all__ = ["CREASES", "Crease", "Creases"]
+
+CREASES = 4
+"""Smile at the right, smile at the left, brows down, brows up."""
+_REACH_CM = 1.6
+"""A patch goes so far beyond the points that its folds run along."""
+_OWN_RELIEF = 0.9
+"""The portrait's own relief counts so much more in a full expression."""
+_FINE_CM, _COARSE_CM = 0.06, 0.35
+"""Relief is what is between these widths: finer is grain and lashes, coarser is the face's shape."""
+_SKIN_POINTS = (50, 280, 205, 425, 4, 151, 117, 346)
+_SKIN_SPREAD = 0.16
+"""Difference of a colour's shares from the skin's at which a fold has faded to a third."""
+_DARKEST = 0.55
+_FOLDS = {
+    # From the wing of the nose around the mouth's corner; below the eye, from the inner corner outward.
+    "right": ((129, 203, 206, 216, 212), (31, 228, 229, 230, 231, 232)),
+    "left": ((358, 423, 426, 436, 432), (261, 448, 449, 450, 451, 452)),
+}
+_CHEEK = {"right": 50, "left": 280}
+_FOREHEAD = (104, 69, 108, 151, 337, 299, 333)
+_FOREHEAD_LINES_CM = (-0.35, 0.2, 0.75)
+_INNER_BROWS = (55, 107, 285, 336)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crease:
+    """A part of the portrait with its skin folded."""
+
+    patch: Patch
+    """Place in the portrait."""
+    rgb: RgbPicture
+    """uint8 [h, w, 3]; at its edges the portrait's own."""
+
+
+class Creases:
+    """The folds of a portrait's skin.
+
+    Args:
+        rgb: uint8 [H, W, 3], the portrait.
+        rig: Of the portrait.
+    """
+
+    def __init__(self, rgb: RgbPicture, rig: PortraitRig) -> None:
+        self._rest = rig.reading.vertices
+        self._rgb = rgb
+        self._shaded = rgb.copy()
+        self._was: FloatArray = np.zeros(CREASES, np.float32)
+        self._skin = median_at(rgb, rig.face.landmarks[list(_SKIN_POINTS), :2], rig.pose.scale * 0.4)
+        up = np.asarray((rig.pose.rotation @ TO_PICTURE)[:2, 1] * rig.pose.scale, np.float32)
+        self.parts: tuple[Crease | None, ...] = (
+            self._smile(rig, "right"),
+            self._smile(rig, "left"),
+            self._brows_down(rig, up),
+            self._brows_up(rig, up),
+        )
+        """In the order of ``CREASES``; None for what lies outside of the picture."""
+
+    def strengths(self, vertices: FloatArray) -> FloatArray:
+        """How strongly the skin folds: float32 [4], 0..1.
+
+        Args:
+            vertices: float32 [468, 3]: the face as bent, without its pose, centimetres.
+        """
+        moved = vertices - self._rest
+        corners = [
+            0.6 * side * moved[corner, 0] + 0.8 * moved[corner, 1] for corner, side in ((61, -1), (291, 1))
+        ]
+        inner = moved[list(_INNER_BROWS)]
+        inward = (inner[:2, 0].mean() - inner[2:, 0].mean()) / 2
+        down = -inner[:, 1].mean() / 0.45 + max(float(inward), 0.0) / 0.4
+        raised = moved[list(RIGHT_BROW + LEFT_BROW), 1].mean() / 0.6
+        strengths = np.array([*corners, down, raised], np.float32)
+        return np.asarray(np.clip((strengths - 0.08) / 0.92, 0, 1), np.float32)
+
+    def shaded(self, vertices: FloatArray) -> RgbPicture:
+        """The portrait with its skin folded: uint8 [H, W, 3], which the next call changes."""
+        strengths = self.strengths(vertices)
+        for part, was, now in zip(self.parts, self._was, strengths, strict=True):
+            if part is not None and (was > 0 or now > 0):
+                part.patch.of(self._shaded)[...] = part.patch.of(self._rgb)
+        for part, now in zip(self.parts, strengths, strict=True):
+            if part is not None and now > 0:
+                area = part.patch.of(self._shaded)
+                area[...] = cv2.addWeighted(area, 1 - float(now), part.rgb, float(now), 0)
+        self._was = strengths
+        return self._shaded
+
+    def _smile(self, rig: PortraitRig, side: str) -> Crease | None:
+        """Cheek that rises: the fold from nose to mouth, the one below the eye, and light on the cheek."""
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        mouth, eye = (landmarks[list(line)] for line in _FOLDS[side])
+        cheek = landmarks[_CHEEK[side]]
+        patch = self._patch(np.concatenate((mouth, eye)), scale, rig.size)
+        if patch is None:
+            return None
+        beside, along = _from_line(patch, mouth, cheek)
+        away, across = beside / scale, np.sin(np.pi * np.clip(0.12 + 0.8 * along, 0, 1))
+        light = (0.11 * _bump(away - 0.55, 0.4) - 0.10 * _bump(away, 0.12) - 0.10 * _bump(away, 0.3)) * across
+        beside, along = _from_line(patch, eye, cheek)
+        away, across = beside / scale, np.sin(np.pi * np.clip(0.1 + 0.8 * along, 0, 1))
+        light += (0.05 * _bump(away - 0.3, 0.2) - 0.09 * _bump(away, 0.16)) * across
+        from_cheek = np.linalg.norm(patch.places - cheek, axis=-1) / scale
+        light += 0.06 * _bump(from_cheek, 1.1)
+        region = np.exp(-((np.linalg.norm(patch.places - mouth[1], axis=-1) / (2.2 * scale)) ** 4))
+        return self._folded(patch, light, region, scale)
+
+    def _brows_down(self, rig: PortraitRig, up: FloatArray) -> Crease | None:
+        """Two furrows that stand between the brows, and the shade below them."""
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        right, left = landmarks[[55, 107]].mean(axis=0), landmarks[[285, 336]].mean(axis=0)
+        patch = self._patch(np.stack((right, left)), scale, rig.size)
+        if patch is None:
+            return None
+        light = np.zeros((patch.height, patch.width), np.float32)
+        middle = (right + left) / 2
+        for brow in (right, left):
+            foot = middle + 0.38 * (brow - middle) - 0.35 * up
+            beside, along = _from_line(
+                patch, np.stack((foot, foot + 0.12 * (brow - middle) + 1.0 * up)), middle
+            )
+            ends = np.sin(np.pi * np.clip(0.08 + 0.84 * along, 0, 1))
+            away = beside / scale
+            light += (0.07 * _bump(away - 0.3, 0.15) - 0.20 * _bump(away, 0.13)) * ends
+        region = np.exp(-((np.linalg.norm(patch.places - middle, axis=-1) / (1.2 * scale)) ** 4))
+        return self._folded(patch, light - 0.04 * region, region, scale)
+
+    def _brows_up(self, rig: PortraitRig, up: FloatArray) -> Crease | None:
+        """Lines across the forehead."""
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        row = landmarks[list(_FOREHEAD)]
+        patch = self._patch(row, scale, rig.size)
+        if patch is None:
+            return None
+        light = np.zeros((patch.height, patch.width), np.float32)
+        for line, height in enumerate(_FOREHEAD_LINES_CM):
+            curve = row + height * up
+            beside, along = _from_line(patch, curve, curve[3] + up)
+            away, ends = beside / scale, np.sin(np.pi * np.clip(along, 0, 1)) ** 0.7
+            depth = (0.07, 0.10, 0.06)[line]
+            light += (0.04 * _bump(away + 0.24, 0.14) - depth * _bump(away, 0.11)) * ends
+        beside, along = _from_line(patch, row, row[3] + up)
+        region = np.exp(-((beside / (1.3 * scale)) ** 4)) * np.sin(np.pi * np.clip(along, 0, 1))
+        return self._folded(patch, light, region, scale)
+
+    def _patch(self, points: FloatArray, scale: float, size: tuple[int, int]) -> Patch | None:
+        patch = patch_around(np.asarray(points, np.float32), margin=_REACH_CM * scale, size=size)
+        return None if patch is None or min(patch.width, patch.height) < 4 else patch
+
+    def _folded(self, patch: Patch, light: FloatArray, region: FloatArray, scale: float) -> Crease:
+        """A patch in another light.
+
+        Args:
+            patch: Where.
+            light: float [h, w]: how much lighter the folds make it, as a share.
+            region: float [h, w], 0..1: where its own relief is deepened.
+            scale: Pixels a centimetre.
+        """
+        seen = patch.of(self._rgb).astype(np.float32) + 1
+        fine, coarse = (
+            cv2.GaussianBlur(seen.mean(axis=-1), (0, 0), max(size * scale, 0.5))
+            for size in (_FINE_CM, _COARSE_CM)
+        )
+        relief = np.clip(np.log(fine / coarse), -0.25, 0.25)
+        shares = cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5))
+        level = shares.mean(axis=-1, keepdims=True)
+        colour = np.abs(shares / level - self._skin / max(float(self._skin.mean()), 1.0)).sum(axis=-1)
+        dark = np.clip((level[..., 0] / max(float(self._skin.mean()), 1.0) - 0.35) / 0.2, 0, 1)
+        of_skin = _bump(colour, _SKIN_SPREAD) * dark
+        # Soft, so that a fold does not end at a pixel; and nothing at the patch's edges, where the portrait goes on.
+        of_skin = cv2.GaussianBlur(of_skin.astype(np.float32), (0, 0), max(0.08 * scale, 0.5))
+        edge = np.minimum.outer(_to_edge(patch.height), _to_edge(patch.width)) / max(0.5 * scale, 1.0)
+        gain = (light + _OWN_RELIEF * relief * region) * of_skin * np.clip(edge, 0, 1)
+        lit = (seen - 1) * np.maximum(1 + gain, _DARKEST)[..., None]
+        return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+
+def _bump(away: FloatArray, width: float) -> FloatArray:
+    """1 at 0, a third at so much on either side."""
+    return np.asarray(np.exp(-((away / width) ** 2)), np.float32)
+
+
+def _to_edge(count: int) -> FloatArray:
+    places = np.arange(count, dtype=np.float32)
+    return np.minimum(places, places[::-1])
+
+
+def _from_line(patch: Patch, line: FloatArray, beside: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """How far each pixel of a patch is from a line, and where along it.
+
+    Args:
+        patch: Whose pixels.
+        line: float32 [N, 2], pixels.
+        beside: float32 [2]: a place on the side that counts as positive.
+
+    Returns:
+        Signed distances in pixels and shares of the line's length, each float [h, w].
+    """
+    places = patch.places
+    lengths = np.linalg.norm(np.diff(line, axis=0), axis=1)
+    ends = np.concatenate(((0,), np.cumsum(lengths))) / max(float(lengths.sum()), 1e-6)
+    nearest = np.full(places.shape[:2], np.inf, np.float32)
+    signed, along = np.zeros_like(nearest), np.zeros_like(nearest)
+    for index, length in enumerate(lengths):
+        way = (line[index + 1] - line[index]) / max(float(length), 1e-6)
+        from_start = places - line[index]
+        share = np.clip(from_start @ way / max(float(length), 1e-6), 0, 1)
+        away = from_start - share[..., None] * (line[index + 1] - line[index])
+        distance = np.linalg.norm(away, axis=-1)
+        to_side = beside - line[index]
+        turn = np.sign(way[0] * to_side[1] - way[1] * to_side[0]) or 1.0
+        side = np.sign(way[0] * from_start[..., 1] - way[1] * from_start[..., 0]) * turn
+        closer = distance < nearest
+        nearest = np.where(closer, distance, nearest)
+        signed = np.where(closer, side * distance, signed)
+        along = np.where(closer, ends[index] + share * (ends[index + 1] - ends[index]), along)
+    return signed, along

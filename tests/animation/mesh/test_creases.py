@@ -1,0 +1,107 @@
+"""Skin that folds: where, how strongly, and of what colour."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from faces import made_face
+
+from vitascope.animation.face import FaceMotion
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.creases import Creases
+from vitascope.animation.mesh.rig import build_rig
+
+SKIN = np.array([206, 160, 138], np.uint8)
+SIZE = (480, 640)
+SMILE, FROWN, SURPRISE = (
+    {"mouthSmileLeft": 0.9, "mouthSmileRight": 0.9},
+    {"browDownLeft": 0.9, "browDownRight": 0.9},
+    {"browInnerUp": 0.9, "browOuterUpLeft": 0.9, "browOuterUpRight": 0.9},
+)
+
+
+@pytest.fixture
+def skin():
+    return np.full((*SIZE, 3), SKIN, np.uint8)
+
+
+@pytest.fixture
+def shaded(mesh, skin):
+    """A portrait with its skin folded, before any point moves; and the strengths."""
+
+    def shade(weights, *, rgb=None):
+        rgb = skin if rgb is None else rgb
+        rig = build_rig(mesh, made_face(mesh), size=SIZE)
+        creases = Creases(rgb, rig)
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(rgb, face=made_face(mesh))
+            bent = animator.bent(FaceMotion.authored(weights))
+        return creases.shaded(bent.vertices).copy(), creases.strengths(bent.vertices), rig
+
+    return shade
+
+
+def test_each_expression_has_its_own_folds(shaded, skin):
+    for weights, expected in ((SMILE, [1, 1, 0, 0]), (FROWN, [0, 0, 1, 0]), (SURPRISE, [0, 0, 0, 1])):
+        picture, strengths, _ = shaded(weights)
+        assert ((strengths > 0.5) == expected).all() and ((strengths > 0) == expected).all()
+        assert (picture != skin).any(axis=-1).sum() > 300
+    left, strengths, rig = shaded({"mouthSmileLeft": 0.9})
+    assert strengths[1] > 0.5 and strengths[0] == 0
+    changed = np.flatnonzero((left != skin).any(axis=(0, 2)))
+    assert changed.min() > rig.face.landmarks[1, 0] - 20  # the person's left is at the picture's right
+
+
+def test_at_rest_and_in_a_shout_nothing_folds(shaded, skin):
+    for weights in ({}, {"jawOpen": 0.8}, {"mouthPucker": 0.8}):
+        picture, strengths, _ = shaded(weights)
+        assert not strengths.any()
+        assert (picture == skin).all()
+
+
+def test_a_smile_is_dark_beside_the_mouth_and_light_on_the_cheek(shaded, skin):
+    picture, _, rig = shaded(SMILE)
+    change = picture.astype(int).sum(axis=-1) - skin.astype(int).sum(axis=-1)
+    fold, cheek = (np.rint(rig.face.landmarks[point, :2]).astype(int) for point in (206, 50))
+    assert change[fold[1], fold[0]] < -20
+    assert change[cheek[1], cheek[0]] > 5
+    shares = picture[fold[1], fold[0]] / picture[fold[1], fold[0]].sum()
+    assert shares == pytest.approx(SKIN / SKIN.astype(int).sum(), abs=0.01)  # darker, of the same colour
+
+
+def test_hair_on_the_forehead_does_not_fold(shaded, skin):
+    fringe = skin.copy()
+    rows = slice(0, 190)
+    fringe[rows] = (70, 60, 30)
+    picture, strengths, _ = shaded(SURPRISE, rgb=fringe)
+    assert strengths[3] > 0.5
+    bare, _, _ = shaded(SURPRISE)
+    inside = np.s_[100:170, 250:390]
+    assert (bare[inside] != skin[inside]).any()
+    assert np.abs(picture[inside].astype(int) - fringe[inside]).max() <= 3
+
+
+def test_folds_come_and_go_with_the_expression(mesh, skin):
+    face = made_face(mesh)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(skin, face=face)
+        still = animator.animate(FaceMotion())
+        frowning = animator.animate(FaceMotion.authored(FROWN))
+        assert (frowning != still).any()
+        assert (animator.animate(FaceMotion()) == still).all()
+        darker = []
+        for strength in (0.2, 0.5, 0.9):
+            weights = dict.fromkeys(FROWN, strength)
+            drawn = animator.animate(FaceMotion.authored(weights))
+            darker.append((still.astype(int) - drawn).clip(0).sum())
+    assert 0 <= darker[0] < darker[1] < darker[2]
+
+
+def test_a_face_at_the_pictures_edge_is_no_trouble(mesh, skin):
+    face = made_face(mesh)
+    moved = replace(face, landmarks=face.landmarks - np.float32([0, 200, 0]))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(skin, face=moved)
+        assert animator.animate(FaceMotion.authored(SURPRISE | SMILE)).shape == skin.shape
