@@ -22,6 +22,7 @@ HELD = (
     "pipeline.stages.postprocess.threads=1",
     "processing.max_queue_size=32",
     "performance.mode=auto",
+    "video.scene_cut_threshold=0",  # frames that wait for a cut to be certain make calls of other sizes
 )
 
 # Batches of 4 are by far the fastest, and 8 do not fit.

@@ -159,7 +159,7 @@ def drawing(mesh, monkeypatch):
     """What seems to be a GPU's drawing; its attributes say what is wrong with it, and ``made`` holds all."""
 
     class Ours(Drawing):
-        def __init__(self, rgb, rig, maps, eyes, mouth, *, device, keeps_on_gpu):
+        def __init__(self, rgb, rig, maps, eyes, mouth, creases, *, device, keeps_on_gpu):
             super().__init__(mesh, rgb, rig, eyes, mouth)
             Ours.made.append(self)
             Ours.devices.append(device)
@@ -256,7 +256,7 @@ def test_several_gpus_share_a_film(opened, two_gpus, drawing):
 
 def test_several_gpus_measure_the_portrait_once(opened, two_gpus, drawing):
     opened("gpu.device_ids=0,1", "animation.calibrate=true")
-    assert [one.drawn for one in drawing.made] == [28, 1]  # one picture is compared, 27 are read
+    assert [one.drawn for one in drawing.made] == [49, 1]  # one picture is compared, 48 are read
 
 
 def test_one_of_the_list_is_that_gpu(opened, two_gpus, drawing):

@@ -164,11 +164,12 @@ def test_only_what_the_user_set_himself_is_explicit(tmp_path: Path) -> None:
 
 def test_which_settings_there_are() -> None:
     keys = {row.key for row in load_settings().rows()}
-    sections = ("video.", "output.", "edges.", "people.", "tracking.")
+    sections = ("video.", "output.", "edges.", "people.", "tracking.", "voice.")
     assert {key for key in keys if not key.startswith(sections)} == {
         "model.name",
         "model.kind",
         "model.person_class",
+        "model.look_ahead_frames",
         "animation.animator",
         "animation.liveportrait_folder",
         "animation.batch_size",

@@ -55,14 +55,14 @@ class Meeting:
         original, barrier, lock = getattr(owner, name), threading.Barrier(parties), threading.Lock()
         waiting = [parties]
 
-        def met(this, argument):
+        def met(this, argument, **options):
             with lock:
                 self.threads.add(threading.current_thread().name)
                 waits = waiting[0] > 0
                 waiting[0] -= 1
             if waits:
                 barrier.wait(TOGETHER_SECONDS)
-            return original(this, argument)
+            return original(this, argument, **options)
 
         monkeypatch.setattr(owner, name, met)
 

@@ -124,8 +124,8 @@ class ModelSettings(Section):
     )
     look_ahead_frames: int = setting(
         8,
-        "First frames of a shot that a network with memory sees backwards, too, before the first is matted; 0 looks at "
-        "none. Live, and for performance.mode latency, nothing waits for frames to come.",
+        "First frames of a shot that a network with memory also sees backwards before the first is matted; 0: none, as "
+        "live and in latency mode.",
         ge=0,
         le=32,
     )

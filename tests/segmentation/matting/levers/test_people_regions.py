@@ -31,7 +31,10 @@ def mattes(frames, *, network=None, eyes=1, call=4, **options):
         size=(EYE[0], EYE[1] * eyes),
         layout=StereoLayout.SIDE_BY_SIDE if eyes == 2 else StereoLayout.MONO,
         options=MattingOptions(
-            scene_cut_threshold=0, warm_up_frames=0, inference=InferenceOptions(**options)
+            scene_cut_threshold=0,
+            warm_up_frames=0,
+            # What both eyes agree on they agree on where they are seen whole.
+            inference=InferenceOptions(stereo_agreement=False, **options),
         ),
     )
     alphas = []
