@@ -153,6 +153,30 @@ def test_a_block_of_matroska_whose_head_is_another_is_a_break(tmp_path):
         assert broken(hurt) == block
 
 
+def test_a_block_of_a_track_that_nobody_declared_is_a_break(tmp_path):
+    path = write_clip(tmp_path / "in.mkv", frame_count=12)
+    content = bytearray(path.read_bytes())
+    # A simple block's head: its length, the track (0x81 is 1), two bytes of time, flags.
+    blocks = [
+        match.start(1)
+        for match in re.finditer(rb"\xa3(?:[\x81-\xff]|[\x40-\x7f].)(\x81)\0.[\x00\x80]", content, re.DOTALL)
+    ]
+    assert blocks
+    assert broken_at(path, "matroska,webm") is None
+    content[blocks[len(blocks) // 2]] = 0x85
+    path.write_bytes(content)
+    assert broken_at(path, "matroska,webm") is not None
+
+
+def test_flash_video_that_is_shorter_than_it_says_is_a_break(tmp_path):
+    path = write_clip(tmp_path / "in.flv", frame_count=12)
+    assert broken_at(path, "flv") is None
+    content = path.read_bytes()
+    last_bytes = int.from_bytes(content[-4:], "big") + 4  # exactly the last tag: nothing is cut in two
+    path.write_bytes(content[:-last_bytes])
+    assert broken_at(path, "flv") is not None
+
+
 def test_a_transport_stream_whose_first_keyframe_is_damaged_lacks_it(tmp_path):
     """A recording may begin anywhere; one that begins with a keyframe lacks what does not come of it."""
     whole = make(tmp_path / "in.ts", codec_options={"g": "12"})
