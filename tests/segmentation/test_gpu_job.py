@@ -164,7 +164,7 @@ def test_alpha_and_replacement_agree(monkeypatch, clip, tmp_path):
         made[device] = (alpha, [picture for _, picture in pictures(outputs[1][1])])
     for kind in (0, 1):
         for expected, actual in zip(made["cpu"][kind], made["cuda"][kind], strict=True):
-            # The encoder adds what it makes of the mattes' small differences.
+            # 1.54 was met on one H200 since edges show the person's own colour; why is not known.
             assert np.abs(expected.astype(int) - actual.astype(int)).mean() <= 2
 
 
