@@ -111,7 +111,7 @@ def main() -> None:
         packer = AlphaPacker(eye_regions(SIZE[1], SIZE[0], StereoLayout.SIDE_BY_SIDE), [lens] * 2)
         packed = packer.pack(frame, alpha)
         found = unpack_discs(packed.with_planes(tuple(plane.get() for plane in packed.planes)))
-        wanted = packer.tiles(alpha).get().astype(np.float32) / peak
+        wanted = packer.tiles(alpha).get()
         inside = found > 0
         error = float(np.abs(found - wanted)[inside].mean() * 255)
         assert error < 2, error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from fractions import Fraction
 from statistics import median
@@ -24,6 +25,12 @@ from vitascope.segmentation.segmenter import Segmenter
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 
 MIB = 1 << 20
+
+
+def of_torch() -> int:
+    """Bytes that PyTorch holds, where an earlier test has loaded it."""
+    torch = sys.modules.get("torch")
+    return 0 if torch is None else torch.cuda.memory_reserved(0)
 
 
 @pytest.fixture
@@ -92,7 +99,8 @@ def test_the_fraction_is_reserved_at_once(idle_gpu) -> None:
         streams = JobStreams(select_device("cuda"), memory_fraction=share)
         taken.append(free - cupy.cuda.runtime.memGetInfo()[0])
         streams.close()
-    assert 960 * MIB <= median(taken) + cupy.get_default_memory_pool().total_bytes() <= 1088 * MIB, taken
+    held = cupy.get_default_memory_pool().total_bytes() + of_torch()
+    assert 960 * MIB <= median(taken) + held <= 1088 * MIB, (taken, held)
     free, _ = cupy.cuda.runtime.memGetInfo()
     streams = JobStreams(select_device("cuda"), memory_fraction=share)
     try:

@@ -39,12 +39,17 @@ def smooth_tiles(side: int, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[np.u
     return np.stack([left, left.T[:height, :width] if height == width else left[::-1]]).astype(dtype)
 
 
+def as_shares(tiles: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Codes as 0..1."""
+    return tiles.astype(np.float32) / 255
+
+
 def test_discs_lie_where_the_layout_says() -> None:
     """Every sample against the formula: wrapped distance to a centre, alpha at the fisheye place it stands for."""
     frame = grey_frame(SIDE, 2 * SIDE, "yuv444p", full_range=True)
     height, width = tile_size(SIDE)
     tiles = np.random.default_rng(1).integers(0, 256, (2, height, width), dtype=np.uint8)
-    pack_discs(frame, tiles)
+    pack_discs(frame, as_shares(tiles))
     red = np.rint(frame.to_rgb(dtype="float32")[..., 0] * 255)
     y, x = np.mgrid[0:SIDE, 0 : 2 * SIDE]
     met = np.zeros((SIDE, 2 * SIDE), bool)
@@ -64,7 +69,7 @@ def test_discs_lie_where_the_layout_says() -> None:
 def test_what_is_packed_is_read_back(name: str, color, full_range: bool) -> None:
     frame = grey_frame(SIDE, 2 * SIDE, name, full_range=full_range)
     tiles = smooth_tiles(SIDE)
-    pack_discs(frame, tiles, color=color)
+    pack_discs(frame, as_shares(tiles), color=color)
     read = unpack_discs(frame)
     height, width = tile_size(SIDE)
     y, x = np.mgrid[0:height, 0:width]
@@ -81,7 +86,7 @@ def test_what_is_packed_is_read_back(name: str, color, full_range: bool) -> None
 @pytest.mark.parametrize("name", ["yuv420p", "p010le"])
 def test_even_alpha_is_read_back_within_a_code(name: str, level: int) -> None:
     frame = grey_frame(SIDE, 2 * SIDE, name)
-    pack_discs(frame, np.full((2, *tile_size(SIDE)), level, np.uint8))
+    pack_discs(frame, as_shares(np.full((2, *tile_size(SIDE)), level, np.uint8)))
     read = unpack_discs(frame)[:, 10:-10, 20:-20] * 255
     assert np.abs(read - level).max() <= 1
 
@@ -90,7 +95,7 @@ def test_even_alpha_is_read_back_within_a_code(name: str, level: int) -> None:
 @given(side=st.integers(8, 300).map(lambda half: 2 * half))
 def test_discs_do_not_touch_the_eyes(side: int) -> None:
     frame = grey_frame(side, 2 * side, "yuv444p")
-    pack_discs(frame, np.full((2, *tile_size(side)), 255, np.uint8))
+    pack_discs(frame, np.ones((2, *tile_size(side)), np.float32))
     y, x = np.mgrid[0:side, 0 : 2 * side]
     eye = np.hypot((x % side + 0.5) / side * 2 - 1, (y + 0.5) / side * 2 - 1) <= 1
     assert (frame.planes[0][eye] == 128).all()
@@ -174,4 +179,4 @@ def test_a_person_aside_lies_aside_in_the_disc() -> None:
 @pytest.mark.parametrize("size", [(64, 64), (65, 130), (8, 16)])
 def test_a_picture_without_room_is_refused(size) -> None:
     with pytest.raises(ValueError, match="holds no two fisheye eyes"):
-        pack_discs(grey_frame(*size), np.zeros((2, 4, 4), np.uint8))
+        pack_discs(grey_frame(*size), np.zeros((2, 4, 4), np.float32))

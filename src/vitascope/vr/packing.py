@@ -14,7 +14,6 @@ Players read alpha as R - max(G, B). Source: three public implementations agree 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -25,11 +24,19 @@ from vitascope.errors import UsageError
 from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.gpu.kernels.color import alpha_peak
 from vitascope.gpu.kernels.cuda_module import current_device, is_on_gpu
-from vitascope.gpu.kernels.paint_alpha import PaintedColor, paint_alpha
-from vitascope.gpu.kernels.region import Region, cut
-from vitascope.gpu.kernels.remap import remap
+from vitascope.gpu.kernels.paint_alpha import PaintedColor, PaintedPart, paint_alpha
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.remap import remap, remap_stack
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
-from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear, eye_map, reprojection_map
+from vitascope.vr.projection import (
+    OUTSIDE,
+    Equirectangular,
+    Fisheye,
+    Lens,
+    Rectilinear,
+    eye_map,
+    reprojection_map,
+)
 
 __all__ = [
     "DISC_SCALE",
@@ -56,27 +63,20 @@ def tile_size(side: int) -> tuple[int, int]:
     return exact & ~1, exact & ~3
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a disc's tile, and where it lies in the picture."""
-
-    eye: int
-    tile: Region
-    frame: Region
-
-
-def _pieces(side: int) -> list[_Piece]:
+@lru_cache(maxsize=4)
+def _parts(side: int) -> tuple[PaintedPart, ...]:
+    """The parts of the discs' tiles, and where they lie in the picture."""
     height, width = tile_size(side)
     half_height, half_width = height // 2, width // 2
     # (first column of the tile, first column of the picture, columns) of the parts from left to right.
     left_eye = [(0, side - half_width, width)]
     right_eye = [(0, 2 * side - half_width, half_width), (half_width, 0, half_width)]
-    return [
-        _Piece(eye, Region(column, row, count, half_height), Region(x, y, count, half_height))
+    return tuple(
+        PaintedPart(eye, Region(column, row, count, half_height), Region(x, y, count, half_height))
         for eye, columns in enumerate((left_eye, right_eye))
         for column, x, count in columns
         for row, y in ((0, side - half_height), (half_height, 0))
-    ]
+    )
 
 
 def disc_area(side: int) -> npt.NDArray[np.bool_]:
@@ -98,15 +98,15 @@ def _disc_area_on(side: int, device: int | None) -> Any:
         return cupy.asarray(disc_area(side))
 
 
-def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "red") -> None:
+def pack_discs(frame: Frame, tiles: npt.NDArray[np.float32], *, color: PackedColor = "red") -> None:
     """Write mattes into the free corners of a fisheye picture, in place.
 
     ``paint_alpha`` says how alpha becomes a colour.
 
     Args:
         frame: 2E x E luma samples, E even, of any of ``PIXEL_FORMATS``; NumPy or CuPy, its planes are changed.
-        tiles: uint8 or uint16 [2, *tile_size(E)], full scale 255 or 65535: left eye, right eye. What lies outside the
-            circle is not looked at.
+        tiles: float32 [2, *tile_size(E)], 0..1, on the same device: left eye, right eye. What lies outside the circle
+            is not looked at.
         color: ``red`` as players read it, or ``grey``.
 
     Raises:
@@ -115,20 +115,8 @@ def pack_discs(frame: Frame, tiles: npt.NDArray[Any], *, color: PackedColor = "r
     side = _side(frame)
     if tiles.shape != (2, *tile_size(side)):
         raise ValueError(f"tiles are {tiles.shape}, expected {(2, *tile_size(side))}")
-    arrays: Any = _array_module(frame.planes[0])
     inside = _disc_area_on(side, current_device() if is_on_gpu(frame.planes[0]) else None)
-    share = arrays.where(inside, arrays.asarray(tiles).astype("float32") / alpha_peak(tiles), -1.0)
-    share = share.astype("float32")
-    half_height = tile_size(side)[0] // 2
-    rows = -(-half_height // 2) * 2  # of half a disc, in whole blocks of chroma
-    for top in (0, side - rows):
-        band = Region(0, top, 2 * side, rows)
-        alpha = arrays.full((rows, 2 * side), -1.0, "float32")
-        for piece in _pieces(side):
-            if (piece.frame.y > 0) == (top > 0):
-                target = slice(piece.frame.y - top, piece.frame.y - top + half_height)
-                alpha[target, piece.frame.columns] = share[piece.eye][piece.tile.rows, piece.tile.columns]
-        paint_alpha(cut(frame, band), alpha, color=color)
+    paint_alpha(frame, tiles, inside, _parts(side), color=color)
 
 
 def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
@@ -150,10 +138,10 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
     grey = rgb.min(axis=-1)
     inside = disc_area(side)
     found = np.zeros((2, 2, *tile_size(side)), np.float32)
-    for piece in _pieces(side):
+    for part in _parts(side):
         for kind, plane in enumerate((red, grey)):
-            tile = found[kind, piece.eye]
-            tile[piece.tile.rows, piece.tile.columns] = plane[piece.frame.rows, piece.frame.columns]
+            tile = found[kind, part.number]
+            tile[part.source.rows, part.source.columns] = plane[part.target.rows, part.target.columns]
     found *= inside
     best: npt.NDArray[np.float32] = max(found, key=np.sum)
     return best
@@ -261,24 +249,27 @@ class AlphaPacker:
             alpha: uint8 or uint16 [H, W], NumPy or CuPy.
 
         Returns:
-            [2, *tile_size(side)] of the same dtype on the same device, left eye first.
+            float32 [2, *tile_size(side)], 0..1, on the same device, left eye first.
         """
-        arrays: Any = _array_module(alpha)
         size = tile_size(self._side)
-        tiles = arrays.zeros((2, *size), alpha.dtype)
+        arrays: Any = _array_module(alpha)
+        # Averaged down before they are turned into fisheye pictures: what is read is as fine as what is made.
+        small = arrays.empty((2, 1, *size), "float32")
         for eye, region in enumerate(self._regions):
-            # Averaged down before it is turned into a fisheye picture: what is read is as fine as what is made.
-            small = resize_normalize(
+            resize_normalize(
                 alpha[None, region.rows, region.columns, None],
                 size=size,
                 mean=(0.0,),
                 std=(1.0,),
-                scale=1.0,
+                scale=1 / alpha_peak(alpha),
                 layout_out="NCHW",
-            )[0, 0]
-            maps = _on_device(self._tile_maps[eye], alpha, self._uploaded)
-            tiles[eye] = arrays.rint(remap(small, *maps, border="constant")).astype(alpha.dtype)
-        return tiles
+                out=small[eye : eye + 1],
+            )
+        made = []
+        for eyes, maps in self._tile_maps:
+            map_x, map_y, shown = _on_device(maps, alpha, self._uploaded)
+            made.append(remap_stack(small[eyes, 0], map_x, map_y, weight=shown))
+        return made[0] if len(made) == 1 else arrays.concatenate(made)
 
     def _made_frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
         """For each sample of the picture the frame's sample to read."""
@@ -299,11 +290,16 @@ class AlphaPacker:
         ]
         return tuple(np.ascontiguousarray(np.concatenate(pair, axis=1)) for pair in zip(*halves, strict=True))
 
-    def _made_tile_maps(self) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+    def _made_tile_maps(self) -> list[tuple[slice, tuple[npt.NDArray[np.float32], ...]]]:
+        """For the eyes of a lens the samples to read for each of a disc, and 0 where it shows nothing, otherwise 1."""
         size = tile_size(self._side)
-        return [
-            reprojection_map(lens, self._target, source_size=size, target_size=size) for lens in self._lenses
-        ]
+        made: list[tuple[slice, tuple[npt.NDArray[np.float32], ...]]] = []
+        first, second = self._lenses
+        alike = [(slice(0, 2), first)] if first == second else [(slice(0, 1), first), (slice(1, 2), second)]
+        for eyes, lens in alike:
+            map_x, map_y = reprojection_map(lens, self._target, source_size=size, target_size=size)
+            made.append((eyes, (map_x, map_y, (map_x != OUTSIDE).astype(np.float32))))
+        return made
 
 
 def _on_device(

@@ -58,7 +58,7 @@ def test_a_plane_agrees_with_opencv(dtype, shape, interpolation, border, pad):
 @pytest.mark.parametrize("pad", [0, 3])
 def test_a_frame_agrees_with_the_reference(name, location, border, pad):
     frame = random_frame(PIXEL_FORMATS[name], (34, 62), color=ColorSpec(chroma_location=location))
-    for size in ((1, 1), (17, 31), (40, 64)):
+    for size in ((1, 1), (1, 8), (9, 1), (17, 31), (40, 64)):
         # 1/16 of a luma sample is 1/32 of a chroma sample; between two sites it is halved, and halved again.
         y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
         x, y = x * 0.5 - 3 + y / 4, y * 1.5 - 2
@@ -150,4 +150,4 @@ def test_the_source_compiles_to_ptx(tmp_path, architecture):
         ("float", 0, 1, 4, 2, 1, 1),
         ("__half", 0, 1, 3, 2, 0, 0),
     )
-    assert_compiles(tmp_path, "remap.cu", architecture, ["remap", "remap_stack"], several)
+    assert_compiles(tmp_path, "remap.cu", architecture, ["remap", "remap_frame", "remap_stack"], several)

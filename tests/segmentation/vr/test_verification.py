@@ -95,7 +95,7 @@ def test_a_lag_either_way_is_found_among_the_last_few_pictures_alone(ours, their
     tiles = (rng.random((40, 2, *area.shape)) * area).astype(np.float32)
     for index in range(30):
         frame = solid_frame(PIXEL_FORMATS["yuv444p"], (64, 128), (0, 0, 0))
-        pack_discs(frame, np.rint(tiles[index + ours] * 255).astype(np.uint8))
+        pack_discs(frame, tiles[index + ours])
         discs.add(frame, tiles[index + theirs])
     assert discs.figures(compared=True)["matte"].lag_frames == late
     assert len(discs._seen) == len(discs._meant) == 4

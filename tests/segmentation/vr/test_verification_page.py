@@ -27,9 +27,9 @@ SIDE, FRAMES = 256, 20
 def tiles_of(index):
     """A person in the middle of the left eye, who moves, and another in the right eye."""
     height, width = tile_size(SIDE)
-    tiles = np.zeros((2, height, width), np.uint8)
-    tiles[0, 30:70, 30 + index : 60 + index] = 255
-    tiles[1, 30:70, 40:64] = 255
+    tiles = np.zeros((2, height, width), np.float32)
+    tiles[0, 30:70, 30 + index : 60 + index] = 1
+    tiles[1, 30:70, 40:64] = 1
     return tiles
 
 
@@ -71,7 +71,7 @@ def test_the_page_holds_frames_and_mattes_as_they_were_unpacked(page):
         assert picture.shape == (SIDE, SIDE, 3)
         assert matte.shape == (SIDE, SIDE, 4)
         assert (matte[..., :3] == 255).all()
-        truth = cv2.resize(tiles_of(8)[eye], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+        truth = cv2.resize(255 * tiles_of(8)[eye], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
         assert np.abs(matte[..., 3].astype(int) - truth).mean() < 4
         middle = picture[SIDE // 2 - 8 : SIDE // 2 + 8, SIDE // 2 - 8 : SIDE // 2 + 8]
         assert np.abs(middle.astype(int) - 128).mean() < 4

@@ -1,7 +1,7 @@
 // Alpha painted into NV12/P010 as a colour that players read; the contract and the reference are in paint_alpha.py.
 //
 // chroma: of the largest alpha that shares a site, rounded to more red. luma: such that red, as a reader interpolates it,
-// is alpha. Alpha below 0 leaves a sample as it is. Chroma first: luma reads what it became.
+// is alpha. A grid's z is a part of the picture. Chroma first: luma reads what it became.
 
 #ifndef SAMPLE     // unsigned char for NV12, unsigned short for P010
 #define SAMPLE unsigned char
@@ -15,26 +15,40 @@
 
 using sample_t = SAMPLE;
 
+struct Part {
+    int number, source_x, source_y, x, y, width, height;  // of which alpha; where it lies there, and in the picture
+};
+
 struct Job {
     sample_t *luma, *chroma;
     const float* alpha;
-    long long luma_pitch, chroma_pitch, alpha_pitch;  // samples from row to row
-    double chroma_start[2], chroma_slope[2];           // codes of U and V: start + slope * alpha
-    float red[2];                                      // red = red[0] * V + red[1] where luma is black
+    const bool* inside;
+    long long luma_pitch, chroma_pitch, alpha_pitch, inside_pitch;  // samples from row to row
+    long long alpha_picture_pitch;                                  // from alpha to alpha
+    double chroma_start[2], chroma_slope[2];                        // codes of U and V: start + slope * alpha
+    float red[2];                                                   // red = red[0] * V + red[1] where luma is black
     float black, luma_slope;
-    int height, width, word, peak;                     // word: distance of codes in their words; peak: the largest code
+    int height, width, word, peak;  // word: distance of codes in their words; peak: the largest code
+    Part parts[8];
 };
 
-// grid: (pieces of chroma columns, chroma rows)
+// A part's alpha at a sample of the picture; below 0 where it says nothing.
+__device__ __forceinline__ float alpha_at(const Job& job, const Part& part, int y, int x) {
+    const int down = y - part.y, across = x - part.x;
+    if (down < 0 || down >= part.height || across < 0 || across >= part.width) return -1.f;
+    const int row = part.source_y + down, column = part.source_x + across;
+    if (!job.inside[row * job.inside_pitch + column]) return -1.f;
+    return job.alpha[part.number * job.alpha_picture_pitch + row * job.alpha_pitch + column];
+}
+
+// grid: (pieces of chroma columns, chroma rows, parts)
 extern "C" __global__ void __launch_bounds__(256) paint_chroma(const __grid_constant__ Job job) {
-    const int column = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
-    if (2 * column >= job.width) return;
+    const Part& part = job.parts[blockIdx.z];
+    const int column = part.x / 2 + blockIdx.x * 256 + threadIdx.x, row = part.y / 2 + blockIdx.y;
+    if (2 * column >= job.width || 2 * row >= job.height) return;
     float most = -1.f;
 #pragma unroll
-    for (int part = 0; part < 4; ++part) {
-        const int y = 2 * row + part / 2, x = 2 * column + part % 2;
-        if (y < job.height && x < job.width) most = fmaxf(most, job.alpha[y * job.alpha_pitch + x]);
-    }
+    for (int at = 0; at < 4; ++at) most = fmaxf(most, alpha_at(job, part, 2 * row + at / 2, 2 * column + at % 2));
     if (most < 0.f) return;
     sample_t* site = job.chroma + row * job.chroma_pitch + 2 * column;
 #pragma unroll
@@ -59,11 +73,11 @@ __device__ __forceinline__ float v_in_row(const Job& job, int row, int x) {
 #endif
 }
 
-// grid: (pieces of luma columns, luma rows)
+// grid: (pieces of luma columns, luma rows, parts)
 extern "C" __global__ void __launch_bounds__(256) paint_luma(const __grid_constant__ Job job) {
-    const int x = blockIdx.x * 256 + threadIdx.x, y = blockIdx.y;
-    if (x >= job.width) return;
-    const float alpha = job.alpha[y * job.alpha_pitch + x];
+    const Part& part = job.parts[blockIdx.z];
+    const int x = part.x + blockIdx.x * 256 + threadIdx.x, y = part.y + blockIdx.y;
+    const float alpha = alpha_at(job, part, y, x);
     if (alpha < 0.f) return;
     const int row = y / 2;
 #if COSITED_Y

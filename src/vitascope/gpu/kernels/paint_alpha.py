@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,17 +14,34 @@ from vitascope.frames import Frame
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range, row_pitch
 from vitascope.gpu.kernels.morphology import SAMPLE_NAMES
+from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.rgb import nv12_to_rgb
 
-__all__ = ["PaintedColor", "paint_alpha"]
+__all__ = ["PaintedColor", "PaintedPart", "paint_alpha"]
 
 PaintedColor = Literal["red", "grey"]
 
+
+@dataclass(frozen=True, slots=True)
+class PaintedPart:
+    """A part of one of several alphas, and where it lies in the picture."""
+
+    number: int
+    source: Region
+    target: Region
+    """Of the same size."""
+
+
 _BLOCK = 256
+_MOST_PARTS = 8  # as in paint_alpha.cu
+_PART = np.dtype(
+    [(name, np.int32) for name in ("number", "source_x", "source_y", "x", "y", "width", "height")]
+)
 _JOB = np.dtype(
     [
-        ("planes", np.uint64, (3,)),
-        ("pitches", np.int64, (3,)),
+        ("planes", np.uint64, (4,)),
+        ("pitches", np.int64, (4,)),
+        ("alpha_picture_pitch", np.int64),
         ("chroma_start", np.float64, (2,)),
         ("chroma_slope", np.float64, (2,)),
         ("red", np.float32, (2,)),
@@ -32,13 +51,21 @@ _JOB = np.dtype(
         ("width", np.int32),
         ("word", np.int32),
         ("peak", np.int32),
+        ("parts", _PART, (_MOST_PARTS,)),
     ],
     align=True,
 )
 
 
-def paint_alpha(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedColor) -> None:
-    """Write alpha over a picture, in place.
+def paint_alpha(
+    frame: Frame,
+    alpha: npt.NDArray[np.float32],
+    inside: npt.NDArray[np.bool_],
+    parts: Sequence[PaintedPart],
+    *,
+    color: PaintedColor,
+) -> None:
+    """Write alpha over parts of a picture, in place.
 
     Chroma is that of the largest alpha that shares a sample of it, rounded to more red; luma then makes R right beside
     what a reader interpolates, which leaves G and B at 0 or below. Runs where the frame is: NumPy, any of
@@ -46,22 +73,57 @@ def paint_alpha(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedC
 
     Args:
         frame: Its planes are changed; its size is one of whole chroma samples.
-        alpha: float32 [H, W] on the same device, 0..1; below 0 where the picture stays as it is.
+        alpha: float32 [N, h, w] on the same device, 0..1.
+        inside: bool [h, w] on the same device: where the alphas say something; elsewhere the picture stays as it is.
+        parts: What of the alphas lies where, at most 8. No two share or neighbour a sample of chroma.
         color: ``red``, or ``grey``, which leaves chroma neutral.
 
     Raises:
-        ValueError: The sizes differ, or a frame on the GPU is not semi-planar.
+        ValueError: Sizes do not fit, or a frame on the GPU is not semi-planar.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     fmt = frame.format
-    blocks = 1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x
-    if alpha.shape != (frame.height, frame.width) or frame.height % blocks[0] or frame.width % blocks[1]:
-        raise ValueError(
-            f"alpha is {alpha.shape}, the picture {frame.height}x{frame.width}, of whole chroma samples"
-        )
+    if frame.height % (1 << fmt.chroma_shift_y) or frame.width % (1 << fmt.chroma_shift_x):
+        raise ValueError(f"the picture is {frame.height}x{frame.width}, not of whole chroma samples")
+    if alpha.ndim != 3 or alpha.shape[1:] != inside.shape or len(parts) > _MOST_PARTS:
+        raise ValueError(f"{len(parts)} parts of alphas {alpha.shape}, inside is {inside.shape}")
+    for part in parts:
+        source, target = part.source, part.target
+        fits = source.size == target.size and part.number < len(alpha)
+        for region, size in ((source, inside.shape), (target, (frame.height, frame.width))):
+            fits &= min(region.x, region.y) >= 0
+            fits &= region.y + region.height <= size[0] and region.x + region.width <= size[1]
+        if not fits:
+            raise ValueError(f"{part} does not lie in alphas {alpha.shape} and {frame.height}x{frame.width}")
     if is_on_gpu(frame.planes[0]):
-        _launch(frame, alpha, color=color)
+        _launch(frame, alpha, inside, parts, color=color)
         return
+    for part in parts:
+        # Whole blocks of chroma, and a block around them, that is read where chroma is interpolated.
+        around = _whole_blocks(part.target, frame)
+        shown = np.full(around.size, -1.0, np.float32)
+        within = replace(part.target, x=part.target.x - around.x, y=part.target.y - around.y)
+        place = part.source.rows, part.source.columns
+        np.copyto(shown[within.rows, within.columns], alpha[part.number][place], where=inside[place])
+        _paint(cut(frame, around), shown, color=color)
+
+
+def _whole_blocks(region: Region, frame: Frame) -> Region:
+    bounds = []
+    for first, length, whole, shift in (
+        (region.x, region.width, frame.width, frame.format.chroma_shift_x),
+        (region.y, region.height, frame.height, frame.format.chroma_shift_y),
+    ):
+        start = max((first >> shift) - 1, 0) << shift
+        end = min(((first + length - 1) >> shift) + 2, whole >> shift) << shift
+        bounds.append((start, end - start))
+    return Region(bounds[0][0], bounds[1][0], bounds[0][1], bounds[1][1])
+
+
+def _paint(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedColor) -> None:
+    """The reference: alpha [H, W] over all of a picture, below 0 where the picture stays as it is."""
+    fmt = frame.format
+    blocks = 1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x
     forward, start = yuv_from_rgb(frame.color, fmt)
     word, most = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
     largest = alpha.reshape(frame.height // blocks[0], blocks[0], frame.width // blocks[1], blocks[1]).max(
@@ -84,39 +146,47 @@ def paint_alpha(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedC
     luma[is_painted] = codes[is_painted]
 
 
-def _launch(frame: Frame, alpha: Any, *, color: PaintedColor) -> None:
+def _launch(
+    frame: Frame, alpha: Any, inside: Any, parts: Sequence[PaintedPart], *, color: PaintedColor
+) -> None:
     fmt = frame.format
     if not fmt.semi_planar:
         raise ValueError(f"the GPU kernel paints NV12 and P010, not {fmt.name}")
+    if not parts:
+        return
     forward, start = yuv_from_rgb(frame.color, fmt)
     matrix, bias = rgb_from_yuv(frame.color, fmt)
     black = round(start[0])
-    luma: Any = frame.planes[0]
-    chroma: Any = frame.planes[1]
-    arrays = (luma, chroma, alpha)
+    arrays: tuple[Any, ...] = (*frame.planes, alpha[0], inside)
     job = np.zeros(1, _JOB)
     job["planes"] = [array.data.ptr for array in arrays]
     job["pitches"] = [
         row_pitch(array.shape, array.strides, itemsize=array.dtype.itemsize) for array in arrays
     ]
+    job["alpha_picture_pitch"] = alpha.strides[0] // alpha.dtype.itemsize
     job["chroma_start"] = start[1:]
     job["chroma_slope"] = forward[1:, 0] if color == "red" else 0.0
     # Where luma is black; U says nothing of red, but for rounding.
     job["red"] = matrix[0, 2], bias[0] + matrix[0, 0] * black + matrix[0, 1] * start[1]
     job["black"], job["luma_slope"] = black, forward[0].sum()
-    job["height"], job["width"] = alpha.shape
+    job["height"], job["width"] = frame.height, frame.width
     job["word"], job["peak"] = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
+    for index, part in enumerate(parts):
+        source, target = part.source, part.target
+        numbers = part.number, source.x, source.y, target.x, target.y, target.width, target.height
+        job["parts"][0, index] = numbers
     location = frame.color.chroma_location
     defines: dict[str, str | int] = {
         "SAMPLE": SAMPLE_NAMES[fmt.dtype.itemsize],
         "COSITED_X": int(location in ("left", "topleft")),
         "COSITED_Y": int(location == "topleft"),
     }
-    height, width = alpha.shape
+    height = max(part.target.height for part in parts)
+    width = max(part.target.width for part in parts)
     with nvtx_range("paint alpha"):
         for name, rows, columns in (
-            ("paint_chroma", height // 2, width // 2),
+            ("paint_chroma", height // 2 + 1, width // 2 + 1),  # a part may begin in the middle of a block
             ("paint_luma", height, width),
         ):
             kernel = cuda_kernel("paint_alpha.cu", name, **defines)
-            kernel((math.ceil(columns / _BLOCK), rows), (_BLOCK,), (by_value(job),))
+            kernel((math.ceil(columns / _BLOCK), rows, len(parts)), (_BLOCK,), (by_value(job),))

@@ -14,7 +14,7 @@
 #ifndef STEP           // distance of codes in their words: 64 in P010
 #define STEP 1
 #endif
-#ifndef CHANNELS       // 1 to 4, interleaved
+#ifndef CHANNELS       // 1 to 4, interleaved; a frame's planes have one and two
 #define CHANNELS 1
 #endif
 #ifndef INTERPOLATION  // 0 nearest, 1 linear, 2 cubic
@@ -37,18 +37,30 @@ struct Axis {
     float step, shift, scale, offset;
 };
 
-struct Job {
-    const sample_t* plane;
-    const float *map_x, *map_y;
-    sample_t* out;
-    long long pitch, map_x_pitch, map_y_pitch;  // samples from row to row
-    int height, width, map_height, map_width, out_height, out_width;
-    Axis y, x;
+struct Plane {
+    const sample_t* data;
+    long long pitch;  // samples from row to row
+    int height, width;
     float constant[4];
 };
 
+struct Maps {
+    const float *x, *y;
+    long long x_pitch, y_pitch;
+    int height, width;
+};
+
+struct Job {
+    Plane plane;
+    Maps maps;
+    sample_t* out;
+    int out_height, out_width;
+    Axis y, x;
+};
+
+template <int COUNT>
 struct Pixel {
-    float channel[CHANNELS];
+    float channel[COUNT];
 };
 
 // One tap along an axis: where it is read, and whether that is inside.
@@ -63,12 +75,13 @@ __device__ __forceinline__ Tap tap_at(int index, int length) {
 }
 
 // A plane has fewer than 2^31 samples, so that offsets are ints.
-__device__ __forceinline__ void add(Pixel& sum, const Job& job, const Tap y, const Tap x, float weight) {
-    const sample_t* source = job.plane + static_cast<unsigned>(y.at * static_cast<int>(job.pitch) + x.at * CHANNELS);
+template <int COUNT>
+__device__ __forceinline__ void add(Pixel<COUNT>& sum, const Plane& plane, const Tap y, const Tap x, float weight) {
+    const sample_t* source = plane.data + static_cast<unsigned>(y.at * static_cast<int>(plane.pitch) + x.at * COUNT);
 #pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) {
+    for (int c = 0; c < COUNT; ++c) {
         float value = static_cast<float>(source[c]);
-        if (!REPLICATE && !(y.inside && x.inside)) value = job.constant[c];
+        if (!REPLICATE && !(y.inside && x.inside)) value = plane.constant[c];
         sum.channel[c] = fmaf(weight, value, sum.channel[c]);
     }
 }
@@ -90,30 +103,67 @@ struct Place {
 // A place that is no number, or further away than an int counts, is outside.
 __device__ __forceinline__ float within_reach(float place) { return fabsf(place) < 1e6f ? place : place > 0.f ? 1e6f : -1e6f; }
 
+__device__ __forceinline__ float map_at(const float* map, long long pitch, int y, int x) {
+    return map[static_cast<unsigned>(y * static_cast<int>(pitch) + x)];
+}
+
+// Between four of a map's samples.
+__device__ __forceinline__ float between(float upper, float upper_next, float lower, float lower_next, float down, float right) {
+    const float left_value = fmaf(down, lower - upper, upper), right_value = fmaf(down, lower_next - upper_next, upper_next);
+    return fmaf(right, right_value - left_value, left_value);
+}
+
+__device__ __forceinline__ Place scaled(Place place, const Axis& y, const Axis& x) {
+    return {within_reach(fmaf(place.y, y.scale, y.offset)), within_reach(fmaf(place.x, x.scale, x.offset))};
+}
+
 __device__ __forceinline__ Place place_of(const Job& job, int oy, int ox) {
+    const Maps& maps = job.maps;
     Place place;
 #if COARSE
-    const float my = fminf(fmaxf(fmaf(oy, job.y.step, job.y.shift), 0.f), job.map_height - 1.f);
-    const float mx = fminf(fmaxf(fmaf(ox, job.x.step, job.x.shift), 0.f), job.map_width - 1.f);
+    const float my = fminf(fmaxf(fmaf(oy, job.y.step, job.y.shift), 0.f), maps.height - 1.f);
+    const float mx = fminf(fmaxf(fmaf(ox, job.x.step, job.x.shift), 0.f), maps.width - 1.f);
     const int y0 = static_cast<int>(my), x0 = static_cast<int>(mx);
-    const int next_row = y0 + 1 < job.map_height ? 1 : 0, next_column = x0 + 1 < job.map_width ? 1 : 0;
+    const int y1 = min(y0 + 1, maps.height - 1), x1 = min(x0 + 1, maps.width - 1);
     const float down = my - y0, right = mx - x0;
     const auto read = [&](const float* map, long long pitch) {
-        const float* upper = map + static_cast<unsigned>(y0 * static_cast<int>(pitch) + x0);
-        const float* lower = upper + next_row * static_cast<int>(pitch);
-        const float left_value = fmaf(down, lower[0] - upper[0], upper[0]);
-        const float right_value = fmaf(down, lower[next_column] - upper[next_column], upper[next_column]);
-        return fmaf(right, right_value - left_value, left_value);
+        return between(map_at(map, pitch, y0, x0), map_at(map, pitch, y0, x1), map_at(map, pitch, y1, x0),
+                       map_at(map, pitch, y1, x1), down, right);
     };
-    place.y = read(job.map_y, job.map_y_pitch);
-    place.x = read(job.map_x, job.map_x_pitch);
+    place = {read(maps.y, maps.y_pitch), read(maps.x, maps.x_pitch)};
 #else
-    place.y = job.map_y[static_cast<unsigned>(oy * static_cast<int>(job.map_y_pitch) + ox)];
-    place.x = job.map_x[static_cast<unsigned>(oy * static_cast<int>(job.map_x_pitch) + ox)];
+    place = {map_at(maps.y, maps.y_pitch, oy, ox), map_at(maps.x, maps.x_pitch, oy, ox)};
 #endif
-    place.y = within_reach(fmaf(place.y, job.y.scale, job.y.offset));
-    place.x = within_reach(fmaf(place.x, job.x.scale, job.x.offset));
-    return place;
+    return scaled(place, job.y, job.x);
+}
+
+template <int COUNT>
+__device__ __forceinline__ Pixel<COUNT> read_at(const Plane& plane, const Place place) {
+    Pixel<COUNT> sum = {};
+#if INTERPOLATION == 0
+    add(sum, plane, tap_at(__float2int_rn(place.y), plane.height), tap_at(__float2int_rn(place.x), plane.width), 1.f);
+#elif INTERPOLATION == 1
+    const float floor_y = floorf(place.y), floor_x = floorf(place.x), down = place.y - floor_y, right = place.x - floor_x;
+    const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
+    const Tap above = tap_at(y0, plane.height), below = tap_at(y0 + 1, plane.height);
+    const Tap before = tap_at(x0, plane.width), after = tap_at(x0 + 1, plane.width);
+    add(sum, plane, above, before, (1.f - down) * (1.f - right));
+    add(sum, plane, above, after, (1.f - down) * right);
+    add(sum, plane, below, before, down * (1.f - right));
+    add(sum, plane, below, after, down * right);
+#else
+    const float floor_y = floorf(place.y), floor_x = floorf(place.x);
+    const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
+    float rows[4], columns[4];
+    cubic_weights(place.y - floor_y, rows);
+    cubic_weights(place.x - floor_x, columns);
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            add(sum, plane, tap_at(y0 - 1 + j, plane.height), tap_at(x0 - 1 + i, plane.width), rows[j] * columns[i]);
+#endif
+    return sum;
 }
 
 __device__ __forceinline__ sample_t sample_of(float value) {
@@ -156,6 +206,12 @@ extern "C" __global__ void __launch_bounds__(256) remap_stack(const __grid_const
     }
 }
 
+template <int COUNT>
+__device__ __forceinline__ void write(sample_t* target, const Pixel<COUNT>& pixel) {
+#pragma unroll
+    for (int c = 0; c < COUNT; ++c) target[c] = sample_of(pixel.channel[c]);
+}
+
 // grid: (columns / blockDim.x, rows / (blockDim.y * ROWS))
 extern "C" __global__ void __launch_bounds__(256) remap(const __grid_constant__ Job job) {
     const int ox = blockIdx.x * blockDim.x + threadIdx.x;
@@ -164,33 +220,63 @@ extern "C" __global__ void __launch_bounds__(256) remap(const __grid_constant__ 
     for (int step = 0; step < ROWS; ++step) {
         const int oy = (blockIdx.y * ROWS + step) * blockDim.y + threadIdx.y;
         if (oy >= job.out_height) return;
-        const Place place = place_of(job, oy, ox);
-        Pixel sum = {};
-#if INTERPOLATION == 0
-        add(sum, job, tap_at(__float2int_rn(place.y), job.height), tap_at(__float2int_rn(place.x), job.width), 1.f);
-#elif INTERPOLATION == 1
-        const float floor_y = floorf(place.y), floor_x = floorf(place.x), down = place.y - floor_y, right = place.x - floor_x;
-        const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
-        const Tap above = tap_at(y0, job.height), below = tap_at(y0 + 1, job.height);
-        const Tap before = tap_at(x0, job.width), after = tap_at(x0 + 1, job.width);
-        add(sum, job, above, before, (1.f - down) * (1.f - right));
-        add(sum, job, above, after, (1.f - down) * right);
-        add(sum, job, below, before, down * (1.f - right));
-        add(sum, job, below, after, down * right);
-#else
-        const float floor_y = floorf(place.y), floor_x = floorf(place.x);
-        const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
-        float rows[4], columns[4];
-        cubic_weights(place.y - floor_y, rows);
-        cubic_weights(place.x - floor_x, columns);
+        write(job.out + (static_cast<long long>(oy) * job.out_width + ox) * CHANNELS,
+              read_at<CHANNELS>(job.plane, place_of(job, oy, ox)));
+    }
+}
+
+struct __align__(2 * sizeof(sample_t)) Pair {
+    sample_t first, second;
+};
+
+// To a place of an even number of samples.
+__device__ __forceinline__ void write_pair(sample_t* target, float first, float second) {
+    *reinterpret_cast<Pair*>(target) = {sample_of(first), sample_of(second)};
+}
+
+struct FrameJob {
+    Plane luma, chroma;
+    Maps maps;
+    sample_t *out_luma, *out_chroma;
+    int out_height, out_width;
+    Axis y, x;  // chroma's: luma samples from the first of a block to its site are the shift
+};
+
+// NV12 and P010: a thread reads the maps once for a chroma site and its four luma samples.
+// grid: (chroma columns / blockDim.x, chroma rows / blockDim.y)
+extern "C" __global__ void __launch_bounds__(256) remap_frame(const __grid_constant__ FrameJob job) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (2 * column >= job.out_width || 2 * row >= job.out_height) return;
+    Place places[2][2];
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < 2; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                add(sum, job, tap_at(y0 - 1 + j, job.height), tap_at(x0 - 1 + i, job.width), rows[j] * columns[i]);
-#endif
-        sample_t* target = job.out + (static_cast<long long>(oy) * job.out_width + ox) * CHANNELS;
+        for (int i = 0; i < 2; ++i) {
+            const int y = min(2 * row + j, job.maps.height - 1), x = min(2 * column + i, job.maps.width - 1);
+            places[j][i] = {map_at(job.maps.y, job.maps.y_pitch, y, x), map_at(job.maps.x, job.maps.x_pitch, y, x)};
+        }
+    // All are read, also those beyond the last column or row, so that no read waits for another.
+    Pixel<1> luma[2][2];
 #pragma unroll
-        for (int c = 0; c < CHANNELS; ++c) target[c] = sample_of(sum.channel[c]);
+    for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) luma[j][i] = read_at<1>(job.luma, {within_reach(places[j][i].y), within_reach(places[j][i].x)});
+    const auto at_site = [&](float Place::*axis) {
+        return between(places[0][0].*axis, places[0][1].*axis, places[1][0].*axis, places[1][1].*axis, job.y.shift, job.x.shift);
+    };
+    const Place place = scaled({at_site(&Place::y), at_site(&Place::x)}, job.y, job.x);
+    const Pixel<2> chroma = read_at<2>(job.chroma, place);
+    write_pair(job.out_chroma + (static_cast<long long>(row) * ((job.out_width + 1) / 2) + column) * 2, chroma.channel[0], chroma.channel[1]);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const int y = 2 * row + j;
+        if (y >= job.out_height) return;
+        sample_t* target = job.out_luma + static_cast<long long>(y) * job.out_width + 2 * column;
+        if (job.out_width % 2 == 0) {
+            write_pair(target, luma[j][0].channel[0], luma[j][1].channel[0]);
+        } else {
+            write(target, luma[j][0]);
+            if (2 * column + 1 < job.out_width) write(target + 1, luma[j][1]);
+        }
     }
 }

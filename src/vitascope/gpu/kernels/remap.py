@@ -8,6 +8,7 @@ interpolated, for a sixteenth of the map's traffic at a scale of 4.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -76,8 +77,8 @@ def remap(
 ) -> Any:
     """Read a plane, or all planes of a frame, where the maps say.
 
-    Runs where the picture is: OpenCV on the CPU; CuPy in one CUDA kernel a plane, on the current stream (a frame's
-    behind ``frame.ready``).
+    Runs where the picture is: OpenCV on the CPU; CuPy in one CUDA kernel, or one for each plane of a frame whose maps
+    are coarse, on the current stream (a frame's behind ``frame.ready``).
 
     Args:
         picture: A frame (on the GPU NV12 or P010), or a plane: uint8, uint16, float16 or float32, [H, W] or
@@ -106,7 +107,6 @@ def remap(
         return _remap_plane(picture, map_x, map_y, read, Codes(peak), interpolation, border)
     if is_on_gpu(picture.planes[0]) and not picture.format.semi_planar:
         raise ValueError(f"the GPU kernel reads NV12 and P010, not {picture.format.name}")
-    chroma_read = _chroma_read(picture, read)
     if is_on_gpu(picture.planes[0]):
         from vitascope.gpu.kernels.cuda_module import wait_until_ready
 
@@ -115,19 +115,18 @@ def remap(
     constants = (
         [(black[0],), (black[1], black[2])] if picture.format.semi_planar else [(code,) for code in black]
     )
-    step = 1 << picture.format.sample_shift
-    planes = tuple(
-        _remap_plane(
-            plane,
-            map_x,
-            map_y,
-            chroma_read if slot else read,
-            Codes((1 << picture.format.bit_depth) - 1, step, constant),
-            interpolation,
-            border,
+    step, peak = 1 << picture.format.sample_shift, (1 << picture.format.bit_depth) - 1
+    codes = [Codes(peak, step, constant) for constant in constants]
+    chroma_read = _chroma_read(picture, read)
+    if is_on_gpu(picture.planes[0]) and map_scale == 1:
+        planes: tuple[Plane, ...] = _launch_frame(
+            picture, map_x, map_y, chroma_read, codes, size, interpolation, border
         )
-        for slot, (plane, constant) in enumerate(zip(picture.planes, constants, strict=True))
-    )
+    else:
+        planes = tuple(
+            _remap_plane(plane, map_x, map_y, chroma_read if slot else read, code, interpolation, border)
+            for slot, (plane, code) in enumerate(zip(picture.planes, codes, strict=True))
+        )
     return replace(picture, planes=planes, ready=None)
 
 
@@ -278,24 +277,39 @@ _ROWS = 4
 _BLOCK = (32, 8)
 
 _AXIS = np.dtype([("step", "f4"), ("shift", "f4"), ("scale", "f4"), ("offset", "f4")])
-_JOB = np.dtype(
+_PLANE = np.dtype(
+    [("data", "u8"), ("pitch", "i8"), ("height", "i4"), ("width", "i4"), ("constant", "f4", 4)], align=True
+)
+_MAPS = np.dtype(
     [
-        ("plane", "u8"),
-        ("map_x", "u8"),
-        ("map_y", "u8"),
-        ("out", "u8"),
-        ("pitch", "i8"),
-        ("map_x_pitch", "i8"),
-        ("map_y_pitch", "i8"),
+        ("x", "u8"),
+        ("y", "u8"),
+        ("x_pitch", "i8"),
+        ("y_pitch", "i8"),
         ("height", "i4"),
         ("width", "i4"),
-        ("map_height", "i4"),
-        ("map_width", "i4"),
-        ("out_height", "i4"),
-        ("out_width", "i4"),
+    ],
+    align=True,
+)
+_JOB = np.dtype(
+    [
+        ("plane", _PLANE),
+        ("maps", _MAPS),
+        ("out", "u8"),
+        ("out_size", "i4", 2),
         ("y", _AXIS),
         ("x", _AXIS),
-        ("constant", "f4", 4),
+    ],
+    align=True,
+)
+_FRAME = np.dtype(
+    [
+        ("planes", _PLANE, 2),
+        ("maps", _MAPS),
+        ("out", "u8", 2),
+        ("out_size", "i4", 2),
+        ("y", _AXIS),
+        ("x", _AXIS),
     ],
     align=True,
 )
@@ -330,35 +344,19 @@ def _launch_remap(
     """
     import cupy
 
-    channels = 1 if plane.ndim == 2 else plane.shape[2]
     out = cupy.empty((*read.size, *plane.shape[2:]), plane.dtype)
     job = np.zeros(1, _JOB)
-    # Samples of a row must be dense; rows may be padded.
     plane, map_x, map_y = (_with_dense_rows(array) for array in (plane, map_x, map_y))
-    if any(
-        array.strides[0] // array.dtype.itemsize * array.shape[0] >= 2**31 for array in (plane, map_x, map_y)
-    ):
-        raise ValueError("the GPU kernel reads planes and maps of fewer than 2^31 samples")
-    for name, array in (("plane", plane), ("map_x", map_x), ("map_y", map_y), ("out", out)):
-        job[name] = array.data.ptr
-    for name, array in (("pitch", plane), ("map_x_pitch", map_x), ("map_y_pitch", map_y)):
-        job[name] = array.strides[0] // array.dtype.itemsize
-    job["height"], job["width"] = plane.shape[:2]
-    job["map_height"], job["map_width"] = map_x.shape
-    job["out_height"], job["out_width"] = read.size
-    for index, name in enumerate("yx"):
-        job[name][0] = read.step[index], read.shift[index], read.scale[index], read.offset[index]
-    job["constant"][0, : len(codes.constant)] = codes.constant
+    _describe_plane(job["plane"][0], plane, codes)
+    _describe_maps(job["maps"][0], map_x, map_y)
+    job["out"], job["out_size"] = out.data.ptr, read.size
+    _describe_axes(job, read)
     kernel = cuda_kernel(
         "remap.cu",
         "remap",
-        SAMPLE=_SAMPLES[plane.dtype.name],
-        PEAK=codes.peak,
-        STEP=codes.step,
-        CHANNELS=channels,
-        INTERPOLATION=_KERNEL_INTERPOLATIONS[interpolation],
-        REPLICATE=int(border == "replicate"),
+        CHANNELS=1 if plane.ndim == 2 else plane.shape[2],
         COARSE=int(read.step != (1.0, 1.0) or read.shift != (0.0, 0.0)),
+        **_defines(plane, codes, interpolation, border),
     )
     height, width = read.size
     with nvtx_range("remap"):
@@ -366,6 +364,68 @@ def _launch_remap(
             (math.ceil(width / _BLOCK[0]), math.ceil(height / (_BLOCK[1] * _ROWS))), _BLOCK, (by_value(job),)
         )
     return out
+
+
+def _launch_frame(
+    frame: Frame,
+    map_x: Any,
+    map_y: Any,
+    chroma_read: MapRead,
+    codes: Sequence[Codes],
+    size: tuple[int, int],
+    interpolation: Interpolation,
+    border: Border,
+) -> tuple[Any, Any]:
+    """Both planes of a semi-planar frame, whose maps are as fine as its luma."""
+    import cupy
+
+    luma, chroma, map_x, map_y = (_with_dense_rows(array) for array in (*frame.planes, map_x, map_y))
+    out = cupy.empty(size, luma.dtype), cupy.empty((*chroma_read.size, 2), chroma.dtype)
+    job = np.zeros(1, _FRAME)
+    for slot, (plane, code) in enumerate(zip((luma, chroma), codes, strict=True)):
+        _describe_plane(job["planes"][0, slot], plane, code)
+    _describe_maps(job["maps"][0], map_x, map_y)
+    job["out"], job["out_size"] = [plane.data.ptr for plane in out], size
+    _describe_axes(job, chroma_read)
+    kernel = cuda_kernel("remap.cu", "remap_frame", **_defines(luma, codes[0], interpolation, border))
+    height, width = chroma_read.size
+    with nvtx_range("remap"):
+        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1])), _BLOCK, (by_value(job),))
+    return out
+
+
+def _describe_plane(target: Any, plane: Any, codes: Codes) -> None:
+    _check_reach(plane)
+    target["data"], target["pitch"] = plane.data.ptr, plane.strides[0] // plane.dtype.itemsize
+    target["height"], target["width"] = plane.shape[:2]
+    target["constant"][: len(codes.constant)] = codes.constant
+
+
+def _describe_maps(target: Any, map_x: Any, map_y: Any) -> None:
+    for name, places in (("x", map_x), ("y", map_y)):
+        _check_reach(places)
+        target[name], target[f"{name}_pitch"] = places.data.ptr, places.strides[0] // places.dtype.itemsize
+    target["height"], target["width"] = map_x.shape
+
+
+def _describe_axes(job: Any, read: MapRead) -> None:
+    for index, name in enumerate("yx"):
+        job[name][0] = read.step[index], read.shift[index], read.scale[index], read.offset[index]
+
+
+def _check_reach(array: Any) -> None:
+    if array.strides[0] // array.dtype.itemsize * array.shape[0] >= 2**31:
+        raise ValueError("the GPU kernel reads planes and maps of fewer than 2^31 samples")
+
+
+def _defines(plane: Any, codes: Codes, interpolation: str, border: str) -> dict[str, str | int]:
+    return {
+        "SAMPLE": _SAMPLES[plane.dtype.name],
+        "PEAK": codes.peak,
+        "STEP": codes.step,
+        "INTERPOLATION": _KERNEL_INTERPOLATIONS[interpolation],
+        "REPLICATE": int(border == "replicate"),
+    }
 
 
 _STACK = np.dtype(

@@ -208,8 +208,8 @@ def _tiles_of(
 
     def tiles(frame: Frame) -> npt.NDArray[np.float32]:
         alpha = np.clip((frame.planes[0].astype(np.float32) - black) * gain, 0, 1)
-        made: npt.NDArray[np.uint16] = packer.tiles(np.rint(alpha * 65535).astype(np.uint16))
-        return made.astype(np.float32) / np.float32(65535)
+        made: npt.NDArray[np.float32] = packer.tiles(np.rint(alpha * 65535).astype(np.uint16))
+        return made
 
     return tiles
 
