@@ -34,7 +34,7 @@ from row_stamp import write_rows
 from vitascope.config import load_settings
 from vitascope.frames import Frame
 from vitascope.media.reading.reader import open_video
-from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -219,13 +219,40 @@ def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
         yield {"claim": f"file to key {name}", **row}
 
 
-def encoder_alone(film: Path, out: Path, frame_count: int) -> float:
+def headset(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """VR180 of 8192x4096 to packed alpha, against the decoder alone and the encoder alone."""
+    del peer
+    frames = 240
+    film = make_film(folder, "VR180", (8192, 4096), frames)
+    for codec in ("h264", "h265"):
+        out = folder / f"packed_{codec}.mp4"
+        settings = {
+            "output.kinds": ["packed-alpha"],
+            "output.preset": "ultrafast",
+            "output.codec": codec,
+            "video.stereo": "sbs",
+            "video.projection": "equirect180",
+            "gpu.decoder_sessions": 1,
+        }
+        row = run_segment(film, out, settings)
+        row["encoder_alone_fps"] = round(encoder_alone(out, folder / "alone.mp4", frames, codec), 1)
+        row["decoder_alone_fps"] = round(decoder_alone(film, 1), 1)
+        slowest = min(row["encoder_alone_fps"], row["decoder_alone_fps"])
+        row["share_of_slowest_stage"] = round(row["fps"] / slowest, 3)
+        yield {"claim": f"VR180 8192x4096 to packed alpha, {codec}", **row}
+
+
+def encoder_alone(film: Path, out: Path, frame_count: int, codec: CodecName | None = None) -> float:
     """Frames a second of our writer as the job uses it, fed with finished pictures."""
     with open_video(film) as reader:
         pictures = [next(reader) for _ in range(GOP)]
         info = reader.info
     encoding = choose_encoding(
-        out, source_format=info.format, preset="ultrafast", parallel_encoders="auto"
+        out,
+        codec=codec or "auto",
+        source_format=info.format,
+        preset="ultrafast",
+        parallel_encoders="auto",
     ).for_size(info.width, info.height)
     started = time.perf_counter()
     with VideoWriter(out, info=info, encoding=encoding, copy_from=film) as writer:
@@ -423,6 +450,7 @@ RUNS: dict[str, Callable[[Path, Path | None], Iterator[dict[str, Any]]]] = {
     "masks": masks,
     "sessions": sessions,
     "keys": keys,
+    "headset": headset,
     "endurance": endurance,
 }
 
