@@ -34,7 +34,7 @@ from vitascope.vr.projection import (
     Fisheye,
     Lens,
     Rectilinear,
-    eye_map,
+    frame_maps,
     reprojection_map,
 )
 
@@ -273,22 +273,20 @@ class AlphaPacker:
 
     def _made_frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
         """For each sample of the picture the frame's sample to read."""
-        frame_size = (
-            max(region.y + region.height for region in self._regions),
-            max(region.x + region.width for region in self._regions),
+        side = self._side
+        made = frame_maps(
+            self._lenses,
+            self._target,
+            self._regions,
+            [Region(0, 0, side, side), Region(side, 0, side, side)],
+            frame_size=(
+                max(region.y + region.height for region in self._regions),
+                max(region.x + region.width for region in self._regions),
+            ),
+            made_size=(side, 2 * side),
+            margin=1,
         )
-        halves = [
-            eye_map(
-                lens,
-                self._target,
-                region,
-                frame_size=frame_size,
-                target_size=(self._side, self._side),
-                margin=1,
-            )
-            for region, lens in zip(self._regions, self._lenses, strict=True)
-        ]
-        return tuple(np.ascontiguousarray(np.concatenate(pair, axis=1)) for pair in zip(*halves, strict=True))
+        return tuple(made)
 
     def _made_tile_maps(self) -> list[tuple[slice, tuple[npt.NDArray[np.float32], ...]]]:
         """For the eyes of a lens the samples to read for each of a disc, and 0 where it shows nothing, otherwise 1."""

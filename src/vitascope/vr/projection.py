@@ -9,12 +9,15 @@ far from the centre.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.device import available_cores
 from vitascope.gpu.kernels.region import Region
 
 __all__ = [
@@ -23,12 +26,15 @@ __all__ = [
     "Fisheye",
     "Lens",
     "Rectilinear",
-    "eye_map",
+    "frame_maps",
     "reprojection_map",
     "turned",
 ]
 
 Array = npt.NDArray[np.float64]
+
+_BAND_ROWS = 32
+"""Rows of maps that a thread makes at once: their numbers stay in the cache."""
 
 OUTSIDE = -1e4
 """What a map holds where the source shows nothing: outside every picture."""
@@ -221,53 +227,73 @@ def reprojection_map(
         ``OUTSIDE`` where the source shows nothing.
     """
     height, width = target_size
-    y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
-    rays = target.unproject(x, y)
-    if rotation is not None:
-        rays = np.tensordot(rotation, rays, axes=1)
-    with np.errstate(invalid="ignore"):
-        places = source.project(rays)
-    map_y, map_x = (
-        np.nan_to_num(place * size - 0.5, nan=OUTSIDE).astype(np.float32)
-        for place, size in zip(reversed(places), source_size, strict=True)
-    )
-    return map_x, map_y
+    maps = np.empty((2, height, width), np.float32)
+
+    def make(first: int) -> None:
+        rows = np.arange(first, min(first + _BAND_ROWS, height))
+        y, x = np.meshgrid((rows + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
+        rays = target.unproject(x, y)
+        if rotation is not None:
+            rays = np.tensordot(rotation, rays, axes=1)
+        with np.errstate(invalid="ignore"):
+            places = source.project(rays)
+        for made, place, size in zip(maps, places, reversed(source_size), strict=True):
+            made[rows] = np.nan_to_num(place * size - 0.5, nan=OUTSIDE)
+
+    # An 8K eye's maps take seconds on one core, and gigabytes at once.
+    with ThreadPoolExecutor(available_cores()) as threads:
+        for _ in threads.map(make, range(0, height, _BAND_ROWS)):
+            pass
+    return maps[0], maps[1]
 
 
-def eye_map(
-    source: Lens,
+def frame_maps(
+    sources: Sequence[Lens],
     target: Lens,
-    region: Region,
+    regions: Sequence[Region],
+    places: Sequence[Region],
     *,
     frame_size: tuple[int, int],
-    target_size: tuple[int, int],
+    made_size: tuple[int, int],
     margin: int,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The maps that show one eye of a frame in another projection, and nothing of the other eye, in chroma neither.
+) -> npt.NDArray[np.float32]:
+    """The maps that show a frame's eyes in another projection; of each, nothing of the other, in chroma neither.
 
     Args:
-        source: Projection of the eye.
-        target: Projection of the picture to make.
-        region: Where the eye lies in the frame.
+        sources: Projection of each eye.
+        target: Projection of each eye to make.
+        regions: Where each eye lies in the frame.
+        places: Where each lies in the frame to make; together they cover it.
         frame_size: (height, width) in luma samples.
-        target_size: (height, width) of the picture to make.
-        margin: What is nearer to the eye's border than so many luma samples is shown as what lies there: 1 for linear
+        made_size: (height, width) of the frame to make.
+        margin: What is nearer to an eye's border than so many luma samples is shown as what lies there: 1 for linear
             reading, 3 for cubic, which takes two samples of chroma, every other one of luma, on each side of a place.
 
     Returns:
-        As ``reprojection_map``, in samples of the frame.
+        map_x and map_y as ``reprojection_map``, in samples of the frame: float32 [2, *made_size].
     """
-    maps = reprojection_map(source, target, source_size=region.size, target_size=target_size)
-    starts, lengths = (region.x, region.y), (region.width, region.height)
-    kept = []
-    for places, start, length, whole in zip(maps, starts, lengths, reversed(frame_size), strict=True):
-        # A chroma block that a seam at an odd place cuts through belongs to neither eye.
-        first, end = start + start % 2, start + length
-        end -= end % 2 if end < whole else 0
-        inwards = min(margin, (end - first - 1) // 2)
-        inside = np.clip(places + start, first + inwards, end - 1 - inwards)
-        kept.append(np.where(places == OUTSIDE, np.float32(OUTSIDE), inside).astype(np.float32))
-    return kept[0], kept[1]
+    made = np.empty((2, *made_size), np.float32)
+    known: tuple[object, tuple[npt.NDArray[np.float32], ...]] | None = None
+    for lens, region, place in zip(sources, regions, places, strict=True):
+        if known is None or known[0] != (
+            lens,
+            region.size,
+            place.size,
+        ):  # eyes are alike but for where they lie
+            maps = reprojection_map(lens, target, source_size=region.size, target_size=place.size)
+            known = (lens, region.size, place.size), maps
+        starts, lengths = (region.x, region.y), (region.width, region.height)
+        for to_read, start, length, whole, axis in zip(
+            known[1], starts, lengths, reversed(frame_size), made, strict=True
+        ):
+            # A chroma block that a seam at an odd place cuts through belongs to neither eye.
+            first, end = start + start % 2, start + length
+            end -= end % 2 if end < whole else 0
+            inwards = min(margin, (end - first - 1) // 2)
+            kept = axis[place.rows, place.columns]
+            np.clip(to_read + start, first + inwards, end - 1 - inwards, out=kept)
+            kept[to_read == OUTSIDE] = OUTSIDE
+    return made
 
 
 _EDGE = 1e-9

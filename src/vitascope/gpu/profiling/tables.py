@@ -70,7 +70,7 @@ def span_table(title: str, stats: Sequence[SpanStats], *, wall_seconds: float) -
 
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 1.2rem; color: #222; background: #fff; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.2rem; color: #222; background: #fff; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e3e6ea; }

@@ -38,7 +38,7 @@ from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
 from vitascope.vr.file_names import read_name, without_vr_words
 from vitascope.vr.players import name_says, vr_words
-from vitascope.vr.projection import Lens, eye_map
+from vitascope.vr.projection import Lens, frame_maps
 from vitascope.vr.stereo import eye_regions
 
 __all__ = ["TARGETS", "ConversionReport", "Converting", "Target", "convert", "default_output"]
@@ -70,7 +70,7 @@ TARGETS: dict[TargetName, Target] = {
 """By their names."""
 
 _MARGIN = 3
-"""For ``eye_map``: frames are read with cubic weights."""
+"""For ``frame_maps``: frames are read with cubic weights."""
 _THREADS = 4
 """Threads that repaint; more wait for memory."""
 
@@ -251,19 +251,15 @@ class Reprojector:
     """
 
     def __init__(self, info: VideoInfo, made: VideoInfo, source: VrDescription, target: Target) -> None:
-        regions = eye_regions(info.width, info.height, source.layout)
-        places = eye_regions(made.width, made.height, source.layout)
-        maps = np.empty((2, made.height, made.width), np.float32)
-        for region, place, lens in zip(regions, places, source.lenses, strict=True):
-            maps[:, place.rows, place.columns] = eye_map(
-                lens,
-                target.lens,
-                region,
-                frame_size=(info.height, info.width),
-                target_size=place.size,
-                margin=_MARGIN,
-            )
-        self._maps = maps
+        self._maps = frame_maps(
+            source.lenses,
+            target.lens,
+            eye_regions(info.width, info.height, source.layout),
+            eye_regions(made.width, made.height, source.layout),
+            frame_size=(info.height, info.width),
+            made_size=(made.height, made.width),
+            margin=_MARGIN,
+        )
 
     def paint(self, frame: Frame) -> Frame:
         """Paint one frame; black where the source shows nothing."""
