@@ -255,15 +255,15 @@ class AlphaPacker:
         arrays: Any = _array_module(alpha)
         # Averaged down before they are turned into fisheye pictures: what is read is as fine as what is made.
         small = arrays.empty((2, 1, *size), "float32")
-        for eye, region in enumerate(self._regions):
+        for first, eyes in enumerate(_eyes(alpha, self._regions)):
             resize_normalize(
-                alpha[None, region.rows, region.columns, None],
+                eyes[..., None],
                 size=size,
                 mean=(0.0,),
                 std=(1.0,),
                 scale=1 / alpha_peak(alpha),
                 layout_out="NCHW",
-                out=small[eye : eye + 1],
+                out=small[first : first + len(eyes)],
             )
         made = []
         for eyes, maps in self._tile_maps:
@@ -298,6 +298,18 @@ class AlphaPacker:
             map_x, map_y = reprojection_map(lens, self._target, source_size=size, target_size=size)
             made.append((eyes, (map_x, map_y, (map_x != OUTSIDE).astype(np.float32))))
         return made
+
+
+def _eyes(alpha: Plane, regions: Sequence[Region]) -> list[Any]:
+    """Views of both eyes' alpha: one [2, h, w] where they are alike, otherwise two [1, h, w]."""
+    first, second = (alpha[region.rows, region.columns] for region in regions)
+    if first.shape != second.shape:
+        return [first[None], second[None]]
+    arrays: Any = _array_module(alpha)
+    apart = (regions[1].y - regions[0].y) * alpha.strides[0] + (regions[1].x - regions[0].x) * alpha.strides[
+        1
+    ]
+    return [arrays.lib.stride_tricks.as_strided(first, (2, *first.shape), (apart, *alpha.strides))]
 
 
 def _on_device(

@@ -143,11 +143,11 @@ def test_planar_frames_are_refused_on_the_gpu():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants(
-        "SAMPLE PEAK STEP CHANNELS INTERPOLATION REPLICATE COARSE",
-        ("unsigned char", 255, 1, 1, 0, 1, 0),
-        ("unsigned char", 255, 1, 2, 1, 1, 1),
-        ("unsigned short", 1023, 64, 2, 1, 0, 0),
-        ("float", 0, 1, 4, 2, 1, 1),
-        ("__half", 0, 1, 3, 2, 0, 0),
+        "SAMPLE PEAK STEP CHANNELS INTERPOLATION REPLICATE COARSE PAIRS",
+        ("unsigned char", 255, 1, 1, 0, 1, 0, 0),
+        ("unsigned char", 255, 1, 2, 1, 1, 1, 1),
+        ("unsigned short", 1023, 64, 2, 1, 0, 0, 1),
+        ("float", 0, 1, 4, 2, 1, 1, 0),
+        ("__half", 0, 1, 3, 2, 0, 0, 0),
     )
     assert_compiles(tmp_path, "remap.cu", architecture, ["remap", "remap_frame", "remap_stack"], several)

@@ -32,8 +32,9 @@ class PaintedPart:
     """Of the same size."""
 
 
-_BLOCK = 256
-_MOST_PARTS = 8  # as in paint_alpha.cu
+# As in paint_alpha.cu.
+_BLOCK = (32, 8)
+_MOST_PARTS = 8
 _PART = np.dtype(
     [(name, np.int32) for name in ("number", "source_x", "source_y", "x", "y", "width", "height")]
 )
@@ -69,7 +70,7 @@ def paint_alpha(
 
     Chroma is that of the largest alpha that shares a sample of it, rounded to more red; luma then makes R right beside
     what a reader interpolates, which leaves G and B at 0 or below. Runs where the frame is: NumPy, any of
-    ``frames.PIXEL_FORMATS``; CuPy (NV12 or P010) in two CUDA kernels on the current stream.
+    ``frames.PIXEL_FORMATS``; CuPy (NV12 or P010) in one CUDA kernel on the current stream.
 
     Args:
         frame: Its planes are changed; its size is one of whole chroma samples.
@@ -181,12 +182,13 @@ def _launch(
         "COSITED_X": int(location in ("left", "topleft")),
         "COSITED_Y": int(location == "topleft"),
     }
-    height = max(part.target.height for part in parts)
-    width = max(part.target.width for part in parts)
+    # A part may begin in the middle of a block of chroma.
+    rows = max(part.target.height for part in parts) // 2 + 1
+    columns = max(part.target.width for part in parts) // 2 + 1
+    kernel = cuda_kernel("paint_alpha.cu", "paint_alpha", **defines)
     with nvtx_range("paint alpha"):
-        for name, rows, columns in (
-            ("paint_chroma", height // 2 + 1, width // 2 + 1),  # a part may begin in the middle of a block
-            ("paint_luma", height, width),
-        ):
-            kernel = cuda_kernel("paint_alpha.cu", name, **defines)
-            kernel((math.ceil(columns / _BLOCK), rows, len(parts)), (_BLOCK,), (by_value(job),))
+        kernel(
+            (math.ceil(columns / _BLOCK[0]), math.ceil(rows / _BLOCK[1]), len(parts)),
+            _BLOCK,
+            (by_value(job),),
+        )

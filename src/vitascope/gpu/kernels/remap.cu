@@ -23,6 +23,9 @@
 #ifndef REPLICATE      // 1 repeats the border, 0 puts the constant outside
 #define REPLICATE 1
 #endif
+#ifndef PAIRS          // 1 when every row of the maps begins on 8 bytes and has an even number of samples
+#define PAIRS 0
+#endif
 #ifndef COARSE         // 1 when maps are read between their samples
 #define COARSE 0
 #endif
@@ -249,12 +252,18 @@ extern "C" __global__ void __launch_bounds__(256) remap_frame(const __grid_const
     if (2 * column >= job.out_width || 2 * row >= job.out_height) return;
     Place places[2][2];
 #pragma unroll
-    for (int j = 0; j < 2; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int y = min(2 * row + j, job.maps.height - 1), x = min(2 * column + i, job.maps.width - 1);
-            places[j][i] = {map_at(job.maps.y, job.maps.y_pitch, y, x), map_at(job.maps.x, job.maps.x_pitch, y, x)};
-        }
+    for (int j = 0; j < 2; ++j) {
+        const int y = min(2 * row + j, job.maps.height - 1), x = 2 * column;
+#if PAIRS
+        const float2 down = *reinterpret_cast<const float2*>(job.maps.y + static_cast<unsigned>(y * static_cast<int>(job.maps.y_pitch) + x));
+        const float2 across = *reinterpret_cast<const float2*>(job.maps.x + static_cast<unsigned>(y * static_cast<int>(job.maps.x_pitch) + x));
+        places[j][0] = {down.x, across.x}, places[j][1] = {down.y, across.y};
+#else
+        const int next = min(x + 1, job.maps.width - 1);
+        places[j][0] = {map_at(job.maps.y, job.maps.y_pitch, y, x), map_at(job.maps.x, job.maps.x_pitch, y, x)};
+        places[j][1] = {map_at(job.maps.y, job.maps.y_pitch, y, next), map_at(job.maps.x, job.maps.x_pitch, y, next)};
+#endif
+    }
     // All are read, also those beyond the last column or row, so that no read waits for another.
     Pixel<1> luma[2][2];
 #pragma unroll

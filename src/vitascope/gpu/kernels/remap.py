@@ -387,7 +387,12 @@ def _launch_frame(
     _describe_maps(job["maps"][0], map_x, map_y)
     job["out"], job["out_size"] = [plane.data.ptr for plane in out], size
     _describe_axes(job, chroma_read)
-    kernel = cuda_kernel("remap.cu", "remap_frame", **_defines(luma, codes[0], interpolation, border))
+    in_pairs = map_x.shape[1] % 2 == 0 and not any(
+        places.data.ptr % 8 or places.strides[0] % 8 for places in (map_x, map_y)
+    )
+    kernel = cuda_kernel(
+        "remap.cu", "remap_frame", PAIRS=int(in_pairs), **_defines(luma, codes[0], interpolation, border)
+    )
     height, width = chroma_read.size
     with nvtx_range("remap"):
         kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1])), _BLOCK, (by_value(job),))

@@ -108,17 +108,14 @@ class FisheyeViews:
 
     def _planes_back(self, planes: Any) -> Any:
         """[E * count, ..., h, w] as float32 [E, ..., h', w']."""
-        eyes = planes.shape[0] // self.count
-        made = array_module(on_gpu=is_on_gpu(planes)).zeros(
-            (eyes, *planes.shape[1:-2], *self.eye.size), "float32"
-        )
+        eyes, made = planes.shape[0] // self.count, None
         sources = planes.reshape(eyes, self.count, -1, *planes.shape[-2:])
-        targets = made.reshape(-1, *self.eye.size)
         maps = _maps_back(self, (planes.shape[-2], planes.shape[-1]), _device_of(planes))
         for number, (map_x, map_y, weight) in enumerate(maps):
             read = sources[:, number].reshape(-1, *planes.shape[-2:]).astype("float32", copy=False)
-            remap_stack(read, map_x, map_y, weight=weight, add_to=targets)
-        return made
+            made = remap_stack(read, map_x, map_y, weight=weight, add_to=made)
+        assert made is not None
+        return made.reshape(eyes, *planes.shape[1:-2], *self.eye.size)
 
 
 _Maps = Sequence[tuple[Any, ...]]
