@@ -544,6 +544,20 @@ def test_an_error_of_the_decoder_counts_where_nothing_else_does(tmp_path: Path) 
     assert missing > 0
 
 
+def test_a_damaged_keyframe_that_is_not_called_one_counts(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "in.flv", frame_count=24, codec_options={"g": "6"})
+    with av.open(str(path)) as container:
+        tag, size = next((packet.pos, packet.size) for packet in container.demux(video=0))
+    content = bytearray(path.read_bytes())
+    assert content[tag + 11] == 0x17
+    content[tag + 11] = 0x27
+    content[tag + size // 2 : tag + size // 2 + 200] = bytes(200)
+    path.write_bytes(content)
+    shown, missing = read(path)
+    assert shown < 24
+    assert missing > 0
+
+
 @pytest.mark.parametrize("suffix", [".avi", ".mp4", ".mkv"])
 @pytest.mark.parametrize("which", [0, 12, 17])
 def test_a_picture_of_mpeg4_that_shows_nothing_is_missing(tmp_path: Path, suffix: str, which: int) -> None:

@@ -369,6 +369,13 @@ def test_a_chunk_of_an_avi_that_only_its_index_names_is_counted(tmp_path):
         assert reader.corrupt_count == 1
 
 
+@pytest.mark.parametrize("which", [0, 20])
+def test_a_chunk_of_an_avi_that_belongs_to_no_stream_is_a_break(tmp_path, which):
+    path = make(tmp_path / "in.avi")
+    chunk = positions(path)[which] - 8
+    assert broken(hurt_at(path, chunk, ord("4"))) == chunk
+
+
 def test_an_avi_may_have_chunks_without_content(tmp_path):
     """Captures drop frames so; the header counts them, the index doesn't."""
     path = write_clip(tmp_path / "in.avi", codec="mpeg4", frame_count=30, pts=[*range(15), *range(60, 75)])

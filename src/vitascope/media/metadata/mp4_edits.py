@@ -55,7 +55,7 @@ def _id_of(track: Box) -> int:
 
 
 def _time_scale_and_duration(header: Box) -> tuple[int, int]:
-    """Of ``mvhd`` and ``mdhd``: version, flags, two times, time scale, duration; times of 32 bits or of 64."""
+    """Read ``mvhd`` or ``mdhd``: version, flags, two times, time scale, duration; times of 32 bits or of 64."""
     form, place = (">IQ", 20) if header.head[:1] == b"\1" else (">II", 12)
     scale, duration = struct.unpack_from(form, header.head, place)
     return scale, duration

@@ -395,6 +395,7 @@ class ContainerSource:
             if lost := missing.before(picture):
                 self.damage.add(missing.cause, count=lost)
             if picture.is_corrupt:
+                progress.keyframe_seen |= picture.key_frame  # of which the packet may not know
                 self._skip(progress, None)
                 continue
             progress.shown(picture.pts, picture.duration)

@@ -181,7 +181,7 @@ _UNKNOWN_BYTES = 1 << 31
 
 def _avi_break(data: mmap.mmap) -> int | None:
     """Microsoft's AVI RIFF reference, and OpenDML's further ``RIFF`` pieces."""
-    at, size, has_movi = 0, len(data), False
+    at, size, stream_count = 0, len(data), -1
     while at + 8 <= size:
         kind, length = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
         if not _FOUR_CHARACTERS.fullmatch(kind):
@@ -189,14 +189,17 @@ def _avi_break(data: mmap.mmap) -> int | None:
         is_movi = kind == b"LIST" and data[at + 8 : at + 12] == b"movi"
         if is_movi and length < _UNKNOWN_BYTES and at + 8 + length > size:
             return size
-        has_movi |= is_movi
+        if is_movi and stream_count < 0:
+            stream_count = data[:at].count(b"strh")
+        if stream_count >= 0 and kind[:2].isdigit() and int(kind[:2]) >= stream_count:  # whose chunk is it?
+            return at
         if is_movi or kind == b"RIFF" or (kind == b"LIST" and data[at + 8 : at + 12] == b"rec "):
             at += 12  # what is in it is looked at
             continue
         at += 8 + length + length % 2
         if at > size + 1:
             return size
-    return None if has_movi else size
+    return None if stream_count >= 0 else size
 
 
 _AVC_HEADS = (b"\x17\0", b"\x27\0")
