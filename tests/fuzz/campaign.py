@@ -1,9 +1,10 @@
 """Thousands of damaged files, and how each was handled: ``make fuzz N=100000``.
 
-Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--keep FOLDER] [--out ../benchmarks/results/fuzz.json]
+Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--minutes M] [--keep FOLDER]
+                               [--out ../benchmarks/results/fuzz.json]
 
-Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``. Ctrl-C ends it with
-the row of what was tried until then, which is that of a campaign of so many.
+Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``. Ctrl-C, or the end
+of so many minutes, ends it with the row of what was tried until then, which is that of a campaign of so many.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +98,14 @@ def tries(
                 shutil.rmtree(room)
 
 
-def _share(numbers: list[int], seed: int, folder: str) -> list[Try]:
-    room = Path(folder) / f"from {numbers[0]}"
-    return list(tries(numbers, seed=seed, folder=room))
+def _share(numbers: list[int], seed: int, folder: str, end: float) -> list[Try]:
+    done: list[Try] = []
+    if time.monotonic() < end:
+        for one in tries(numbers, seed=seed, folder=Path(folder) / f"from {numbers[0]}"):
+            done.append(one)
+            if time.monotonic() >= end:
+                break
+    return done
 
 
 def main() -> None:
@@ -109,25 +116,30 @@ def main() -> None:
     parser.add_argument("n", type=int, nargs="?", default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--only", type=int, action="append")
     parser.add_argument("--keep", type=Path, help="where bad files are kept")
     parser.add_argument("--out", type=Path, help="write the row here")
     options = parser.parse_args()
     began = time.monotonic()
+    end = began + 60 * options.minutes
     numbers = options.only or list(range(options.n))
-    size = max(min(100, len(numbers) // options.processes), 1)
+    size = max(min(50, len(numbers) // options.processes), 1)
     parts = [numbers[begin : begin + size] for begin in range(0, len(numbers), size)]
     done: list[Try] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         pool = ProcessPoolExecutor(options.processes)
         try:
-            for share in pool.map(_share, parts, [options.seed] * len(parts), [str(folder)] * len(parts)):
+            for share in pool.map(_share, parts, repeat(options.seed), repeat(str(folder)), repeat(end)):
                 done += share
                 for one in share:
                     if one.bad is not None:
                         print(json.dumps(asdict(one)), flush=True)
-                print(f"{len(done)} tried, {sum(one.bad is not None for one in done)} bad", file=sys.stderr)
+                if share:
+                    print(
+                        f"{len(done)} tried, {sum(one.bad is not None for one in done)} bad", file=sys.stderr
+                    )
         except KeyboardInterrupt:
             if not done:
                 raise

@@ -16,7 +16,16 @@ _WELL_KNOWN = {0, 2, 3, 4, 5}
 """Exit codes of errors that are raised on purpose; 1 is for what nobody foresaw."""
 _MOST_MB = 1500.0
 _LOST = "frames lost without a word"
-_WORDS_ON_LOSS = ("damaged", "missing", "truncated", "promises", "breaks off", "ends at", "could not be read")
+_WORDS_ON_LOSS = (
+    "damaged",
+    "missing",
+    "truncated",
+    "promises",
+    "breaks off",
+    "ends at",
+    "could not be read",
+    "are left out",
+)
 
 
 def what_is_bad(
@@ -87,24 +96,29 @@ def _bad_output(outcome: Outcome, out: Path, whole_frames: int | None) -> str | 
 def _cannot_tell(hurt: Path, whole: Path, out: Path | None) -> bool:
     """True for what no reader of the file alone can know."""
     if whole.suffix == ".ts" and out is not None:
-        heads, of_whole = _packet_heads(hurt), _packet_heads(whole)
-        if heads == of_whole:
-            return _begins_late(hurt, frame_count(out))
         before, after = whole.read_bytes(), hurt.read_bytes()
+        heads, of_whole = _packet_heads(after), _packet_heads(before)
+        later = _packet_heads(after[_first_packet_at(hurt) :])
+        if later == of_whole[-len(later) :] and _begins_late(hurt, frame_count(out)):
+            return True
         is_cut = before.startswith(after) and len(after) % 188 == 0
-        return is_cut and _is_between_pictures(of_whole[len(heads) :])
+        return is_cut and frame_count(out) == _begun_pictures(heads)
     return _lacks_a_run_of_blocks(hurt, whole)
 
 
-def _packet_heads(stream: Path) -> list[bytes]:
-    data = stream.read_bytes()
+def _first_packet_at(hurt: Path) -> int:
+    """Where the video begins: what is before it a recording need not have."""
+    with av.open(str(hurt)) as container:
+        return next(packet.pos for packet in container.demux(video=0) if packet.size)
+
+
+def _packet_heads(data: bytes) -> list[bytes]:
     return [data[at : at + 4] for at in range(0, len(data), 188)]
 
 
-def _is_between_pictures(rest: list[bytes]) -> bool:
-    """True where a stream that is cut before these packets is a shorter recording; FFmpeg calls the video 256."""
-    following = next(head for head in rest if int.from_bytes(head[1:3], "big") & 0x1FFF == 256)
-    return bool(following[1] & 0x40)
+def _begun_pictures(heads: list[bytes]) -> int:
+    """Those that are all a stream holds which is cut here: a shorter recording. FFmpeg calls the video 256."""
+    return sum(int.from_bytes(head[1:3], "big") & 0x5FFF == 0x4000 | 256 for head in heads)
 
 
 def _begins_late(hurt: Path, made: int) -> bool:
@@ -116,32 +130,38 @@ def _begins_late(hurt: Path, made: int) -> bool:
 
 
 def _lacks_a_run_of_blocks(hurt: Path, whole: Path) -> bool:
-    """True for a GIF that lacks one run of bytes, and whose blocks fit all the same.
+    """True for a GIF that lacks one run of blocks, and is whole but for the content of others.
 
     A GIF counts neither its images nor their bytes: where such a run is missing, nothing in the file tells.
     """
     if whole.suffix != ".gif":
         return False
-    before, after = whole.read_bytes(), hurt.read_bytes()
+    before, after = _blocks(whole.read_bytes()), _blocks(hurt.read_bytes())
+    if before is None or after is None:
+        return False
+    # Where bytes are missing from inside one block to inside another, what is left of both is a block.
     head = _alike(before, after)
     tail = _alike(before[::-1], after[::-1])
-    return len(after) < len(before) and head + tail >= len(after) and _blocks_fit(after)
+    return len(after) < len(before) and head + tail >= len(after) - 1
 
 
-def _alike(one: bytes, other: bytes) -> int:
+def _alike(one: list[tuple[int, ...]], other: list[tuple[int, ...]]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(other))
 
 
-def _blocks_fit(gif: bytes) -> bool:
-    """GIF89a: extensions and images up to the trailer, and sub-blocks of 255 bytes in an image but for its last."""
+def _blocks(gif: bytes) -> list[tuple[int, ...]] | None:
+    """Kind and sub-blocks' lengths of extensions and images up to the trailer; None where they do not fit (GIF89a)."""
+    blocks: list[tuple[int, ...]] = []
     at = 13 + (3 << (gif[10] & 7) + 1)  # the palette that the whole file has
-    while gif[at] != 0x3B:
-        inside = at + {0x21: 2, 0x2C: 11}[gif[at]]
+    gif += bytes(16)
+    while gif[at] in (0x21, 0x2C):
+        inside = at + (2 if gif[at] == 0x21 else 11)
         lengths = []
         while gif[inside]:
             lengths.append(gif[inside])
             inside += 1 + gif[inside]
         if gif[at] == 0x2C and set(lengths[:-1]) - {255}:
-            return False
+            return None
+        blocks.append((gif[at], *lengths))
         at = inside + 1
-    return at + 1 == len(gif)
+    return blocks if gif[at:] == b";" + bytes(16) else None

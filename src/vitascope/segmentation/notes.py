@@ -71,6 +71,8 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
         notes.append(
             f"{info.path.name} was removed while it was read; nothing could tell whether it was whole"
         )
+    if reader.hidden_count:
+        notes.append(f"{reader.hidden_count} frames are left out by the video's edit list, as by a player")
     if reader.repeated_pts_count:
         notes.append(
             f"{reader.repeated_pts_count} frames had the time of the one before, or an earlier one; they follow it"

@@ -12,6 +12,7 @@ import pytest
 from clips import moving_disc, write_clip
 from vitascope.errors import CorruptInputError, InputError
 from vitascope.media.reading.reader import open_video, probe
+from vitascope.segmentation.notes import notes_on_reading
 
 
 def intact_clip(path: Path, *, audio: bool = False, flags: str = "faststart", shift: int = 0) -> Path:
@@ -453,9 +454,150 @@ def test_frames_of_an_mp4_without_its_time_scale_are_missing(tmp_path: Path) -> 
     assert shown + reader.corrupt_count == 60
 
 
-def test_an_edit_list_may_leave_frames_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("box", [(b"elst", 4, 1250), (b"mvhd", 8, 2000)])
+def test_an_edit_list_may_leave_frames_out(tmp_path: Path, box: tuple[bytes, int, int]) -> None:
     path = intact_clip(tmp_path / "in.mp4")
-    set_in_box(path, b"elst", 4, 1250)  # milliseconds of 2500
+    set_in_box(path, *box)  # half of 2500 milliseconds, and milliseconds of half the length
     with open_video(path) as reader:
         assert len(list(reader)) == 30
     assert reader.corrupt_count == 0
+    assert reader.hidden_count == 30
+    (note,) = notes_on_reading(reader)
+    assert note == "30 frames are left out by the video's edit list, as by a player"
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+@pytest.mark.parametrize(
+    ("box", "offset", "value"),
+    [(b"stsz", 8 + 4 * 13, 0x40000011), (b"mdhd", 8, 0x80003000), (b"stsz", 4, 20), (b"stsc", 8, 3)],
+)
+def test_samples_that_the_table_promises_are_missing(
+    tmp_path: Path, box: bytes, offset: int, value: int, sessions: int
+) -> None:
+    """Where a size cannot be, FFmpeg's index ends; where the track's clock is wrong, its edit list covers nothing."""
+    path = intact_clip(tmp_path / "in.mp4")
+    set_in_box(path, box, offset, value)
+    try:
+        shown, missing = read(path, decoder_sessions=sessions)
+    except CorruptInputError as error:
+        assert "truncated" in str(error)
+        return
+    assert shown < 60
+    assert shown + missing >= 60
+
+
+def test_a_copy_that_begins_with_an_open_gop_is_whole(tmp_path: Path) -> None:
+    """Its leading pictures lack what they refer to; the muxer's edit list leaves them out."""
+    path = write_clip(
+        tmp_path / "in.mp4", frame_count=60,
+        codec_options={"g": "12", "bf": "3", "x264-params": "open-gop=1:b-pyramid=normal"},
+    )  # fmt: skip
+    with av.open(str(path)) as reading:
+        keys = [n for n, packet in enumerate(reading.demux(video=0)) if packet.size and packet.is_keyframe]
+    copy = tmp_path / "copy.mp4"
+    with av.open(str(path)) as reading, av.open(str(copy), "w") as writing:
+        stream = writing.add_stream_from_template(reading.streams.video[0])
+        for number, packet in enumerate(reading.demux(video=0)):
+            if packet.size and number >= keys[1]:
+                packet.stream = stream
+                writing.mux(packet)
+    shown, missing = read(copy)
+    assert shown == 48
+    assert missing == 0
+
+
+def test_no_bit_of_a_header_of_h264_in_matroska_loses_a_picture_without_a_word(tmp_path: Path) -> None:
+    """Matroska has no decoding times: FFmpeg derives them from the depth of reordering that the header tells."""
+    path = write_clip(tmp_path / "in.mkv", width=64, height=48, frame_count=24, codec_options={"g": "6"})
+    content = path.read_bytes()
+    with av.open(str(path)) as container:
+        header = container.streams.video[0].codec_context.extradata
+    assert header is not None
+    begin = content.index(header) + 8  # behind the configuration's head: the set's length, then the set
+    runs_back = 0
+    for place in range(begin + 4, begin + int.from_bytes(content[begin - 2 : begin], "big")):
+        for bit in range(8):
+            hurt = bytearray(content)
+            hurt[place] ^= 1 << bit
+            path.write_bytes(hurt)
+            try:
+                shown, missing = read(path, threads=1)
+            except (CorruptInputError, InputError):
+                continue
+            assert shown == 24 or missing > 0, (place - begin, bit)
+            runs_back += 0 < shown < 24
+    assert runs_back > 0
+
+
+def test_an_error_of_the_decoder_counts_where_nothing_else_does(tmp_path: Path) -> None:
+    """A damaged picture of Flash video with a wrong time, too: it is not awaited."""
+    path = write_clip(tmp_path / "in.flv", frame_count=24, codec_options={"g": "6", "bf": "2"})
+    with av.open(str(path)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    (tag, size) = packets[1]
+    content = bytearray(path.read_bytes())
+    content[tag + 13 : tag + 16] = bytes(3)  # how much later it is shown
+    content[tag + 16 : tag + 16 + size] = bytes(size)
+    path.write_bytes(content)
+    shown, missing = read(path)
+    assert shown < 24
+    assert missing > 0
+
+
+def test_a_damaged_keyframe_that_is_not_called_one_counts(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "in.flv", frame_count=24, codec_options={"g": "6"})
+    with av.open(str(path)) as container:
+        tag, size = next((packet.pos, packet.size) for packet in container.demux(video=0))
+    content = bytearray(path.read_bytes())
+    assert content[tag + 11] == 0x17
+    content[tag + 11] = 0x27
+    content[tag + size // 2 : tag + size // 2 + 200] = bytes(200)
+    path.write_bytes(content)
+    shown, missing = read(path)
+    assert shown < 24
+    assert missing > 0
+
+
+@pytest.mark.parametrize("suffix", [".avi", ".mp4", ".mkv"])
+@pytest.mark.parametrize("which", [0, 12, 17])
+def test_a_picture_of_mpeg4_that_shows_nothing_is_missing(tmp_path: Path, suffix: str, which: int) -> None:
+    """Its decoder takes it for one that was dropped on purpose, which is much shorter."""
+    path = write_clip(tmp_path / f"in{suffix}", codec="mpeg4", frame_count=24, codec_options={"g": "12"})
+    with av.open(str(path)) as container:
+        pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    content = bytearray(path.read_bytes())
+    place = content.index(pictures[which]) + pictures[which].index(b"\0\0\1\xb6") + 4
+    content[place : place + 8] = bytes(8)
+    path.write_bytes(content)
+    shown, missing = read(path)
+    assert shown + missing == 24
+
+
+def test_pictures_of_mpeg4_that_were_dropped_on_purpose_are_not_missing(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "in.avi", codec="mpeg4", frame_count=24)
+    dropped = tmp_path / "dropped.avi"
+    with av.open(str(path)) as reading, av.open(str(dropped), "w") as writing:
+        stream = writing.add_stream_from_template(reading.streams.video[0])
+        for number, packet in enumerate(reading.demux(video=0)):
+            if packet.size:
+                copy = packet if number % 5 != 4 else av.Packet(_not_coded(bytes(packet)))
+                copy.pts = copy.dts = packet.dts
+                copy.time_base, copy.stream = packet.time_base, stream
+                writing.mux(copy)
+    shown, missing = read(dropped)
+    assert shown < 24
+    assert missing == 0
+
+
+def _not_coded(picture: bytes) -> bytes:
+    """A predicted picture of MPEG-4 (ISO/IEC 14496-2, 6.2.5) without content: its time in 5 bits, and a 0 for coded."""
+    head = int.from_bytes(picture[4:8], "big")
+    # Type (2 bits), whole seconds (0), marker, time (5 bits), marker: all kept; then "not coded", and stuffing.
+    return picture[:4] + (head >> 22 << 22 | 0x1FFFFF).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("suffix", [".ts", ".m2ts", ".mkv", ".flv", ".avi"])
+def test_a_film_whose_frames_come_ever_more_slowly_is_whole(tmp_path: Path, suffix: str) -> None:
+    times = [n * n // 3 + 2 * n for n in range(60)]
+    path = write_clip(tmp_path / f"slow{suffix}", frame_count=60, pts=times, time_base=Fraction(1, 250))
+    assert read(path) == (60, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from fractions import Fraction
 
@@ -240,12 +241,179 @@ def test_other_writers_files_are_whole(tmp_path, suffix, options):
     assert broken(whole) is None
 
 
-def test_a_recording_that_begins_anew_says_so_itself(tmp_path):
-    """Two recordings, one behind the other: counters begin anew, which a break between packets of one is not."""
-    first = make(tmp_path / "a.ts")
+@pytest.mark.parametrize("frame_count", [20, 31, 48])
+def test_a_recording_behind_another_is_no_break(tmp_path, frame_count):
+    """Counters begin anew, and so do times, which go on where a part is missing."""
+    first = write_clip(tmp_path / "a.ts", frame_count=frame_count, frame_rate=Fraction(12)).read_bytes()
     joined = tmp_path / "joined.ts"
-    joined.write_bytes(first.read_bytes() * 2)
-    assert broken(joined) in (None, first.stat().st_size) or broken(joined) > first.stat().st_size
+    joined.write_bytes(first * 2)
+    assert broken(joined) is None
+    lacking = tmp_path / "lacking.ts"
+    lacking.write_bytes(first[: 188 * 20] + first[188 * 30 :])
+    assert broken(lacking) is not None
+
+
+def hurt_at(path, place, value):
+    content = bytearray(path.read_bytes())
+    content[place] = value
+    hurt = path.with_stem("hurt")
+    hurt.write_bytes(content)
+    return hurt
+
+
+def positions(path):
+    with av.open(str(path)) as container:
+        return [packet.pos for packet in container.demux(video=0) if packet.size]
+
+
+@pytest.mark.parametrize("codec", [0xFF, 0xA1, 0x22])
+def test_a_tag_of_flash_video_of_another_codec_is_a_break(tmp_path, codec):
+    """0xA1 begins an enhanced head, whose four characters then are a piece of H.264; 0x22 is Sorenson's H.263."""
+    path = make(tmp_path / "in.flv")
+    tag = positions(path)[20]
+    assert broken(hurt_at(path, tag + 11, codec)) == tag
+
+
+def test_flash_video_with_enhanced_heads_is_whole(tmp_path):
+    path = write_clip(
+        tmp_path / "in.flv", codec="libx265", frame_count=24, codec_options={"x265-params": "log-level=none"}
+    )
+    assert path.read_bytes().count(b"hvc1") >= 24
+    assert broken(path) is None
+
+
+def test_a_block_of_a_video_that_says_it_holds_several_frames_is_a_break(tmp_path):
+    path = make(tmp_path / "in.mkv", audio="aac")
+    number = positions(path)[20]
+    block = path.read_bytes().rindex(b"\xa3", 0, number)
+    assert broken(hurt_at(path, number + 3, 0x04)) == block
+
+
+def test_a_block_group_of_matroska_that_holds_something_else_is_a_break(tmp_path):
+    """Muxers put a picture into a group where it has a length of its own: FFmpeg's do so for subtitles and Opus."""
+    path = tmp_path / "in.mkv"
+    with av.open(str(path), "w") as container:
+        video = container.add_stream("libx264", rate=25)
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        sound = container.add_stream("libopus", rate=48000)
+        tone = av.AudioFrame.from_ndarray(np.zeros((1, 4000), np.int16), format="s16", layout="mono")
+        tone.sample_rate, tone.pts = 48000, 0
+        for n in range(3):
+            frame = av.VideoFrame.from_ndarray(data.astronaut()[n : n + 48, :64], format="rgb24")
+            container.mux(video.encode(frame))
+        container.mux([*sound.encode(tone), *sound.encode(None), *video.encode(None)])
+    content = path.read_bytes()
+    (group,) = (match.start() for match in re.finditer(b"\xa0[\x80-\xff\x40-\x7f].?\xa1", content, re.DOTALL))
+    assert broken(path) is None
+    block = content.index(b"\xa1", group)
+    assert broken(hurt_at(path, block, 0x42)) == block
+    assert broken(hurt_at(path, group, 0x42)) == group
+
+
+@pytest.mark.parametrize("at_time", [7, 12, 25])
+def test_two_pictures_of_a_transport_stream_in_one_are_a_break(tmp_path, at_time):
+    """A bit of the code that a picture begins with: FFmpeg takes it for more of the one before."""
+    path = make(tmp_path / "in.ts", codec_options={"g": "12"})
+    place = path.read_bytes().index(b"\0\0\1\x09", positions(path)[at_time])  # the delimiter before a picture
+    picture = path.read_bytes().index(b"\0\0\1", place + 4)
+    hurt = hurt_at(path, picture + 2, 9)
+    assert broken(hurt) is None
+    with open_video(hurt) as reader:
+        shown = len(list(reader))
+        assert shown == 48 or reader.corrupt_count > 0
+    hurt = hurt_at(path, place + 2, 9)
+    with open_video(hurt) as reader:
+        shown = len(list(reader))
+    assert shown == 48 or reader.corrupt_count > 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("libx264", {"flags": "+ildct+ilme", "x264-params": "tff=1"}),
+        ("libx264", {"x264-params": "slices=4:open-gop=1:keyint=12"}),
+        ("libx264", {"x264-params": "fake-interlaced=1"}),
+        ("libx265", {"x265-params": "log-level=none:interlace=tff:keyint=12"}),
+        ("mpeg2video", {"bf": "2", "flags": "+ildct+ilme"}),
+    ],
+)
+@pytest.mark.parametrize("muxing", [{}, {"pes_payload_size": "200"}, {"omit_video_pes_length": "0"}])
+def test_the_times_of_whole_transport_streams_all_come(tmp_path, codec, options, muxing):
+    whole = write_clip(tmp_path / "in.ts", frame_count=48, codec=codec, codec_options=options)
+    whole = copied(whole, tmp_path / "other.ts", **muxing)
+    with open_video(whole) as reader:
+        assert len(list(reader)) == 48
+    assert reader.corrupt_count == 0
+
+
+def test_an_avi_without_its_list_of_pictures_is_cut(tmp_path):
+    """FFmpeg then looks for chunks that its index names, and finds most."""
+    path = make(tmp_path / "in.avi")
+    content = bytearray(path.read_bytes())
+    begin = content.index(b"movi")
+    content[begin : begin + 1500] = b"\xe3" * 1500
+    hurt = tmp_path / "hurt.avi"
+    hurt.write_bytes(content)
+    with open_video(hurt) as reader, pytest.raises(CorruptInputError, match="its list of frames"):
+        list(reader)
+
+
+def test_a_chunk_of_an_avi_that_only_its_index_names_is_counted(tmp_path):
+    path = make(tmp_path / "in.avi")
+    chunk = positions(path)[20] - 8
+    assert path.read_bytes()[chunk : chunk + 2] == b"00"
+    for place, value in ((chunk, ord("4")), (chunk + 1, ord("p"))):
+        hurt = hurt_at(path, place, value)
+        with open_video(hurt) as reader:
+            assert len(list(reader)) == 47
+        assert reader.corrupt_count == 1
+
+
+@pytest.mark.parametrize("which", [0, 20])
+def test_a_chunk_of_an_avi_that_belongs_to_no_stream_is_a_break(tmp_path, which):
+    path = make(tmp_path / "in.avi")
+    chunk = positions(path)[which] - 8
+    assert broken(hurt_at(path, chunk, ord("4"))) == chunk
+
+
+def test_an_avi_may_have_chunks_without_content(tmp_path):
+    """Captures drop frames so; the header counts them, the index doesn't."""
+    path = write_clip(tmp_path / "in.avi", codec="mpeg4", frame_count=30, pts=[*range(15), *range(60, 75)])
+    with open_video(path) as reader:
+        assert len(list(reader)) == 30
+    assert reader.corrupt_count == 0
+
+
+class Pipe(io.RawIOBase):
+    def __init__(self, path):
+        super().__init__()
+        self.file = path.open("wb")
+
+    def writable(self):
+        return True
+
+    def write(self, content):
+        return self.file.write(content)
+
+    def close(self):
+        self.file.close()
+        super().close()
+
+
+def test_an_avi_from_a_pipe_is_whole(tmp_path):
+    """Whose writer could not go back to say how long it became."""
+    source, path = make(tmp_path / "in.avi"), tmp_path / "pipe.avi"
+    with av.open(str(source)) as reading, Pipe(path) as pipe, av.open(pipe, "w", format="avi") as writing:
+        stream = writing.add_stream_from_template(reading.streams.video[0])
+        for packet in reading.demux(reading.streams.video[0]):
+            if packet.size:
+                packet.stream = stream
+                writing.mux(packet)
+        writing.close()
+    with open_video(path) as reader:
+        assert reader.info.frame_count_estimate is None
+        assert len(list(reader)) == 48
+    assert reader.corrupt_count == 0
 
 
 @pytest.mark.parametrize(

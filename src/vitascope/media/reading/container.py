@@ -29,9 +29,12 @@ from vitascope.media.reading.damage import (
     check_end,
     explain_unreadable,
     frame_rate_of,
+    left_out_of_table,
     promised_end_seconds,
+    promised_frames,
 )
 from vitascope.media.reading.source import SourceFacts
+from vitascope.media.reading.structure import broken_at, walks
 
 __all__ = ["ContainerSource", "Decoding", "OpenedVideo", "on_cuda_device", "open_container"]
 
@@ -229,6 +232,8 @@ def _nvdec() -> HWAccel:
     )
 
 
+_LONGEST_EMPTY_BYTES = 20
+"""A picture of MPEG-4 that says that the last one stays, and shows nothing, is not longer (ISO/IEC 14496-2, 6.2.5)."""
 _FIELD_ORDERS_INTERLACED = (2, 3, 4, 5)  # AVFieldOrder: TT, BB, TB, BT
 
 
@@ -252,6 +257,7 @@ class ContainerSource:
         self._running: Generator[av.VideoFrame, None, None] | None = None
         self._peeked: av.VideoFrame | None = None
         self._from_start = True
+        self._holds: bool | None = None
         self.facts = _read_facts(self._video)
         self.decoder = f"libavcodec ({self.facts.codec})"
 
@@ -317,10 +323,11 @@ class ContainerSource:
         container, stream = self._video.container, self._video.stream
         progress = ReadingProgress(from_start=self._from_start)
         missing = MissingPictures(
-            is_exact=self.facts.codec in ONE_PICTURE_A_PACKET and not self.facts.interlaced,
+            is_exact=self._is_exact() and not self.facts.interlaced,
             from_start=self._from_start and container.format.name != "mpegts",
             may_begin_late=container.format.name == "mpegts",
         )
+        shortest_picture = _LONGEST_EMPTY_BYTES if self.facts.codec == "mpeg4" else 0
         gaps = DataGaps(frame_rate=self.facts.average_frame_rate, time_base=self.facts.time_base)
         failure: Exception | None = None
         packets: Iterator[Packet[Any]] = (
@@ -338,9 +345,8 @@ class ContainerSource:
                 gaps.passed(packet)
                 continue
             if packet.size:
-                progress.packets += 1
-                progress.keyframe_seen |= packet.is_keyframe
-                if not self._video.lists_packets and (lost := gaps.before(packet)):
+                progress.came(packet)
+                if not self._video.lists_packets and (lost := gaps.before(packet)) and self._may_have_gaps():
                     self.damage.add(count=lost)
                 if packet.is_corrupt and container.format.name != "mpegts":
                     # Cut off by the end of the file. Its error would surface while frame threads flush, and PyAV
@@ -348,11 +354,31 @@ class ContainerSource:
                     # for any lost fragment; the rest of it is worth decoding.
                     self._skip(progress, None)
                     continue
-                missing.sent(packet)
+                if packet.size > shortest_picture:
+                    missing.sent(packet)
             yield from self._pictures_of(packet, progress, missing)
         if failure is not None:
             yield from self._pictures_of(None, progress, missing)
         check_end(self._video, progress, self.damage, failure=failure, missing=missing)
+
+    def _is_exact(self) -> bool:
+        codec = self.facts.codec
+        # Where pictures of MPEG-4 wait for others, AVI has two in a packet, or no times.
+        return codec in ONE_PICTURE_A_PACKET or (
+            codec == "mpeg4" and not self._video.stream.codec_context.has_b_frames
+        )
+
+    def _may_have_gaps(self) -> bool:
+        """False where the file's structure holds: then its packets jump in time because nothing was recorded."""
+        if self._holds is None:
+            container, pid = self._video.container.format.name, self._video.stream.id
+            try:
+                self._holds = (
+                    walks(container) and broken_at(self._video.path, container, stream_id=pid) is None
+                )
+            except FileNotFoundError:  # removed meanwhile
+                self._holds = False
+        return not self._holds
 
     def _pictures_of(
         self, packet: Packet[VideoStream] | None, progress: ReadingProgress, missing: MissingPictures
@@ -369,6 +395,7 @@ class ContainerSource:
             if lost := missing.before(picture):
                 self.damage.add(missing.cause, count=lost)
             if picture.is_corrupt:
+                progress.keyframe_seen |= picture.key_frame  # of which the packet may not know
                 self._skip(progress, None)
                 continue
             progress.shown(picture.pts, picture.duration)
@@ -385,14 +412,15 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
     container, stream = video.container, video.stream
     rate = frame_rate_of(stream)
     duration = promised_end_seconds(stream)
-    if duration is None and container.duration:
+    count = promised_frames(stream)
+    if duration is None and container.duration and (count or not stream.frames):
         duration = container.duration / av.time_base
     if duration is not None and stream.duration is None and "matroska" in container.format.name:
         begin = float((stream.start_time or 0) * (fraction_or_none(stream.time_base) or 0))
         duration -= begin if 0 < begin < duration else 0  # FFmpeg's muxer writes when the video ends
-    count = stream.frames or None
-    if count is not None and (left_out := sum(entry.is_discard for entry in stream.index_entries)):
-        count -= left_out  # by an edit list: decoded, but not shown
+    hidden_count = left_out_of_table(video)[0]
+    if count is not None:
+        count -= hidden_count
     if count is None and duration is not None:
         count = max(round(duration * rate), 1)
     return SourceFacts(
@@ -404,6 +432,7 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         frame_count_estimate=count,
         duration_seconds=duration,
         sample_aspect_ratio=fraction_or_none(stream.sample_aspect_ratio) or Fraction(1),
+        hidden_count=hidden_count,
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,
         chroma_location=read_chroma_location(stream.codec_context.name, stream.codec_context.extradata),
         audio_stream_count=len(container.streams.audio),

@@ -19,7 +19,8 @@ from av.video.stream import VideoStream
 from vitascope.errors import CorruptInputError
 from vitascope.media.libav import describe_av_error, fraction_or_none
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
-from vitascope.media.metadata.mp4_boxes import declared_boxes, read_moov, scan_file, video_track
+from vitascope.media.metadata.mp4_boxes import declared_boxes, read_moov, scan_file
+from vitascope.media.metadata.mp4_edits import shown_share
 from vitascope.media.reading.structure import broken_at
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ __all__ = [
     "cut_off",
     "explain_unreadable",
     "frame_rate_of",
+    "left_out_of_table",
     "promised_end_seconds",
+    "promised_frames",
 ]
 
 
@@ -105,6 +108,8 @@ def cut_off(path: Path, container: str) -> str | None:
     if "matroska" in container:
         lacking = _segment_end(head) - size
         return f"its segment lacks {lacking} bytes" if lacking > 0 else None
+    if container == "avi":
+        return "its list of frames is cut" if broken_at(path, container) == size else None
     if container == "gif":  # GIF89a, 27: the trailer; some writers pad behind it
         return None if tail.rstrip(b"\0").endswith(b";") else "its trailer is missing"
     if container == "mpegts":
@@ -157,6 +162,8 @@ ONE_PICTURE_A_PACKET = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
 
 VP8 and MPEG-4 have packets that show nothing, and the fields of interlaced video may come in a packet each.
 """
+_PLACEHOLDER_FRAMES = 1 << 30
+"""What FFmpeg writes into an AVI's header where it cannot go back to count: into a pipe."""
 _GAP_FRAMES, _GAP_SHARE = 4, 0.5
 """A jump in time counts from so many frames on, where this share of the bytes that such a time takes is jumped, too."""
 _DEFAULT_FRAME_RATE = Fraction(25)
@@ -206,6 +213,17 @@ class ReadingProgress:
         self.pictures = 0
         self.keyframe_seen = False
         self.end_pts: int | None = None
+        self.time_count = 0
+        """Packets that had a time, and not that of the one before."""
+        self._last_pts: int | None = None
+
+    def came(self, packet: Packet[VideoStream]) -> None:
+        """Count a packet."""
+        self.packets += 1
+        self.keyframe_seen |= packet.is_keyframe
+        if packet.pts is not None and packet.pts != self._last_pts:
+            self.time_count += 1
+            self._last_pts = packet.pts
 
     def shown(self, pts: int | None, duration: int) -> None:
         """Count a picture."""
@@ -234,20 +252,32 @@ class MissingPictures:
         self._from_start = from_start
         self._may_begin_late = may_begin_late
         self._begin: int | None = None
-        self._last_dts: int | None = None
+        self._latest: int | None = None
+        self._latest_before_keyframe: int | None = None
         self._awaited: list[int] = []
         self._lost: set[int] = set()
 
+    @property
+    def has_failed(self) -> bool:
+        """True where the decoder complained of a video that it was given whole."""
+        return self.cause is not None and self._from_start
+
     def sent(self, packet: Packet[VideoStream]) -> None:
         """A packet goes to the decoder."""
-        pts, dts, earlier = packet.pts, packet.dts, self._last_dts
-        if earlier is None and packet.is_keyframe:
-            self._may_begin_late = False  # with a whole one: FFmpeg passes over the rest of a cut packet
-        self._last_dts = dts
-        if pts is None or (dts is not None and earlier is not None and dts < earlier):
+        pts, latest = packet.pts, self._latest
+        if packet.is_keyframe:
+            if latest is None:
+                self._may_begin_late = False  # with a whole one: FFmpeg passes over the rest of a cut packet
+            self._latest_before_keyframe = latest
+        # What precedes a keyframe in the file is shown before it, and before the pictures that follow it. Decoding
+        # times would not tell: where a container has none, FFmpeg derives them from a header that may be damaged.
+        floor = self._latest_before_keyframe
+        if pts is None or (floor is not None and pts <= floor):
             self._give_up()
         elif self._begin is None and (packet.is_keyframe or self._from_start):
             self._begin = pts
+        if pts is not None:
+            self._latest = pts if latest is None else max(latest, pts)
         # Pictures shown before the keyframe that reading began with lack their references, and may not be shown.
         if not self.is_exact or pts is None or self._begin is None or packet.is_discard:
             return
@@ -346,12 +376,12 @@ def check_end(
 ) -> None:
     """Compare what came with what the header promised, and count what is missing without a word.
 
-    MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI count
+    MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI list
     their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy
     files), mean the same. Fragmented MP4 counts nothing in advance; its last box must be whole, as must be the last
-    piece of Matroska, FLV, GIF and MPEG-TS. Matroska, and AVI after a seek, compare the end of the last picture with
-    the duration in the same way, with at least 0.5 s of tolerance. Where nothing seems to be missing and the file's
-    structure breaks, something is, and nobody knows how much: that counts as one.
+    piece of Matroska, AVI, FLV, GIF and MPEG-TS. Matroska, and AVI after a seek, compare the end of the last picture
+    with the duration in the same way, with at least 0.5 s of tolerance. Where nothing seems to be missing and the
+    file's structure breaks, or the decoder complained, something is, and nobody knows how much: that counts as one.
 
     Args:
         video: The video, still open.
@@ -374,15 +404,26 @@ def check_end(
     if not progress.from_start:
         return
     with suppress(FileNotFoundError):  # removed meanwhile, and read to its end all the same
-        if lost := _left_out_by_times(video):
+        if lost := left_out_of_table(video)[1] or _passed_over(video, progress):
             damage.add(count=lost)
+        if damage.count:
+            return
+        times = progress.time_count if missing is not None and missing.is_exact else None
         container, pid = video.container.format.name, video.stream.id
-        if not damage.count and broken_at(video.path, container, stream_id=pid) is not None:
-            damage.add()
+        has_failed = missing is not None and missing.has_failed
+        if has_failed or broken_at(video.path, container, stream_id=pid, time_count=times) is not None:
+            damage.add(None if missing is None else missing.cause)
+
+
+def promised_frames(stream: VideoStream) -> int | None:
+    """The number of frames that the header promises."""
+    return stream.frames if 0 < stream.frames < _PLACEHOLDER_FRAMES else None
 
 
 def promised_end_seconds(stream: VideoStream) -> float | None:
     """The length that the header promises: the stream's duration, or Matroska's DURATION tag."""
+    if stream.frames >= _PLACEHOLDER_FRAMES:
+        return None
     time_base = fraction_or_none(stream.time_base)
     if stream.duration and time_base:
         return float(stream.duration * time_base)
@@ -395,6 +436,23 @@ def frame_rate_of(stream: VideoStream) -> Fraction:
         if rate and 0 < rate <= _MAX_SANE_FRAME_RATE:
             return rate
     return _DEFAULT_FRAME_RATE
+
+
+def left_out_of_table(video: OpenedVideo) -> tuple[int, int]:
+    """Samples of an MP4 that are not shown: as its edit list wants, and although it shows all there is.
+
+    Of the latter a table is wrong: of times, of sizes.
+    """
+    stream = video.stream
+    if "mp4" not in video.container.format.name or not stream.frames:
+        return 0, 0
+    left_out = max(stream.frames - sum(not entry.is_discard for entry in stream.index_entries), 0)
+    if not left_out or stream.duration is None:  # its header is damaged
+        return 0, left_out
+    moov = read_moov(video.path)
+    shown = None if moov is None else shown_share(moov, stream.id)
+    is_lost = shown is None or shown >= 1 - 0.5 / stream.frames
+    return (0, left_out) if is_lost else (left_out, 0)
 
 
 def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> str | None:
@@ -412,10 +470,7 @@ def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> s
         return f"truncated: its last {beyond_end} frames lie beyond the end of the file; {decoded} could be decoded"
     elif problem := _early_end(video.stream, progress, decoded):
         return problem
-    # AVI that counts its packets has said all. The index of an MP4 may be cut itself.
-    if (not promised or container == "gif" or "mp4" in container) and (
-        sign := cut_off(video.path, container)
-    ):
+    if sign := cut_off(video.path, container):
         return f"truncated: {sign}; {decoded} frames could be decoded"
     return None
 
@@ -445,34 +500,20 @@ def _packets_beyond_end(video: OpenedVideo) -> int:
 
 
 def _promised_packets(video: OpenedVideo) -> int | None:
-    stream = video.stream
-    if not stream.frames:
-        return None
-    if "mp4" in video.container.format.name:
+    """The packets that an index lists; one that reading makes up lists no more than come."""
+    listed, container = len(video.stream.index_entries), video.container.format.name
+    if "mp4" in container:
         # An edit list leaves samples out that the sample table counts; the index, complete from the moov box
         # on, is what will be demuxed.
-        return min(stream.frames, len(stream.index_entries)) or None
-    return stream.frames
+        return min(video.stream.frames, listed) or None
+    # The header of an AVI counts chunks without content, too: frames that were dropped on purpose.
+    return listed or None if container == "avi" else promised_frames(video.stream)
 
 
-def _left_out_by_times(video: OpenedVideo) -> int:
-    """Samples of an MP4 that are not shown although its edit list is as long as all of them: their times are wrong."""
-    stream = video.stream
-    if "mp4" not in video.container.format.name or not stream.frames:
-        return 0
-    left_out = max(stream.frames - sum(not entry.is_discard for entry in stream.index_entries), 0)
-    if not left_out or stream.duration is None:  # its header is damaged
-        return left_out
-    moov = read_moov(video.path)
-    track = None if moov is None else video_track(moov)
-    if track is None:  # neither would an edit list be
-        return left_out
-    header = track.child(b"mdia", b"mdhd")
-    # ISO/IEC 14496-12, 8.4.2: version, flags, two times, time scale, duration, of 32 bits or, the times, of 64.
-    place, size = (24, 8) if header is not None and header.head[:1] == b"\1" else (16, 4)
-    media_ticks = 0 if header is None else int.from_bytes(header.head[place : place + size], "big")
-    shown_ticks = stream.duration - max(stream.start_time or 0, 0)
-    return left_out if shown_ticks >= media_ticks * (1 - 0.5 / stream.frames) else 0
+def _passed_over(video: OpenedVideo, progress: ReadingProgress) -> int:
+    """Packets that the index of an AVI lists and that did not come."""
+    listed = _promised_packets(video) if video.container.format.name == "avi" else None
+    return max((listed or 0) - progress.packets, 0)
 
 
 def _parse_duration(tag: str) -> float | None:

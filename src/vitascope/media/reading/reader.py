@@ -183,6 +183,8 @@ class VideoReader:
         self._ready = None if self._cuda_device is None else ReadyEvents(self._cuda_device)
         self.info: VideoInfo = describe_video(source.facts, picture)
         """Describes the whole file; trimming does not change it."""
+        self.hidden_count: int = source.facts.hidden_count
+        """Frames of the file that its edit list leaves out."""
         self.hdr: HdrMetadata | None = read_side_data(picture).hdr
         """Mastering display and content light level of the first picture; None when it carries neither."""
         clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)

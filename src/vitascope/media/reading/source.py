@@ -34,6 +34,8 @@ class SourceFacts:
     interlaced: bool = False
     chroma_location: ChromaLocation | None = None
     """From the codec's headers; None when they do not say."""
+    hidden_count: int = 0
+    """Frames that the file's edit list leaves out."""
     audio_stream_count: int = 0
     subtitle_stream_count: int = 0
     metadata: dict[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,14 @@ import numpy.typing as npt
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
 from vitascope.media.metadata.mp4_boxes import declared_boxes
 
-__all__ = ["broken_at"]
+__all__ = ["broken_at", "walks"]
 
 _SMALLEST_FILE_BYTES = 64
 
 
-def broken_at(path: Path, container: str, *, stream_id: int = -1) -> int | None:
+def broken_at(
+    path: Path, container: str, *, stream_id: int = -1, time_count: int | None = None
+) -> int | None:
     """The byte at which a file's structure breaks; None where it holds, or the container's is not known here.
 
     Matroska, WebM, AVI, FLV, GIF, MP4's outermost boxes, and MPEG-TS.
@@ -32,6 +34,8 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1) -> int | None:
         path: The file.
         container: FFmpeg's name of its format.
         stream_id: The video's PID, in MPEG-TS.
+        time_count: Different times that came one after the other, in MPEG-TS: fewer than were written is a break at
+            the end. None where that says nothing: fields may share a packet.
     """
     size = path.stat().st_size
     if size < _SMALLEST_FILE_BYTES:
@@ -43,12 +47,18 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1) -> int | None:
         if walk is None:
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _transport_break(data, stream_id) if container == "mpegts" else walk(data)
+            return _transport_break(data, stream_id, time_count) if container == "mpegts" else walk(data)
+
+
+def walks(container: str) -> bool:
+    """True for a format whose structure is known here piece by piece."""
+    return any(name in container for name in _WALKS)
 
 
 # Matroska (RFC 9559): a segment's children, a cluster's, a block group's.
 _EBML = 0x1A45DFA3
-_TRACKS, _TRACK_ENTRY, _TRACK_NUMBER = 0x1654AE6B, 0xAE, 0xD7
+_TRACKS, _TRACK_ENTRY, _TRACK_NUMBER, _TRACK_TYPE = 0x1654AE6B, 0xAE, 0xD7, 0x83
+_VIDEO_TYPE = b"\1"
 _CLUSTER, _BLOCK_GROUP, _BLOCK, _SIMPLE_BLOCK = 0x1F43B675, 0xA0, 0xA1, 0xA3
 _VOID, _CRC = 0xEC, 0xBF
 _OF_SEGMENT = frozenset(
@@ -84,7 +94,7 @@ def _matroska_break(data: mmap.mmap) -> int | None:
         identifier, length, head = header
         end = size if length is None else at + head + length
         if identifier == SEGMENT:
-            broken = _children_break(data, at + head, min(end, size), _OF_SEGMENT, tracks=set())
+            broken = _children_break(data, at + head, min(end, size), _OF_SEGMENT, tracks={})
             if broken is not None:
                 return broken
         at = end
@@ -92,9 +102,9 @@ def _matroska_break(data: mmap.mmap) -> int | None:
 
 
 def _children_break(
-    data: mmap.mmap, at: int, end: int, known: frozenset[int], *, tracks: set[int]
+    data: mmap.mmap, at: int, end: int, known: frozenset[int], *, tracks: dict[int, bytes]
 ) -> int | None:
-    """The first of these elements that breaks; ``tracks`` takes the numbers that are declared on the way."""
+    """The first of these elements that breaks; ``tracks`` takes number and type of those declared on the way."""
     while at < end:
         header = read_element_header(data[at : at + 12])
         if header is None or header[0] not in known:
@@ -110,7 +120,7 @@ def _children_break(
         if begin + length > end or (identifier in _NUMBERS and length > _LONGEST_NUMBER_BYTES):
             return at
         if identifier == _TRACKS:
-            tracks |= _track_numbers(data, begin, begin + length)
+            tracks |= _declared_tracks(data, begin, begin + length)
         elif identifier in (_BLOCK, _SIMPLE_BLOCK) and _is_no_block(data, begin, tracks):
             return at
         elif identifier in _CHILDREN:
@@ -121,27 +131,39 @@ def _children_break(
     return None
 
 
-def _track_numbers(data: mmap.mmap, at: int, end: int) -> set[int]:
-    numbers: set[int] = set()
-    while at < end and (header := read_element_header(data[at : at + 12])) and header[1] is not None:
-        begin, behind = at + header[2], at + header[2] + header[1]
-        if header[0] == _TRACK_ENTRY:
-            numbers |= _track_numbers(data, begin, min(behind, end))
-        elif header[0] == _TRACK_NUMBER:
-            numbers.add(int.from_bytes(data[begin:behind], "big"))
-        at = behind
-    return numbers
+def _declared_tracks(data: mmap.mmap, at: int, end: int) -> dict[int, bytes]:
+    """Number and type of each."""
+    entries = (value for kind, value in _elements(data[at:end]) if kind == _TRACK_ENTRY)
+    fields = [dict(_elements(entry)) for entry in entries]
+    return {
+        int.from_bytes(one[_TRACK_NUMBER], "big"): one.get(_TRACK_TYPE, b"")
+        for one in fields
+        if _TRACK_NUMBER in one
+    }
 
 
-def _is_no_block(data: mmap.mmap, begin: int, tracks: set[int]) -> bool:
-    """True for a track that nobody declared, or flags that no writer sets: they stand behind two bytes of time."""
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while (header := read_element_header(data[at : at + 12])) and header[1] is not None:
+        begin, at = at + header[2], at + header[2] + header[1]
+        yield header[0], data[begin:at]
+
+
+def _is_no_block(data: mmap.mmap, begin: int, tracks: dict[int, bytes]) -> bool:
+    """True for a track that nobody declared, or flags that no writer sets: they stand behind two bytes of time.
+
+    Several frames to a block (lacing) are for sound.
+    """
     number_bytes = 9 - data[begin].bit_length()
     head = data[begin : begin + number_bytes + 3]
     track = int.from_bytes(head[:number_bytes], "big") & ((1 << 7 * number_bytes) - 1)
-    return any(flags & 0x70 for flags in head[number_bytes + 2 :]) or bool(tracks and track not in tracks)
+    never_set = 0x76 if tracks.get(track) == _VIDEO_TYPE else 0x70
+    return any(flags & never_set for flags in head[number_bytes + 2 :]) or bool(
+        tracks and track not in tracks
+    )
 
 
-def _end_of_open_cluster(data: mmap.mmap, at: int, end: int, tracks: set[int]) -> int:
+def _end_of_open_cluster(data: mmap.mmap, at: int, end: int, tracks: dict[int, bytes]) -> int:
     while at < end:
         header = read_element_header(data[at : at + 12])
         if header is None or header[0] not in _OF_CLUSTER or header[1] is None:
@@ -153,27 +175,40 @@ def _end_of_open_cluster(data: mmap.mmap, at: int, end: int, tracks: set[int]) -
 
 
 _FOUR_CHARACTERS = re.compile(rb"[ -~]{4}")
+_UNKNOWN_BYTES = 1 << 31
+"""A list as long as this, or longer, has the placeholder of a writer that could not go back."""
 
 
 def _avi_break(data: mmap.mmap) -> int | None:
     """Microsoft's AVI RIFF reference, and OpenDML's further ``RIFF`` pieces."""
-    at, size = 0, len(data)
+    at, size, stream_count = 0, len(data), -1
     while at + 8 <= size:
         kind, length = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
         if not _FOUR_CHARACTERS.fullmatch(kind):
             return at
-        if kind == b"RIFF" or (kind == b"LIST" and data[at + 8 : at + 12] in (b"movi", b"rec ")):
+        is_movi = kind == b"LIST" and data[at + 8 : at + 12] == b"movi"
+        if is_movi and length < _UNKNOWN_BYTES and at + 8 + length > size:
+            return size
+        if is_movi and stream_count < 0:
+            stream_count = data[:at].count(b"strh")
+        if stream_count >= 0 and kind[:2].isdigit() and int(kind[:2]) >= stream_count:  # whose chunk is it?
+            return at
+        if is_movi or kind == b"RIFF" or (kind == b"LIST" and data[at + 8 : at + 12] == b"rec "):
             at += 12  # what is in it is looked at
             continue
         at += 8 + length + length % 2
         if at > size + 1:
             return size
-    return None
+    return None if stream_count >= 0 else size
 
 
 _AVC_HEADS = (b"\x17\0", b"\x27\0")
 """What begins the decoder's configuration in H.264's tags, called a keyframe or none."""
 _FLV_VIDEO, _ENHANCED = 9, 0x80
+_SAME_CODEC = {b"avc1": b"\7", b"hvc1": b"\x0c"}
+"""Four characters of enhanced tags, and the number of others."""
+_WITHOUT_PICTURES = frozenset({2, 4, 5, 6, 7})
+"""Enhanced tags that end a sequence, tell colours, or hold others: they need not name the video's codec."""
 _FLV_FILE_SIZE = re.compile(rb"\0\x08filesize\0(.{8})", re.DOTALL)
 """A number of the metadata: name, type, double."""
 _FLV_METADATA_BYTES = 1 << 16
@@ -181,7 +216,7 @@ _FLV_METADATA_BYTES = 1 << 16
 
 def _flv_break(data: mmap.mmap) -> int | None:
     """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
-    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), -1
+    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), None
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
         if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
@@ -189,9 +224,9 @@ def _flv_break(data: mmap.mmap) -> int | None:
         is_head = data[at] & 0x1F == 9 and data[at + 11 : at + 13] in _AVC_HEADS
         if is_head and data[at + 16 : at + 17] != b"\1":  # the version of what it is called and is not
             return at
-        if data[at] & 0x1F == _FLV_VIDEO and length > 11 and not data[at + 11] & _ENHANCED:
-            codec = data[at + 11] & 0xF if codec < 0 else codec
-            if data[at + 11] & 0xF != codec:  # a stream of its own to FFmpeg
+        if data[at] & 0x1F == _FLV_VIDEO and (own := _flv_codec(data[at + 11 : at + min(length, 16)])):
+            codec = codec or own
+            if own != codec:  # a stream of its own to FFmpeg
                 return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
@@ -199,6 +234,13 @@ def _flv_break(data: mmap.mmap) -> int | None:
         at += length + 4
     written = _FLV_FILE_SIZE.search(data, 0, _FLV_METADATA_BYTES)
     return size if written and struct.unpack(">d", written[1])[0] > size else None
+
+
+def _flv_codec(head: bytes) -> bytes:
+    """The codec of a video tag, which may have the head of "Enhanced RTMP" (v2); nothing where it has none."""
+    if not head or not head[0] & _ENHANCED:
+        return bytes(byte & 0xF for byte in head[:1])
+    return b"" if head[0] & 0xF in _WITHOUT_PICTURES else _SAME_CODEC.get(head[1:], head[1:])
 
 
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
@@ -245,31 +287,37 @@ _TS_PACKET_BYTES = (188, 192, 204)
 _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
 _PACKETS_TO_TELL = 1 << 12
-_START_CODE = b"\0\0\1"
+_START_CODE = np.array([0, 0, 1], np.uint8)
+_TIMED_HEAD_BYTES = 14
+"""A packet of a stream up to its time, which most carry."""
+_TIMES, _TICKS_A_SECOND = 1 << 33, 90_000
 
 
-def _transport_break(data: mmap.mmap, pid: int) -> int | None:
+def _transport_break(data: mmap.mmap, pid: int, time_count: int | None) -> int | None:
     """ISO/IEC 13818-1: packets of one length; those of the video are counted, from 0 to 15 and again."""
     content = np.frombuffer(data, np.uint8)
     try:
-        return _packets_break(content, pid)
+        return _packets_break(content, pid, time_count)
     finally:
         del content  # the map cannot be closed while it is looked at
 
 
-def _packets_break(content: npt.NDArray[np.uint8], pid: int) -> int | None:
+def _packets_break(content: npt.NDArray[np.uint8], pid: int, time_count: int | None) -> int | None:
     length, begin = _packet_grid(content)
     count = (len(content) - begin) // length
     packets = content[begin : begin + count * length].reshape(count, length)
     last_counter: int | None = None
+    times = np.empty(0, np.int64)
     for first in range(0, len(packets), _PACKETS_AT_A_TIME):
         part = packets[first : first + _PACKETS_AT_A_TIME]
         out_of_step = np.flatnonzero(part[:, 0] != _SYNC)
         if out_of_step.size:
             part = part[: out_of_step[0]]
-        at, last_counter = _video_break(part, pid, last_counter)
+        at, last_counter, times = _video_break(part, pid, last_counter, times)
         if at is not None or out_of_step.size:
             return begin + (first + (len(part) if at is None else at)) * length
+    if time_count is not None and times.size and np.count_nonzero(np.diff(times)) + 1 > time_count:
+        return len(content)
     return None
 
 
@@ -284,26 +332,44 @@ def _packet_grid(content: npt.NDArray[np.uint8]) -> tuple[int, int]:
 
 
 def _video_break(
-    packets: npt.NDArray[np.uint8], pid: int, last_counter: int | None
-) -> tuple[int | None, int | None]:
-    """The first packet of the video that does not follow, or begins nothing, and the last counter."""
+    packets: npt.NDArray[np.uint8], pid: int, last_counter: int | None, times: npt.NDArray[np.int64]
+) -> tuple[int | None, int | None, npt.NDArray[np.int64]]:
+    """The first packet of the video that does not follow, or begins nothing; the last counter; all times so far."""
     heads = packets[:, 1:4].astype(np.int32)
     own = np.flatnonzero((((heads[:, 0] & 0x1F) << 8) | heads[:, 1]) == pid)
     own = own[(heads[own, 2] & 0x10) > 0]  # those with a payload are counted
     if not own.size:
-        return None, last_counter
-    counters = heads[own, 2] & 0xF
+        return None, last_counter, times
+    heads = heads[own]
+    counters = heads[:, 2] & 0xF
     steps = np.diff(counters, prepend=counters[:1] if last_counter is None else last_counter) & 0xF
-    has_field = (heads[own, 2] & 0x20) > 0
+    has_field = (heads[:, 2] & 0x20) > 0
     is_meant = has_field & (packets[own, 4] > 0) & ((packets[own, 5] & 0x80) > 0)
-    is_broken = (steps > 1) & ~is_meant  # a packet may come twice
     # What begins a picture begins with a start code, behind the field; one that is scrambled cannot be read anyway.
-    payload = np.where(has_field, packets[own, 4].astype(np.int32) + 5, 4)
-    begins = ((heads[own, 0] & 0x40) > 0) & ((heads[own, 2] & 0xC0) == 0)
-    for place, byte in enumerate(_START_CODE):
-        is_broken |= begins & (packets[own, np.minimum(payload + place, 187)] != byte)
-    places = np.flatnonzero(is_broken)
-    return (int(own[places[0]]) if places.size else None), int(counters[-1])
+    begins = np.flatnonzero(((heads[:, 0] & 0x40) > 0) & ((heads[:, 2] & 0xC0) == 0))
+    payload = np.where(has_field[begins], packets[own[begins], 4].astype(np.int32) + 5, 4)
+    places = payload[:, None] + np.arange(_TIMED_HEAD_BYTES)
+    begun = packets[own[begins, None], np.minimum(places, 187)]
+    has_time = (places[:, -1] < 188) & ((begun[:, 7] & 0x80) > 0)
+    new = _time_of(begun[has_time, 9:])
+    before = np.concatenate([times[-1:] if times.size else new[:1], new])[:-1]
+    back = (before - new) % _TIMES
+    is_meant[begins[has_time]] |= (back > _TICKS_A_SECOND) & (
+        back < _TIMES // 2
+    )  # another recording behind the first
+    is_broken = (steps > 1) & ~is_meant  # a packet may come twice
+    is_broken[begins] |= (begun[:, :3] != _START_CODE).any(axis=1)
+    broken = np.flatnonzero(is_broken)
+    return (int(own[broken[0]]) if broken.size else None), int(counters[-1]), np.concatenate([times, new])
+
+
+def _time_of(coded: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """The 33 bits of a time, in five bytes with marker bits between."""
+    high, upper, middle, lower, low = coded.astype(np.int64).T
+    times: npt.NDArray[np.int64] = (
+        (high >> 1 & 7) << 30 | upper << 22 | middle >> 1 << 15 | lower << 7 | low >> 1
+    )
+    return times
 
 
 _WALKS: dict[str, Callable[[mmap.mmap], int | None]] = {
