@@ -55,6 +55,7 @@ __all__ = [
     "UsageError",
     "VitascopeError",
     "WorkerError",
+    "add_to_line",
     "let_go",
     "one_line",
 ]
@@ -182,6 +183,14 @@ def one_line(error: VitascopeError) -> str:
     if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
         return one_line(error.exceptions[0])
     return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())
+
+
+def add_to_line(error: BaseException, words: str) -> None:
+    """Say something more in the line that is printed for an error; of a failed pipeline in that of its first cause."""
+    if isinstance(error, PipelineError):
+        add_to_line(error.exceptions[0], words)
+    else:
+        error.args = ("; ".join(filter(None, (str(error), words))),)
 
 
 def let_go(error: BaseException) -> None:

@@ -111,6 +111,6 @@ def test_no_process_outlives_the_command(clip, tmp_path, how):
     if how is signal.SIGINT:
         assert run.returncode == 130
         assert "Traceback" not in said
-        assert {path.name for path in tmp_path.iterdir()} <= {"o.mp4.part"}
+        assert {path.name for path in tmp_path.iterdir()} <= {"o.mp4.part", ".o.mp4.stretches"}
     else:
         assert not out.exists()

@@ -169,7 +169,7 @@ def segment(
         precision: Arithmetic of the network on a GPU; int8 on the CPU, too, for rvm.
         skip_static: Change of the picture, 0 to 1, below which the last matte is used again; 0.01 for a still camera.
         recursive: Look into folders of folders.
-        resume: Skip inputs whose outputs exist already.
+        resume: Skip inputs whose outputs exist already, and go on with what several processes left of others.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
         preview: Also write a contact sheet (PNG): source, matte and result of up to twelve frames.
         overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.

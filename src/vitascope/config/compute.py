@@ -172,9 +172,10 @@ class ProcessingSettings(Section):
     max_queue_mb: float = setting(
         256.0, "Most megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
     )
-    chunk_size: int = setting(
-        100,
-        "Most frames that are handed to a process at a time, where several processes share a video.",
+    chunk_size: int | None = setting(
+        None,
+        "Most frames that a process makes at a time, where several share a video, but as many as its overlap; null "
+        "weighs overlaps against idle ends.",
         ge=1,
         le=100_000,
     )

@@ -144,7 +144,8 @@ def segment_all(
     Args:
         segmenter: Does the work.
         planned: Inputs and outputs.
-        resume: Leave out videos whose outputs all exist and are as long as is wanted now.
+        resume: Leave out videos whose outputs all exist and are as long as is wanted now, and go on with the stretches
+            that earlier runs left of others.
         on_start: Called when a video's files are open.
 
     Raises:
@@ -161,9 +162,10 @@ def segment_all(
                 on_start(plan, event)
 
         try:
-            yield Outcome(
-                plan, segmenter.write(plan.video, plan.outputs, preview=plan.preview, on_start=started)
+            report = segmenter.write(
+                plan.video, plan.outputs, preview=plan.preview, on_start=started, resume=resume
             )
+            yield Outcome(plan, report)
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
             yield Outcome(plan, error=error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -113,6 +114,7 @@ class Segmenter:
         *,
         preview: str | PathLike[str] | None = None,
         on_start: Callable[[Started], object] | None = None,
+        resume: bool = False,
     ) -> SegmentReport:
         """Segment one video into files. Each appears under its name only when it is whole.
 
@@ -122,6 +124,7 @@ class Segmenter:
             preview: Where to write a contact sheet (PNG); none when omitted.
             on_start: Called once everything is open, from this thread; before that, when the video must be scanned for
                 people first, with ``is_scan``.
+            resume: Go on with the stretches that an earlier run of several processes left; one process begins anew.
 
         Raises:
             UsageError: A kind is unknown or lacks its background; an output is something that is read; or two
@@ -145,7 +148,9 @@ class Segmenter:
         check_kinds([kind for kind, _ in targets], self.settings.output)
         refuse_clashes([planned], settings=self.settings)
         self._look_for_people(planned.video, on_start)
-        report = self._runner.write(
+        runner = self._runner
+        write = runner.write if isinstance(runner, FilmRunner) else partial(runner.write, resume=resume)
+        report = write(
             planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
         )
         if self.settings.output.player is None:

@@ -6,15 +6,12 @@ import pytest
 
 from vitascope.config import load_settings
 from vitascope.segmentation.processes import plan as crew_plan
-from vitascope.segmentation.processes.plan import plan_crew, warm_up_frames, worth_sharing
-
-
-@pytest.mark.parametrize(
-    ("frames", "workers", "warm_up", "worth"),
-    [(100, 4, 192, 1), (384, 4, 192, 2), (3000, 16, 192, 8), (60, 2, 0, 2), (10, 8, 1, 6)],
+from vitascope.segmentation.processes.plan import (
+    frames_after,
+    plan_crew,
+    settings_of_pictures,
+    warm_up_frames,
 )
-def test_how_many_a_film_is_worth(frames, workers, warm_up, worth):
-    assert worth_sharing(frames, workers=workers, warm_up=warm_up) == worth
 
 
 @pytest.mark.parametrize(
@@ -30,6 +27,31 @@ def test_how_many_a_film_is_worth(frames, workers, warm_up, worth):
 def test_a_memory_needs_its_time(recurrent, smoothing, overlap, frames):
     flags = {"edges.temporal_smoothing": smoothing, "processing.overlap_frames": overlap}
     assert warm_up_frames(load_settings(flags=flags).settings, recurrent=recurrent) == frames
+
+
+@pytest.mark.parametrize(("flags", "frames"), [({}, 10), ({"video.scene_cut_threshold": 0}, 7)])
+def test_what_is_behind_is_seen_as_far_as_cuts_and_beginnings_of_shots_look(flags, frames):
+    assert frames_after(load_settings(flags=flags).settings) == frames
+    assert frames_after(load_settings(flags=flags | {"model.look_ahead_frames": 0}).settings) == frames - 7
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_of_pictures"),
+    [
+        ("edges.feather_px", 2.0, True),
+        ("model.batch_size", 2, True),
+        ("pipeline.stages.inference.batch_size", 2, True),
+        ("output.key_color", "#00FF00", True),
+        ("gpu.precision", "fp32", True),
+        ("processing.num_threads", 3, False),
+        ("processing.use_multiprocessing", True, False),
+        ("pipeline.stages.decode.threads", 3, False),
+        ("gpu.device_ids", "0,0,0", False),
+    ],
+)
+def test_which_settings_are_of_pictures(key, value, is_of_pictures):
+    before = settings_of_pictures(load_settings().settings)
+    assert (settings_of_pictures(load_settings(flags={key: value}).settings) != before) == is_of_pictures
 
 
 def test_cores_are_shared_out(monkeypatch):

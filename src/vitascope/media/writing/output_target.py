@@ -41,6 +41,7 @@ __all__ = [
     "is_written",
     "picture_folder",
     "refuse_unwritable",
+    "shortened_name",
 ]
 
 _NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
@@ -63,7 +64,7 @@ class WriterLock:
     """
 
     def __init__(self, target: Path) -> None:
-        self._path = target.absolute().with_name(f".{_shortened(target.absolute().name)}.lock")
+        self._path = target.absolute().with_name(f".{shortened_name(target.absolute().name)}.lock")
         self.is_exclusive = True
         """False where the file system knows no locks: others may be writing, too."""
         self._descriptor: int | None = None
@@ -121,7 +122,7 @@ _LONGEST_NAME_BYTES = 220
 """File systems take 255 bytes; the rest is for what temporary names have besides."""
 
 
-def _shortened(name: str) -> str:
+def shortened_name(name: str) -> str:
     """A name, or its beginning and a hash of it, to make longer names of."""
     content = os.fsencode(name)
     if len(content) <= _LONGEST_NAME_BYTES:
@@ -155,7 +156,7 @@ class PartialFile:
         self.check(target)
         self._made_folders = _make_parents(target)
         self._lock = _lock(target, made_folders=self._made_folders)
-        stem = _shortened(target.stem)
+        stem = shortened_name(target.stem)
         if self._lock.is_exclusive:
             for stale in _siblings(target, f".{stem}.", f".part{target.suffix}"):
                 with suppress(OSError):  # it disturbs nobody; writing goes on beside it
@@ -206,7 +207,7 @@ class PartialFile:
         Raises:
             OutputError: The rename failed.
         """
-        kept = self.path.with_name(f"{_shortened(self.target.absolute().name)}.part")
+        kept = self.path.with_name(f"{shortened_name(self.target.absolute().name)}.part")
         with wrap_output_error(kept, "keep the partial result"):
             _sync(self.path)
             self.path.replace(kept)
@@ -235,7 +236,9 @@ class PartialFolder:
         if self._lock.is_exclusive:
             self._clean_up()
         self._token = _token()
-        self.path = target.absolute().with_name(f".{_shortened(target.absolute().name)}.{self._token}.part")
+        self.path = target.absolute().with_name(
+            f".{shortened_name(target.absolute().name)}.{self._token}.part"
+        )
         try:
             with wrap_output_error(target, "create it"):
                 self.path.mkdir()
@@ -296,7 +299,7 @@ class PartialFolder:
         Raises:
             OutputError: The rename failed.
         """
-        kept = self.path.with_name(f"{_shortened(self.target.absolute().name)}.part")
+        kept = self.path.with_name(f"{shortened_name(self.target.absolute().name)}.part")
         with wrap_output_error(kept, "keep the partial result"):
             if kept.is_dir():
                 shutil.rmtree(kept)
@@ -306,7 +309,7 @@ class PartialFolder:
 
     def _clean_up(self) -> None:
         """Remove what killed runs left; one killed in the middle of ``commit`` gets its earlier folder back."""
-        head = f".{_shortened(self.target.absolute().name)}."
+        head = f".{shortened_name(self.target.absolute().name)}."
         with wrap_output_error(self.target, "clean up after an earlier run"):
             for old in _siblings(self.target, head, ".old"):
                 if self.target.exists():

@@ -45,6 +45,7 @@ __all__ = [
     "cache_contents",
     "cache_folder",
     "clear_cache",
+    "network_sha256",
     "open_matte_cache",
     "open_or_defer",
     "opening",
@@ -220,7 +221,7 @@ def open_or_defer(
         return open_network()
     wanted = "rvm" if name == "auto" else name
     try:
-        if _identity(wanted, store) is None:
+        if network_sha256(wanted, store) is None:
             return open_network()
     except ModelError:  # it says so itself, and better
         return open_network()
@@ -270,7 +271,7 @@ def open_matte_cache(
     key = stretch_key(
         video_fingerprint(video),
         version=__version__,
-        network=_identity(named, store) or named,
+        network=network_sha256(named, store) or named,
         kind=(model.kind, model.person_class),
         size=(model.longest_side, model.downsample_ratio),
         warm_up=(model.warm_up_frames, SETTLING_SIDE, model.look_ahead_frames, LOOK_AHEAD_SIDE),
@@ -295,7 +296,7 @@ def open_matte_cache(
     )
 
 
-def _identity(name: str, store: ModelStore) -> str | None:
+def network_sha256(name: str, store: ModelStore) -> str | None:
     """The sha256 of a network's file; None when it is not on this machine."""
     if _is_file(name):
         path = Path(name)

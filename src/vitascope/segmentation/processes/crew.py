@@ -1,16 +1,19 @@
-"""Segmenting with several processes: they share each video, and this one joins what they encode into the files."""
+"""Segmenting by several processes: they make stretches of each video, and this one joins them into the files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import ceil
+from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+from vitascope import __version__
 from vitascope.config import LoadedSettings, OutputKind, Settings
-from vitascope.device import Device, peak_memory_bytes
+from vitascope.device import Device
 from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
@@ -18,16 +21,25 @@ from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.processes.handing_out import SharedFilm
 from vitascope.segmentation.processes.joining import JoinedOutputSet, join_gpu_reports
-from vitascope.segmentation.processes.messages import Encoded, FilmClosed, FilmJob, OutputJob, Ready
-from vitascope.segmentation.processes.plan import plan_crew, settings_for_one, warm_up_frames, worth_sharing
-from vitascope.segmentation.processes.pool import WorkerPool
-from vitascope.segmentation.processes.segments import FilmSegment, FilmSpan, plan_film
-from vitascope.segmentation.processes.shared_film import SharedFilm
+from vitascope.segmentation.processes.local import LocalProcesses
+from vitascope.segmentation.processes.plan import (
+    frames_after,
+    plan_crew,
+    settings_for_one,
+    settings_of_pictures,
+    warm_up_frames,
+)
+from vitascope.segmentation.processes.port import FilmOrder, MakerFacts, OutputOrder, StretchMakers
+from vitascope.segmentation.processes.stretch_file import StretchSummary
+from vitascope.segmentation.processes.stretches import FilmSpan, FilmStretch, plan_film, stretch_count
+from vitascope.segmentation.processes.work_folder import WorkFolder
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
@@ -45,6 +57,12 @@ __all__ = ["ProcessCrew"]
 _STILLS = 12
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
 """As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
+_ENCODER_THREADS = {"cuda": 16, "cpu": 4}
+"""Of a stretch's encoders, where no setting says. Their number shows in the packets, so it is not a share of the
+machine's cores, which depends on how many share a video."""
+
+_THREADS = re.compile(r", \d+ threads?")
+"""In an engine's name; answers on the CPU are the same bits whatever their number."""
 
 
 class ProcessCrew:
@@ -67,14 +85,12 @@ class ProcessCrew:
         loaded, note = _with_fetched_network(loaded, store, progress)
         self._loaded = loaded
         self._settings = loaded.settings
-        plans = plan_crew(loaded)
-        self._share = plans[0].loaded.settings
-        self._pool = WorkerPool(plans, home=store.where().parent)
-        self._ready = self._pool.open()
-        first = self._ready[0]
+        self._makers: StretchMakers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
+        self._facts = self._makers.open()
+        first = self._facts[0]
         self.device = Device(
             "cpu" if self._settings.gpu.device_ids is None else "cuda",
-            _labels(self._ready),
+            _labels(self._facts),
             note=first.device_note,
         )
         self.chosen = ChosenNetwork(
@@ -86,7 +102,7 @@ class ProcessCrew:
 
     def close(self) -> None:
         """End the processes. Idempotent."""
-        self._pool.close()
+        self._makers.close()
 
     def stream(self, video: Path, *, device_arrays: bool = False) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video here, as ``Segmenter.stream`` says: frames do not cross processes."""
@@ -102,6 +118,7 @@ class ProcessCrew:
         on_start: Callable[[Started], object] | None,
         notes: Sequence[str],
         began: float,
+        resume: bool = False,
     ) -> SegmentReport:
         """Segment one video into files, as ``Segmenter.write`` says.
 
@@ -112,17 +129,24 @@ class ProcessCrew:
             on_start: Called once everything is open.
             notes: Of what went before.
             began: ``perf_counter`` at the start.
+            resume: Go on with the stretches that an earlier run left.
         """
-        if not self._pool.is_open:  # a run before failed, or may not keep them
-            self._ready = self._pool.open()
+        if not self._makers.is_open:  # a run before failed, or may not keep them
+            self._facts = self._makers.open()
         try:
             unheard = not_profiled(wanted=self._settings.debug.profile_performance)
             return self._write(
-                video, outputs, preview=preview, on_start=on_start, notes=[*notes, *unheard], began=began
+                video,
+                outputs,
+                preview=preview,
+                on_start=on_start,
+                notes=[*notes, *unheard],
+                began=began,
+                resume=resume,
             )
         finally:
             if not self._settings.dataloader.persistent_workers:
-                self._pool.close()
+                self._makers.close()
 
     def _write(
         self,
@@ -133,6 +157,7 @@ class ProcessCrew:
         on_start: Callable[[Started], object] | None,
         notes: Sequence[str],
         began: float,
+        resume: bool = False,
     ) -> SegmentReport:
         settings = self._settings
         with ExitStack() as stack:
@@ -140,43 +165,45 @@ class ProcessCrew:
             vr = vr_of(reader.info, settings.video)
             refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
+            order = self._order(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
             int8 = self._int8(video)
-            job = self._job(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
-            job = replace(job, int8=int8)
+            order = replace(order, int8=int8)
             sheet = ContactSheet(preview, reader.info, vr) if preview is not None else None
             files = stack.enter_context(
                 JoinedOutputSet(
                     reader,
                     outputs,
-                    [output.encoding for output in job.outputs],
+                    [output.encoding for output in order.outputs],
                     trim=settings.video,
                     vr=vr,
                     settings=settings.output,
                 )
             )
+            folder = stack.enter_context(WorkFolder(outputs[0][1], resume=resume))
             film = stack.enter_context(
                 SharedFilm(
-                    self._pool,
-                    job,
-                    plan.segments,
-                    workers=plan.workers,
-                    beginning=plan.beginning,
+                    self._makers,
+                    order,
+                    plan.stretches,
+                    folder=folder,
+                    made_by=self._made_by(order),
                     max_corrupt_frames=settings.video.max_corrupt_frames,
                     tolerant=settings.output.keep_partial,
-                    spool_folder=outputs[0][1].absolute().parent,
                 )
             )
             if on_start is not None:
                 on_start(Started(film, reader.expected_frame_count, vr.doubts))
             with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
-                self._join(film, files, sheet)
-                closed = film.finish()
+                done = _join(film, files, sheet)
             written = finish_files(files)
+            folder.remove()
             if sheet is not None:
                 beside_files(written, sheet.save)
-            done = [stretch.done for stretch in film.stretches if stretch.done is not None]
             measured = film.snapshot()
-        first = self._ready[0]
+        made = film.made
+        if film.found_count:
+            notes = [*notes, f"{film.found_count} of {len(done)} stretches were there from an earlier run"]
+        first = self._facts[0]
         return SegmentReport(
             input=video,
             outputs=written,
@@ -189,7 +216,6 @@ class ProcessCrew:
             notes=tuple(
                 dict.fromkeys(
                     [
-                        *(note for worker in closed for note in worker.notes),
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
                         *(() if int8 is None else (int8.note,)),
@@ -197,20 +223,20 @@ class ProcessCrew:
                     ]
                 )
             ),
-            engine=closed[0].engine_name,
+            engine=done[0].engine_name,
             engine_reasons=first.engine_reasons,
-            decoder=closed[0].decoder,
-            device=f"{self.device.label}, {film.worker_count} of {len(self._pool)} processes at work",
+            decoder=done[0].decoder,
+            device=f"{self.device.label}, {film.maker_count} of {len(self._makers)} processes at work",
             profile=self._loaded.profile,
             stereo=vr.layout.value,
             stereo_reason=vr.layout_reason.how,
             projection=vr.projection.value,
             projection_reason=vr.projection_reason.how,
-            network_size=closed[0].network_size,
+            network_size=done[0].network_size,
             wall_seconds=perf_counter() - began,
-            peak_memory_bytes=_memory_of_all(closed),
+            peak_memory_bytes=film.peak_memory_bytes(),
             pipeline=measured,
-            gpu=join_gpu_reports([stretch.gpu for stretch in done]),
+            gpu=join_gpu_reports([stretch.gpu for stretch in made]),
         )
 
     def _int8(self, video: Path) -> Int8Choice | None:
@@ -237,8 +263,8 @@ class ProcessCrew:
         first = next(reader, None)
         if first is None:
             raise no_picture_between(info.path, settings.video, info)
-        warm_up = warm_up_frames(settings, recurrent=self._ready[0].recurrent)
-        whole = _Plan(first.pts, (FilmSegment(0, None, None, None),), warm_up, _notes(settings))
+        warm_up = warm_up_frames(settings, recurrent=self._facts[0].recurrent)
+        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up, _notes(settings))
         count = reader.expected_frame_count
         if count is None:
             return whole.but("its length is not known")
@@ -249,21 +275,22 @@ class ProcessCrew:
                 return whole.but(index.why_none)
             keyframes = index.keyframes
         frame_ticks = 1 / (info.average_frame_rate * info.time_base)
-        workers = worth_sharing(count, workers=len(self._pool), warm_up=warm_up)
-        if workers == 1:
-            return whole.but(f"it is short ({count} frames)")
-        segments = plan_film(
+        stretches = plan_film(
             FilmSpan(first.pts, round(count * frame_ticks), frame_ticks),
             keyframes=keyframes,
-            workers=workers,
-            most_frames=settings.processing.chunk_size,
+            count=stretch_count(
+                count,
+                warm_up_frames=warm_up,
+                opening_frames=_OPENING_FRAMES[self.device.kind],
+                most_frames=settings.processing.chunk_size,
+            ),
             warm_up_frames=warm_up,
         )
-        opening = _OPENING_FRAMES["cpu" if settings.gpu.device_ids is None else "cuda"]
-        beginning = ceil((warm_up + opening) * len(segments) / count)
-        return _Plan(first.pts, segments, warm_up, _notes(settings), workers=workers, beginning=beginning)
+        if len(stretches) == 1:
+            return whole.but(f"it is short ({count} frames)")
+        return _Plan(first.pts, stretches, warm_up, _notes(settings))
 
-    def _job(
+    def _order(
         self,
         reader: VideoReader,
         outputs: Sequence[tuple[OutputKind, Path]],
@@ -271,9 +298,9 @@ class ProcessCrew:
         *,
         vr: VrDescription,
         wants_stills: bool,
-    ) -> FilmJob:
+    ) -> FilmOrder:
         settings, info = self._settings, planar_info(reader.info)
-        jobs = []
+        orders = []
         for kind, path in outputs:
             encoding = encoding_for(
                 path,
@@ -281,14 +308,14 @@ class ProcessCrew:
                 info=info,
                 layout=vr.layout,
                 settings=settings.output,
-                threads=self._share.pipeline.stages.encode.threads,
+                threads=settings.pipeline.stages.encode.threads or _ENCODER_THREADS[self.device.kind],
                 alone=len(outputs) == 1,
                 # Nobody has seen yet that NVENC describes its stream alike in several processes.
                 hardware="cpu" if settings.gpu.encoder == "auto" else settings.gpu.encoder,
                 parallel_encoders=1 if settings.gpu.device_ids is None else "auto",
             )
-            jobs.append(
-                OutputJob(
+            orders.append(
+                OutputOrder(
                     kind,
                     path,
                     written_info(kind, info, encoding, vr=vr, settings=settings.output),
@@ -301,23 +328,31 @@ class ProcessCrew:
         if wants_stills:
             stills = min(_STILLS, reader.expected_frame_count or 1)
         length = (reader.expected_frame_count or 0) * frame_ticks
-        return FilmJob(
+        return FilmOrder(
             video=info.path,
-            outputs=tuple(jobs),
+            outputs=tuple(orders),
             begin_pts=plan.begin_pts,
             end_pts=reader.end_pts,
             frame_ticks=frame_ticks,
             warm_up_frames=plan.warm_up_frames,
+            frames_after=frames_after(settings),
             still_pts=tuple(plan.begin_pts + round(length * n / stills) for n in range(stills)),
         )
 
-    def _join(self, film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) -> None:
-        count = 0
-        for encoded in film.encoded():
-            files.write_encoded(encoded)
-            if sheet is not None:
-                _add_stills(sheet, encoded, count)
-            count += len(encoded.times)
+    def _made_by(self, order: FilmOrder) -> dict[str, Any]:
+        """All that decides what a stretch of a video looks like, but which stretch it is."""
+        settings, facts = self._settings, self._facts[0]
+        read = [settings.output.background, settings.people.hints]
+        return {
+            "vitascope": __version__,
+            "film": video_fingerprint(order.video),
+            "also_read": [video_fingerprint(Path(path)) for path in read if path is not None],
+            "network": facts.network_sha256 or facts.name,
+            "engine": _THREADS.sub("", facts.engine_name),
+            "device": self.device.kind,
+            "settings": settings_of_pictures(settings),
+            "order": blake2b(repr(order).encode(), digest_size=20).hexdigest(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,17 +360,28 @@ class _Plan:
     """How a video is shared."""
 
     begin_pts: int
-    segments: tuple[FilmSegment, ...]
+    stretches: tuple[FilmStretch, ...]
     warm_up_frames: int
     notes: tuple[str, ...] = ()
-    workers: int = 1
-    beginning: int = 1
-    """Segments whose time it takes to begin a range."""
 
     def but(self, reason: str) -> _Plan:
         """The same, with a note that one process does it all."""
-        note = f"one process did all of it: {reason}"
-        return _Plan(self.begin_pts, self.segments, self.warm_up_frames, (*self.notes, note))
+        return replace(self, notes=(*self.notes, f"one process did all of it: {reason}"))
+
+
+def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) -> list[StretchSummary]:
+    """Copy the packets of all stretches into the files; what is said of each."""
+    count, done = 0, []
+    for file in film.files():
+        for encoded in file.encoded():
+            files.write_encoded(encoded)
+            if sheet is not None:
+                for still in encoded.stills:
+                    sheet.add_still(count, still)
+            count += len(encoded.times)
+        assert file.summary is not None  # all was read
+        done.append(file.summary)
+    return done
 
 
 def _with_fetched_network(
@@ -367,18 +413,6 @@ def _notes(settings: Settings) -> tuple[str, ...]:
     return ("processing.enable_caching has no effect where several processes share a video",)
 
 
-def _labels(ready: Sequence[Ready]) -> str:
+def _labels(ready: Sequence[MakerFacts]) -> str:
     """Devices in words, each once."""
     return ", ".join(dict.fromkeys(worker.device_label for worker in ready))
-
-
-def _memory_of_all(closed: Sequence[FilmClosed]) -> int | None:
-    """Memory of all processes, as if each had its most at the same time."""
-    sizes = [peak_memory_bytes(), *(worker.peak_memory_bytes for worker in closed)]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
-def _add_stills(sheet: ContactSheet, encoded: Encoded, index: int) -> None:
-    for still in encoded.stills:
-        sheet.add_still(index, still)

@@ -14,7 +14,7 @@ from vitascope.gpu.profiling.pace import find_bottleneck
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.segment_encoder import JoiningWriter
-from vitascope.segmentation.processes.messages import Encoded
+from vitascope.segmentation.processes.stretch_file import Encoded
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.writing import OutputSet
 from vitascope.vr.detection import VrDescription
@@ -167,10 +167,10 @@ class JoinedOutputSet(OutputSet):
         )
 
     def write_encoded(self, encoded: Encoded) -> None:
-        """Write what came from a worker into every file.
+        """Write what the encoders of a stretch gave out into every file.
 
         Raises:
-            OutputError: The disk failed, or a segment does not fit the one before.
+            OutputError: The disk failed, or a stretch does not fit the one before.
         """
         for number, writer in enumerate(self._writers):
             joining = cast("JoiningWriter", writer)

@@ -7,9 +7,10 @@ from typing import Any
 
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import available_cores
-from vitascope.segmentation.processes.pool import WorkerPlan
+from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
+from vitascope.segmentation.processes.local import WorkerPlan
 
-__all__ = ["plan_crew", "settings_for_one", "warm_up_frames", "worth_sharing"]
+__all__ = ["frames_after", "plan_crew", "settings_for_one", "settings_of_pictures", "warm_up_frames"]
 
 
 _CORES_OF_A_WORKER = 4
@@ -76,17 +77,6 @@ def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
     return loaded.with_values(values)
 
 
-def worth_sharing(frame_count: int, *, workers: int, warm_up: int) -> int:
-    """How many of the workers a video is worth: with them all, overlaps shall stay below half of its frames.
-
-    Args:
-        frame_count: Of the video.
-        workers: How many there are.
-        warm_up: Frames of an overlap.
-    """
-    return min(workers, 1 + frame_count // (2 * max(warm_up, 1)))
-
-
 def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
     """Frames that a network and a smoother must have seen before a stretch, so that its first is as if all had been.
 
@@ -101,3 +91,30 @@ def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
     if strength > 0:
         frames += min(ceil(log(_SMOOTHING_REST) / log(strength)), _MOST_SMOOTHING_FRAMES)
     return frames
+
+
+def frames_after(settings: Settings) -> int:
+    """Frames behind its last that a stretch must have seen, so that the last are as if the video went on for it.
+
+    Whether a shot begins with a frame is known a few frames later, and the first frames of a shot are matted together.
+    """
+    cuts = LOOK_AHEAD_FRAMES if settings.video.scene_cut_threshold > 0 else 0
+    return cuts + max(settings.model.look_ahead_frames - 1, 0)
+
+
+_NOT_OF_PICTURES: dict[str, Any] = {
+    **dict.fromkeys(
+        ("animation", "tracking", "voice", "debug", "batching", "dataloader", "processing"), True
+    ),
+    "model": {"num_workers", "prefetch_factor"},
+    "output": {"kinds", "keep_partial"},
+    "gpu": {"device", "device_id", "device_ids", "decoder_sessions", "max_vram_usage", "memory_fraction"},
+    "pipeline": {"stages": {"decode", "preprocess", "postprocess", "encode"}},
+    "tensorrt": {"workspace_gb", "cache_dir"},
+}
+"""Settings that change no picture: what is for others, and how a machine is shared out."""
+
+
+def settings_of_pictures(settings: Settings) -> dict[str, Any]:
+    """All settings that what is written may depend on, as JSON has them."""
+    return settings.model_dump(mode="json", exclude=_NOT_OF_PICTURES)

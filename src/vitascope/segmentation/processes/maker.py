@@ -1,0 +1,277 @@
+"""Making stretches of videos: matted and encoded, each into a file of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Self
+
+from vitascope.config import LoadedSettings
+from vitascope.device import peak_memory_bytes
+from vitascope.errors import CorruptInputError
+from vitascope.frames import Frame
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Sink
+from vitascope.media.reading.reader import VideoReader
+from vitascope.media.writing.output_clock import FrameTime
+from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import FilmRun, FilmRunner
+from vitascope.segmentation.matting.cached_film import network_sha256
+from vitascope.segmentation.notes import notes_on, notes_on_reading
+from vitascope.segmentation.processes.port import (
+    FilmOrder,
+    MakerFacts,
+    StretchMade,
+    StretchOrder,
+    StretchProgress,
+    Tell,
+)
+from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
+from vitascope.segmentation.processes.stretches import FilmStretch
+from vitascope.segmentation.render.contact_sheet import ContactSheet, Rgb8
+from vitascope.segmentation.render.renderer import Rendered
+from vitascope.vr.detection import VrDescription
+
+__all__ = ["StretchFrames", "StretchMaker"]
+
+_TELL_SECONDS = 0.25
+
+
+class StretchFrames:
+    """The frames of one stretch: its warm-up, its own, and those behind it that the last of its own wait for.
+
+    Frames are numbered as in the whole video, as far as its average rate tells. Damage ends them.
+
+    Args:
+        reader: Of the video.
+        film: The video.
+        stretch: Which part of it.
+    """
+
+    def __init__(self, reader: VideoReader, film: FilmOrder, stretch: FilmStretch) -> None:
+        self._reader = reader
+        self._film = film
+        self._stretch = stretch
+        self.begin_pts = film.begin_pts if stretch.begin is None else stretch.begin
+        """First pts that is the stretch's own; what is shown before is warm-up."""
+        self.damage: CorruptInputError | None = None
+        """What ended its own frames early."""
+        self.corrupt_count = 0
+        """Damaged pictures that were skipped among its own."""
+        self.still_indices: set[int] = set()
+        """Numbers of the frames that the contact sheet shows."""
+
+    def owns(self, pts: int) -> bool:
+        """True for a frame that is to be encoded."""
+        return pts >= self.begin_pts and not self._is_behind(pts)
+
+    def __iter__(self) -> Iterator[Frame]:
+        reader, film = self._reader, self._film
+        damaged_before = reader.corrupt_count
+        index: int | None = None
+        stills = iter([pts for pts in film.still_pts if pts >= self.begin_pts])
+        still = next(stills, None)
+        left = film.frames_after
+        try:
+            for frame in self._from_warm_up():
+                index = self._number(frame) if index is None else index + 1
+                if frame.pts < self.begin_pts:
+                    damaged_before = reader.corrupt_count
+                elif self._is_behind(frame.pts):
+                    if left == 0:
+                        break
+                    left -= 1
+                else:
+                    self.corrupt_count = reader.corrupt_count - damaged_before
+                if still is not None and frame.pts >= max(still, self.begin_pts):
+                    self.still_indices.add(index)
+                    while still is not None and still <= frame.pts:
+                        still = next(stills, None)
+                yield replace(frame, index=index)
+            else:
+                if self._stretch.end is None:  # damage behind the last picture counts, too
+                    self.corrupt_count = reader.corrupt_count - damaged_before
+        except CorruptInputError as error:
+            if left == film.frames_after:  # else the next stretch says so
+                self.damage = error
+                self.corrupt_count = reader.corrupt_count - damaged_before
+
+    def _is_behind(self, pts: int) -> bool:
+        return self._stretch.end is not None and pts >= self._stretch.end
+
+    def _number(self, frame: Frame) -> int:
+        """A frame's position in the video, by its time."""
+        return round((frame.pts - self._film.begin_pts) / self._film.frame_ticks)
+
+    def _from_warm_up(self) -> Iterator[Frame]:
+        """Frames from the warm-up on to the end of the video.
+
+        Where pictures last longer than on average, the warm-up has fewer than it should. What was seen then does no
+        harm, so the reader just goes back further, and the frames in between come a second time.
+        """
+        reader, film, from_pts = self._reader, self._film, self._stretch.warm_up_from
+        reader.play(film.begin_pts if from_pts is None else from_pts, film.end_pts)
+        seen = 0
+        while (frame := next(reader, None)) is not None:
+            if frame.pts < self.begin_pts:
+                seen += 1
+            elif from_pts is not None and seen < film.warm_up_frames and from_pts > film.begin_pts:
+                from_pts = max(2 * from_pts - self.begin_pts - 1, film.begin_pts)
+                reader.play(from_pts, film.end_pts)
+                seen = 0
+                continue
+            else:
+                from_pts = None  # settled
+            yield frame
+
+
+class StretchMaker:
+    """Mattes and encodes stretches of videos with a network that stays open. A context manager.
+
+    Args:
+        loaded: Settings of this maker: one device, its share of the processor's cores.
+        store: Where networks lie.
+    """
+
+    def __init__(self, *, loaded: LoadedSettings, store: ModelStore) -> None:
+        # Its frames count from the beginning of a stretch, not of the video.
+        self._runner = FilmRunner(loaded, store=store, keeps_mattes=False)
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that frees the network."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the network."""
+        self._runner.close()
+
+    def facts(self) -> MakerFacts:
+        """What the run's report says of this maker."""
+        runner = self._runner
+        chosen, device, name = runner.chosen, runner.device, runner.settings.model.name
+        return MakerFacts(
+            name=chosen.network.name,
+            requested=chosen.requested,
+            note=chosen.note,
+            engine_name=chosen.network.engine_name,
+            engine_reasons=chosen.engine_reasons,
+            recurrent=chosen.network.recurrent,
+            device_label=device.label,
+            device_note=device.note,
+            network_sha256=network_sha256(chosen.network.name if name == "auto" else name, runner.store),
+        )
+
+    def make(self, order: StretchOrder, *, tell: Tell) -> StretchMade:
+        """Make one stretch into its file.
+
+        Args:
+            order: Which one.
+            tell: Told how far it is, on a thread of its own.
+
+        Raises:
+            VitascopeError: What went wrong; no file is there.
+        """
+        runner, film = self._runner, order.film
+        kinds = [(output.kind, output.encoding) for output in film.outputs]
+        with ExitStack() as stack:
+            reader = stack.enter_context(runner.open_video(film.video))
+            begin = film.begin_pts * reader.info.time_base
+            run = stack.enter_context(FilmRun(runner, reader, kinds, background_begin=begin, int8=film.int8))
+            file = stack.enter_context(StretchWriter(order.file, made_by=order.made_by))
+            stretch = _Stretch(reader, order, file, vr=run.vr)
+            for encoder in stretch.encoders:
+                stack.callback(encoder.close)
+            frames, job = stretch.frames, run.job
+            pipeline = run.pipeline(
+                frames,
+                wants_alpha=lambda index: index in frames.still_indices,
+                end=Sink("encode", stretch.encode, finish=stretch.flush),
+            )
+            with _telling(pipeline, stretch, tell):
+                measured = pipeline.run()
+            notes = notes_on_reading(reader) + notes_on(
+                reader.info,
+                [kind for kind, _ in kinds],
+                network=runner.chosen.network,
+                device=runner.device,
+                loaded=runner.loaded,
+                is_shared=True,
+            )
+            file.finish(
+                StretchSummary(
+                    frame_count=stretch.frame_count,
+                    cut_count=sum(map(frames.owns, job.cut_pts)),
+                    corrupt_count=frames.corrupt_count,
+                    damage=None if frames.damage is None else str(frames.damage),
+                    notes=(*notes, *job.notes),
+                    network_size=job.network_input.size,
+                    engine_name=run.network.engine_name,
+                    decoder=reader.decoder,
+                )
+            )
+        return StretchMade(
+            measured, stretch.frame_count, job.gpu_report(), peak_memory_bytes(), frames.damage
+        )
+
+
+class _Stretch:
+    """One stretch on its way from the decoder to its file."""
+
+    def __init__(
+        self, reader: VideoReader, order: StretchOrder, file: StretchWriter, *, vr: VrDescription
+    ) -> None:
+        film = order.film
+        self._file = file
+        self.frames = StretchFrames(reader, film, order.stretch)
+        self._sheet = ContactSheet(film.outputs[0].path, reader.info, vr) if film.still_pts else None
+        self.frame_count = 0
+        self._kinds = [output.kind for output in film.outputs]
+        self.encoders = [
+            SegmentEncoder(output.path, info=output.info, encoding=output.encoding, hdr=output.hdr)
+            for output in film.outputs
+        ]
+
+    def encode(self, rendered: Rendered) -> None:
+        """Write the next frame, if it is the stretch's own."""
+        picture = rendered.pictures[0]
+        if not self.frames.owns(picture.pts):
+            return
+        packets: list[tuple[EncodedPacket, ...]] = []
+        for kind, encoder, drawn in zip(self._kinds, self.encoders, rendered.pictures, strict=True):
+            packets.append(tuple(encoder.encode(drawn, rendered.alpha if kind == "alpha" else None)))
+        stills: tuple[Rgb8, ...] = ()
+        if self._sheet is not None and rendered.index in self.frames.still_indices:
+            stills = (self._sheet.still(rendered),)
+        time = FrameTime(picture.pts, picture.time_base, picture.duration)
+        sets = None
+        if self.frame_count == 0:  # encoders of a GPU open with their first picture
+            sets = tuple(encoder.parameter_sets for encoder in self.encoders)
+        self.frame_count += 1
+        self._file.write(Encoded(sets, (time,), tuple(packets), stills))
+
+    def flush(self) -> None:
+        """Write what the encoders still hold."""
+        if self.frame_count:
+            packets = tuple(tuple(encoder.flush()) for encoder in self.encoders)
+            self._file.write(Encoded(None, (), packets))
+
+
+@contextmanager
+def _telling(pipeline: Pipeline, stretch: _Stretch, tell: Tell) -> Iterator[None]:
+    """Tell how far a pipeline is, while the block lasts."""
+    over = threading.Event()
+
+    def tell_until_it_is_over() -> None:
+        while not over.wait(_TELL_SECONDS):
+            tell(StretchProgress(pipeline.snapshot(), stretch.frame_count))
+
+    thread = threading.Thread(target=tell_until_it_is_over, name="vitascope-telling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

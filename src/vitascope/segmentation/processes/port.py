@@ -1,0 +1,183 @@
+"""The port behind which stretches of a video are made: give a stretch, get its file, or its error.
+
+Who makes it is a process of this machine (``local.py``) or of another (``cluster.py``). All that crosses the port are
+plain values.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+from vitascope.config import OutputKind
+from vitascope.errors import CorruptInputError, WorkerError
+from vitascope.frames import VideoInfo
+from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.media.metadata.color_tags import HdrMetadata
+from vitascope.media.writing.encoding import Encoding
+from vitascope.segmentation.matting.int8 import Int8Choice
+from vitascope.segmentation.processes.stretches import FilmStretch
+from vitascope.segmentation.report import GpuReport
+
+__all__ = [
+    "FilmOrder",
+    "MakerFacts",
+    "OutputOrder",
+    "StretchMade",
+    "StretchMakers",
+    "StretchOrder",
+    "StretchProgress",
+    "Tell",
+    "remote",
+    "sendable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOrder:
+    """How one output's pictures are encoded."""
+
+    kind: OutputKind
+    path: Path
+    info: VideoInfo
+    """What the written pictures are."""
+    encoding: Encoding
+    hdr: HdrMetadata | None
+
+
+@dataclass(frozen=True, slots=True)
+class FilmOrder:
+    """One video, and what is made of it."""
+
+    video: Path
+    outputs: tuple[OutputOrder, ...]
+    begin_pts: int
+    """pts of the first picture of the run."""
+    end_pts: int | None
+    """First pts that is no longer wanted; None is the video's end."""
+    frame_ticks: Fraction
+    """Ticks of a picture, on average: frames are numbered by it."""
+    warm_up_frames: int
+    """Fewest pictures that a stretch in the middle of the video must have seen before its first."""
+    frames_after: int
+    """Pictures behind its last that a stretch must have seen, so that cuts and the beginnings of shots near its end
+    are decided as if it went on."""
+    still_pts: tuple[int, ...]
+    """Moments that the contact sheet shows, in order."""
+    int8: Int8Choice | None = None
+    """What became of the wish for INT8, decided once for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchOrder:
+    """One stretch that is to be made."""
+
+    film: FilmOrder
+    stretch: FilmStretch
+    file: Path
+    """Where it goes; it appears there whole."""
+    made_by: Mapping[str, Any]
+    """What makes it, for its head: two stretches of which this is equal are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakerFacts:
+    """Who has its network open: what is known of it (``NetworkFacts``), and why it is this one."""
+
+    name: str
+    requested: str
+    note: str | None
+    engine_name: str
+    engine_reasons: tuple[str, ...]
+    recurrent: bool
+    device_label: str
+    device_note: str | None
+    network_sha256: str | None
+    """Of the network's file; None where it has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchProgress:
+    """How far a stretch is."""
+
+    pipeline: PipelineReport
+    frame_count: int
+    """Frames of its own that were encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchMade:
+    """The stretch's file is there: what it cost."""
+
+    pipeline: PipelineReport
+    frame_count: int
+    gpu: GpuReport | None
+    peak_memory_bytes: int | None
+    damage: CorruptInputError | None = None
+    """Why the video could not be read to the stretch's end."""
+
+
+Tell = Callable[[StretchProgress], object]
+"""Told some times a second how far a stretch is."""
+
+
+class StretchMakers(Protocol):
+    """Some who each make one stretch at a time. Methods may be called by one thread for each of them."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def is_open(self) -> bool:
+        """True while they have their networks open."""
+
+    def label(self, number: int) -> str:
+        """What to call one of them in messages, for example ``the process of GPU 1``."""
+
+    def open(self) -> Sequence[MakerFacts]:
+        """Let each open its network.
+
+        Raises:
+            VitascopeError: What one could not do; none is left then.
+        """
+
+    def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
+        """Let one of them make a stretch, and wait for it. One that was lost begins anew first.
+
+        Raises:
+            VitascopeError: What went wrong there. No file is there then, and whoever makes it may be asked again.
+            WorkerError: It was lost meanwhile.
+        """
+
+    def kill(self) -> None:
+        """Drop everything at once: each ``make`` ends with an error. ``open`` begins anew. Idempotent."""
+
+    def close(self) -> None:
+        """Let all end, gently where nothing is made. Idempotent."""
+
+
+def sendable(error: Exception) -> Exception:
+    """An error that survives being sent; what does not becomes a ``WorkerError`` that says the same."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:
+        copy = None
+    if type(copy) is type(error) and str(copy) == str(error):
+        return error
+    return WorkerError(f"{type(error).__name__}: {error}")
+
+
+def remote(error: Exception, trace: str, label: str) -> Exception:
+    """An error from elsewhere, with the place it came from as a note and its traceback as the cause.
+
+    Args:
+        error: As it came.
+        trace: Its traceback, as text: it does not travel.
+        label: Where it happened.
+    """
+    error.add_note(f"in {label}")
+    error.__cause__ = WorkerError(f"the traceback in {label}:\n{trace}")
+    return error

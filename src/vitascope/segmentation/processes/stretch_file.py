@@ -1,0 +1,239 @@
+"""A stretch of a video as a file: what made it, the packets of all its frames, and what became of them.
+
+A file is a line that says what it is, then records: a JSON head and some binary parts, whose sizes the head tells,
+under a CRC-32. The first record says what made the stretch, one for each step of the encoders follows, and the last
+sums up. The file gets its name when it is whole and on the disk, so whoever finds one may use it, and two who make the
+same stretch do not disturb one another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from vitascope.errors import OutputError
+from vitascope.media.libav import wrap_output_error
+from vitascope.media.writing.output_clock import FrameTime
+from vitascope.media.writing.segment_encoder import EncodedPacket
+from vitascope.segmentation.render.contact_sheet import Rgb8
+
+__all__ = ["Encoded", "StretchFile", "StretchSummary", "StretchWriter"]
+
+_MAGIC = b"Vitascope stretch 1\n"
+_SIZES, _CHECKSUM = struct.Struct("<IQ"), struct.Struct("<I")
+"""Bytes of a record's head and of its parts; and the CRC-32 of all three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What the encoders gave out since the last time."""
+
+    parameter_sets: tuple[bytes, ...] | None
+    """Each output's encoder's; with the first packets of a stretch only."""
+    times: tuple[FrameTime, ...]
+    """When the encoded frames are shown."""
+    packets: tuple[tuple[EncodedPacket, ...], ...]
+    """For each output, its packets."""
+    stills: tuple[Rgb8, ...] = ()
+    """uint8 RGB [H, W, 3], for the contact sheet."""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchSummary:
+    """What the whole video's report says of a stretch."""
+
+    frame_count: int
+    cut_count: int
+    corrupt_count: int
+    damage: str | None
+    """Why it could not be read to its end."""
+    notes: tuple[str, ...]
+    network_size: tuple[int, int]
+    """(height, width)."""
+    engine_name: str
+    decoder: str
+
+
+class StretchWriter:
+    """Writes a stretch's file. A context manager, which removes what was not finished.
+
+    Args:
+        path: The file; its folder exists.
+        made_by: What makes it; JSON can say it.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+
+    def __init__(self, path: Path, *, made_by: Mapping[str, Any]) -> None:
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        with wrap_output_error(path, "create it"):
+            self._file: BinaryIO = self._partial.open("xb")
+        self._is_finished = False
+        try:
+            self._add(_MAGIC)
+            self._record({"made_by": dict(made_by)})
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what was not finished."""
+        self._file.close()
+        if not self._is_finished:
+            with suppress(OSError):
+                self._partial.unlink()
+
+    def write(self, encoded: Encoded) -> None:
+        """Append what the encoders gave out.
+
+        Raises:
+            OutputError: The disk is full, or failed.
+        """
+        parts = list(encoded.parameter_sets or ())
+        packets = []
+        for of_output in encoded.packets:
+            heads = []
+            for packet in of_output:
+                names = [name for name, _ in packet.side_data]
+                heads.append((packet.pts, packet.dts, packet.is_keyframe, names))
+                parts += [packet.data, *(content for _, content in packet.side_data)]
+            packets.append(heads)
+        parts += [still.tobytes() for still in encoded.stills]
+        times = [(time.pts, str(time.time_base), time.duration) for time in encoded.times]
+        head: dict[str, Any] = {"times": times, "packets": packets}
+        if encoded.parameter_sets is not None:
+            head["parameter_sets"] = len(encoded.parameter_sets)
+        if encoded.stills:
+            head["stills"] = [still.shape for still in encoded.stills]
+        self._record(head, parts)
+
+    def finish(self, summary: StretchSummary) -> None:
+        """Complete the file and give it its name, in place of one that is there.
+
+        Raises:
+            OutputError: The disk is full, or failed.
+        """
+        self._record({"summary": asdict(summary)})
+        with wrap_output_error(self._path, "finish it"):
+            self._file.flush()
+            os.fsync(self._file.fileno())  # a power cut must not leave half of it under the final name
+            self._file.close()
+            self._partial.replace(self._path)
+        self._is_finished = True
+
+    def _record(self, head: Mapping[str, Any], parts: Sequence[bytes] = ()) -> None:
+        text = json.dumps({**head, "sizes": [*map(len, parts)]}, separators=(",", ":")).encode()
+        body = b"".join(parts)
+        content = b"".join((_SIZES.pack(len(text), len(body)), text, body))
+        self._add(content + _CHECKSUM.pack(zlib.crc32(content)))
+
+    def _add(self, content: bytes) -> None:
+        with wrap_output_error(self._path, "write it"):
+            self._file.write(content)
+
+
+class StretchFile:
+    """A finished stretch.
+
+    Args:
+        path: Its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.summary: StretchSummary | None = None
+        """Known when all was read."""
+
+    def is_whole(self, *, made_by: Mapping[str, Any]) -> bool:
+        """True when it is what would be made now, to its end and undamaged; then ``summary`` is known.
+
+        Args:
+            made_by: What would make it now.
+        """
+        try:
+            records = self._records()
+            # As JSON has it: without tuples.
+            if next(records)[0].get("made_by") != json.loads(json.dumps(dict(made_by))):
+                return False
+            for _ in records:
+                pass
+        except OutputError:
+            return False
+        assert self.summary is not None  # or reading had failed
+        return self.summary.damage is None
+
+    def encoded(self) -> Iterator[Encoded]:
+        """All that the encoders gave out, in order; then ``summary`` is known.
+
+        Raises:
+            OutputError: The file is gone or damaged.
+        """
+        records = self._records()
+        next(records)
+        for head, parts in records:
+            taken = iter(parts)
+            sets = head.get("parameter_sets")
+            parameter_sets = None if sets is None else tuple(next(taken) for _ in range(sets))
+            packets = tuple(
+                tuple(
+                    EncodedPacket(
+                        next(taken), pts, dts, is_keyframe, tuple((name, next(taken)) for name in names)
+                    )
+                    for pts, dts, is_keyframe, names in of_output
+                )
+                for of_output in head["packets"]
+            )
+            yield Encoded(
+                parameter_sets,
+                tuple(FrameTime(pts, Fraction(base), duration) for pts, base, duration in head["times"]),
+                packets,
+                tuple(
+                    np.frombuffer(next(taken), np.uint8).reshape(shape) for shape in head.get("stills", ())
+                ),
+            )
+
+    def _records(self) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
+        """Heads and parts of all but the last record, which becomes ``summary``."""
+        with wrap_output_error(self.path, "read it"), self.path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise self._damaged()
+            while len(sizes := file.read(_SIZES.size)) == _SIZES.size:
+                text_size, body_size = _SIZES.unpack(sizes)
+                if text_size + body_size > self.path.stat().st_size:
+                    break
+                text, body, sum_of_all = map(file.read, (text_size, body_size, _CHECKSUM.size))
+                if sum_of_all != _CHECKSUM.pack(zlib.crc32(b"".join((sizes, text, body)))):
+                    break
+                head = json.loads(text)
+                if "summary" in head:
+                    self.summary = _summary(head["summary"])
+                    return
+                ends = [*accumulate(head["sizes"], initial=0)]
+                yield head, [body[begin:end] for begin, end in pairwise(ends)]
+            raise self._damaged()
+
+    def _damaged(self) -> OutputError:
+        return OutputError(f"{self.path}: it is damaged; remove it, and --resume makes this stretch again")
+
+
+def _summary(values: dict[str, Any]) -> StretchSummary:
+    height, width = values.pop("network_size")
+    return StretchSummary(**values | {"notes": tuple(values["notes"]), "network_size": (height, width)})

@@ -1,0 +1,198 @@
+"""Stretches go out to who is free, again where one fails, and come in order, whoever makes them."""
+
+from __future__ import annotations
+
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from vitascope.errors import (
+    CorruptInputError,
+    EngineError,
+    InputError,
+    PipelineError,
+    VitascopeError,
+    WorkerError,
+    one_line,
+)
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Sink, Source
+from vitascope.media.writing.output_clock import FrameTime
+from vitascope.segmentation.processes.handing_out import SharedFilm
+from vitascope.segmentation.processes.port import FilmOrder, StretchMade, StretchProgress
+from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
+from vitascope.segmentation.processes.stretches import FilmStretch
+from vitascope.segmentation.processes.work_folder import WorkFolder
+
+FILM = FilmOrder(
+    video=Path("in.mp4"),
+    outputs=(),
+    begin_pts=0,
+    end_pts=None,
+    frame_ticks=Fraction(1),
+    warm_up_frames=0,
+    frames_after=0,
+    still_pts=(),
+)
+REPORT = Pipeline([Source("decode", range(3)), Sink("encode", lambda _: None)]).run()
+
+
+class Scripted:
+    """Makers that each write three frames, unless the script says what goes wrong at a try."""
+
+    def __init__(self, count, script=()):
+        self._count = count
+        self._script = dict(script)
+        self.tries = []
+        self.killed = threading.Event()
+        self._lock = threading.Lock()
+
+    def __len__(self):
+        return self._count
+
+    def make(self, number, order, *, tell):
+        with self._lock:
+            self.tries.append((number, order.stretch.number))
+            nth = sum(stretch == order.stretch.number for _, stretch in self.tries)
+            says = self._script.get((order.stretch.number, nth), self._script.get(number))
+        tell(StretchProgress(REPORT, 1))
+        if says is not None:
+            if says == "wait":
+                assert self.killed.wait(20)
+                raise WorkerError("it was ended")
+            if isinstance(says, CorruptInputError):
+                self._write(order, str(says))
+                return StretchMade(REPORT, 3, None, 10, says)
+            raise says
+        self._write(order, None)
+        return StretchMade(REPORT, 3, None, 10)
+
+    def _write(self, order, damage):
+        with StretchWriter(order.file, made_by=order.made_by) as file:
+            for n in range(3):
+                file.write(Encoded(None, (FrameTime(3 * order.stretch.number + n, Fraction(1), 1),), ()))
+            file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", ""))
+
+    def kill(self):
+        self.killed.set()
+
+
+def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", most_corrupt=100):
+    """The times of all frames of a film, joined."""
+    plan = [FilmStretch(n, None, 3 * n, 3 * n + 3) for n in range(count)]
+    times = []
+    with (
+        WorkFolder(folder / "o.mp4", resume=resume) as work,
+        SharedFilm(
+            makers,
+            FILM,
+            plan,
+            folder=work,
+            made_by={"made_by": made_by},
+            max_corrupt_frames=most_corrupt,
+            tolerant=tolerant,
+        ) as film,
+    ):
+        try:
+            for file in film.files():
+                times += [time.pts for encoded in file.encoded() for time in encoded.times]
+        except VitascopeError as error:
+            error.joined = times
+            raise
+        snapshot = film.snapshot()
+        assert (snapshot.items, snapshot.finished) == (3 * count, True)
+        return times, film.found_count
+
+
+@pytest.mark.parametrize("makers", [1, 2, 3, 9])
+def test_all_come_in_order_each_made_once(tmp_path, makers):
+    scripted = Scripted(makers)
+    assert run(tmp_path, scripted) == ([*range(18)], 0)
+    assert sorted(stretch for _, stretch in scripted.tries) == [*range(6)]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [WorkerError("killed"), EngineError("no memory"), PipelineError("a", [OSError()])]
+)
+@pytest.mark.parametrize("makers", [1, 3])
+def test_one_that_fails_is_made_by_another(tmp_path, makers, error):
+    scripted = Scripted(makers, {(2, 1): error, (5, 1): error})
+    assert run(tmp_path, scripted)[0] == [*range(18)]
+    by = [number for number, stretch in scripted.tries if stretch == 2]
+    assert len(by) == 2
+    assert makers == 1 or by[0] != by[1]
+
+
+def test_one_that_fails_twice_fails_the_film_with_its_reason(tmp_path):
+    scripted = Scripted(2, {(3, 1): WorkerError("first"), (3, 2): WorkerError("second")})
+    with pytest.raises(WorkerError, match=r"second.*--resume goes on from \d finished stretches") as caught:
+        run(tmp_path, scripted)
+    assert "stretch 3 failed twice" in caught.value.__notes__
+
+
+@pytest.mark.parametrize("error", [InputError("bad"), PipelineError("stage", [InputError("bad")])])
+def test_what_the_film_is_to_blame_for_is_not_tried_again(tmp_path, error):
+    scripted = Scripted(2, {(1, 1): error})
+    with pytest.raises(type(error)) as caught:
+        run(tmp_path, scripted)
+    assert one_line(caught.value) == "bad"
+    assert [stretch for _, stretch in scripted.tries].count(1) == 1
+    assert list(tmp_path.iterdir()) == []  # nothing that could be gone on from
+
+
+def test_who_can_make_none_is_left_out(tmp_path):
+    scripted = Scripted(3, {1: EngineError("wrong answers")})
+    assert run(tmp_path, scripted, count=12)[0] == [*range(36)]
+    assert [number for number, _ in scripted.tries].count(1) <= 2
+
+
+def test_another_run_goes_on_where_one_ended(tmp_path):
+    with pytest.raises(WorkerError):
+        run(tmp_path, Scripted(1, {(4, 1): WorkerError("one"), (4, 2): WorkerError("two")}))
+    assert sorted(path.name for path in (tmp_path / ".o.mp4.stretches").iterdir()) == [
+        f"{n:05}.stretch" for n in range(4)
+    ]
+    damaged = tmp_path / ".o.mp4.stretches" / "00001.stretch"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    (tmp_path / ".o.mp4.stretches" / ".00005.stretch.0123abcd.part").write_bytes(b"half")
+    scripted = Scripted(3)
+    assert run(tmp_path, scripted, resume=True) == ([*range(18)], 3)
+    assert sorted(stretch for _, stretch in scripted.tries) == [1, 4, 5]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", [{"resume": False}, {"resume": True, "made_by": "y"}])
+def test_it_goes_on_only_when_asked_and_only_with_what_would_be_made_now(tmp_path, other):
+    with pytest.raises(WorkerError):
+        run(tmp_path, Scripted(1, {(4, 1): WorkerError("one"), (4, 2): WorkerError("two")}))
+    assert run(tmp_path, Scripted(2), **other) == ([*range(18)], 0)
+
+
+def test_a_film_of_which_all_is_there_needs_nobody(tmp_path):
+    with pytest.raises(WorkerError):
+        run(tmp_path, Scripted(1, {(5, 1): WorkerError("one"), (5, 2): WorkerError("two")}))
+    scripted = Scripted(2)
+    run(tmp_path, scripted, resume=True)
+    assert [stretch for _, stretch in scripted.tries] == [5]
+
+
+def test_damage_ends_the_film_where_it_lies_or_at_once(tmp_path):
+    damage = CorruptInputError("broken here")
+    with pytest.raises(CorruptInputError, match="broken here") as caught:
+        run(tmp_path, Scripted(2, {(3, 1): damage}), tolerant=True)
+    assert caught.value.joined == [*range(12)]
+    with pytest.raises(CorruptInputError, match="broken here"):
+        run(tmp_path, Scripted(1, {(3, 1): damage}))
+    with pytest.raises(CorruptInputError, match="too much damage: 3 frames"):
+        run(tmp_path, Scripted(2), most_corrupt=2)
+
+
+def test_what_is_in_hand_ends_with_the_run(tmp_path):
+    """One waits for ever; the other's failure ends it."""
+    scripted = Scripted(2, {(0, 1): "wait", (2, 1): InputError("bad")})
+    with pytest.raises(InputError, match="bad"):
+        run(tmp_path, scripted)
+    assert scripted.killed.is_set()

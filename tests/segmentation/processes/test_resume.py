@@ -1,0 +1,178 @@
+"""A run that was killed costs the stretches in hand: another goes on, with another number of processes, too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from vitascope.errors import OutputError
+from vitascope.segmentation.processes import crew
+from vitascope.segmentation.processes import plan as crew_plan
+from vitascope.segmentation.processes.handing_out import SharedFilm
+from vitascope.segmentation.segmenter import Segmenter
+
+PATIENCE_SECONDS = 120
+FLAGS = {
+    "processing.use_multiprocessing": True,
+    "processing.chunk_size": 12,
+    "processing.overlap_frames": 8,
+    "edges.temporal_smoothing": 0.5,
+    "gpu.device": "cpu",
+}
+SCRIPT = """
+import sys
+import vitascope
+settings = {FLAGS}
+vitascope.segment(sys.argv[1], sys.argv[2], profile="fast", settings=settings)
+"""
+
+
+def swaying(n: int):
+    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(
+        tmp_path_factory.mktemp("resume") / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=72,
+        paint=swaying,
+        audio="aac",
+        codec_options={"g": "12"},
+    )
+
+
+def packets(path):
+    """Every packet of every stream."""
+    with av.open(str(path)) as container:
+        return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]
+
+
+def segmenter_of(processes, monkeypatch):
+    monkeypatch.setattr(crew_plan, "available_cores", lambda: 4 * processes)
+    return Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(clip, tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed") / "o.mp4"
+    with Segmenter(profile="fast", settings=FLAGS) as segmenter:
+        report = segmenter.write(clip, [("key", out)])
+    assert report.frame_count == 72
+    return packets(out)
+
+
+def test_the_same_packets_however_many_there_are(clip, undisturbed, tmp_path, monkeypatch):
+    with segmenter_of(4, monkeypatch) as segmenter:
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert "4 of 4 processes" in report.device
+    assert packets(tmp_path / "o.mp4") == undisturbed
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="Linux says whose children processes are")
+@pytest.mark.parametrize("finished", [1, 4])
+def test_a_driver_that_is_killed(clip, undisturbed, tmp_path, finished, monkeypatch):
+    out, folder = tmp_path / "o.mp4", tmp_path / ".o.mp4.stretches"
+    script = SCRIPT.replace("{FLAGS}", repr(FLAGS))
+    with subprocess.Popen([sys.executable, "-c", script, str(clip), str(out)]) as driver:
+        children = None
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while driver.poll() is None and time.monotonic() < deadline:
+            if len(list(folder.glob("*.stretch"))) >= finished:
+                children = children_of(driver.pid)
+                driver.kill()
+                break
+            time.sleep(0.005)
+    if children is None:
+        assert out.exists(), "neither done nor as far"
+        pytest.skip("it was through before it could be killed")
+    assert not out.exists()
+    while any(map(is_running, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    there = len(list(folder.glob("*.stretch")))
+    with segmenter_of(3, monkeypatch) as segmenter:
+        report = segmenter.write(clip, [("key", out)], resume=True)
+    assert packets(out) == undisturbed
+    assert f"{there} of 6 stretches were there from an earlier run" in report.notes
+    assert [path.name for path in tmp_path.iterdir()] == ["o.mp4"]
+
+
+def children_of(pid):
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ctrl_c_keeps_what_is_joined_and_what_can_be_gone_on_from(clip, undisturbed, tmp_path, monkeypatch):
+    files = SharedFilm.files
+
+    def three_files(film):
+        for number, file in enumerate(files(film)):
+            if number == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+                threading.Event().wait(PATIENCE_SECONDS)
+            yield file
+
+    out = tmp_path / "o.mp4"
+    with segmenter_of(2, monkeypatch) as segmenter:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as caught:
+            patch.setattr(SharedFilm, "files", three_files)
+            segmenter.write(clip, [("key", out)])
+        assert "kept what was written" in str(caught.value)
+        assert "--resume goes on from" in str(caught.value)
+        kept = [packet for packet in packets(tmp_path / "o.mp4.part") if packet[0] == 0]
+        assert [packet[3] for packet in kept] == [p[3] for p in undisturbed if p[0] == 0][: len(kept)]
+        assert len(kept) >= 30
+        segmenter.write(clip, [("key", out)], resume=True)
+    assert packets(out) == undisturbed
+
+
+def test_other_settings_begin_anew(clip, tmp_path, monkeypatch):
+    def fail(_):
+        raise OutputError("the disk is full")
+
+    out = tmp_path / "o.mp4"
+    with (
+        segmenter_of(2, monkeypatch) as segmenter,
+        monkeypatch.context() as patch,
+        pytest.raises(OutputError, match="full; --resume goes on from 6"),
+    ):
+        patch.setattr(crew, "finish_files", fail)
+        segmenter.write(clip, [("key", out)])
+    flags = FLAGS | {"edges.feather_px": 1.0}
+    with Segmenter(profile="fast", settings=flags) as segmenter:
+        report = segmenter.write(clip, [("key", out)], resume=True)
+    assert not any("earlier run" in note for note in report.notes)
+
+
+def test_a_second_run_with_the_same_output_is_refused(clip, tmp_path, monkeypatch):
+    out = tmp_path / "o.mp4"
+
+    def second(started):
+        del started
+        with pytest.raises(OutputError, match="it is being written already"):
+            other.write(clip, [("key", out)], resume=True)
+
+    with segmenter_of(2, monkeypatch) as first, segmenter_of(2, monkeypatch) as other:
+        assert first.write(clip, [("key", out)], on_start=second).frame_count == 72
+    assert [path.name for path in tmp_path.iterdir()] == ["o.mp4"]
