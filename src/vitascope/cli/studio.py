@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import webbrowser
 from pathlib import Path
 from typing import Literal
 
@@ -51,24 +53,15 @@ def studio(
         from vitascope.config import vitascope_home
 
         try:
-            from vitascope.studio.server import serve
+            from vitascope.studio.server import open_studio
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"studio needs {error.name}: pip install 'vitascope[studio]'"
             ) from error
-    screen = Screen()
-
-    def say(address: str) -> None:
-        screen.print(
-            f"Vitascope studio: {address}\nCtrl-C ends it; jobs that run begin anew at the next start."
-        )
-
-    serve(
-        list(films) or [Path()],
-        source,
-        home=vitascope_home(),
-        host=host,
-        port=port,
-        opens_browser=not no_browser,
-        say=say,
+    opened = open_studio(list(films) or [Path()], source, home=vitascope_home(), host=host, port=port)
+    Screen().print(
+        f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
     )
+    if not no_browser:
+        threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
+    opened.run()

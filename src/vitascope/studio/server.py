@@ -7,14 +7,13 @@ import json
 import secrets
 import socket
 import threading
-import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import uvicorn
 from pydantic import ValidationError
@@ -45,10 +44,9 @@ from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.queue import Job, Order, Queue
 from vitascope.studio.still_frames import Look
 
-__all__ = ["DEFAULT_PORT", "Studio", "serve"]
+__all__ = ["Opened", "Studio", "open_studio"]
 
 T = TypeVar("T")
-DEFAULT_PORT: Final = 8765
 _NEWS_SECONDS = 0.5
 _MOST_LISTENERS = 100
 _PAGE_TYPES = {
@@ -57,8 +55,15 @@ _PAGE_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+
+
+class FilmChangedError(UsageError):
+    """The file is another one than the page shows."""
+
+
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (CorrectionsClashError, 409),
+    (FilmChangedError, 409),
     (BusyError, 503),
     (UsageError, 422),
     (InputError, 404),
@@ -446,10 +451,6 @@ class Studio:
         self._news.set()
 
 
-class FilmChangedError(UsageError):
-    """The file is another one than the page shows."""
-
-
 async def _send(socket: WebSocket, news: asyncio.Queue[str]) -> None:
     with suppress(WebSocketDisconnect, RuntimeError):  # the page has gone
         while True:
@@ -492,17 +493,23 @@ def _told(corrections: Any) -> Response:
     )
 
 
-def serve(
-    named: list[Path],
-    source: SettingsSource,
-    *,
-    home: Path,
-    host: str,
-    port: int,
-    opens_browser: bool,
-    say: Callable[[str], object],
-) -> None:
-    """Serve the studio until it is interrupted.
+class Opened(NamedTuple):
+    """A server that listens, and is not running yet."""
+
+    address: str
+    """With the token: whoever has it may use the studio."""
+    server: uvicorn.Server
+    listening: socket.socket
+    studio: Studio
+
+    def run(self) -> None:
+        """Serve until Ctrl-C, or until ``server.should_exit`` is set."""
+        with closing(self.listening), suppress(KeyboardInterrupt):
+            self.server.run(sockets=[self.listening])
+
+
+def open_studio(named: Sequence[Path], source: SettingsSource, *, home: Path, host: str, port: int) -> Opened:
+    """Open the studio.
 
     Args:
         named: Folders and films that may be opened.
@@ -510,8 +517,6 @@ def serve(
         home: The folder of everything that Vitascope keeps.
         host: Where to listen.
         port: Where to listen; 0 takes a free one.
-        opens_browser: Open the page.
-        say: Told the address, once it can be opened.
 
     Raises:
         InputError: A film or folder does not exist.
@@ -523,28 +528,24 @@ def serve(
         port = int(listening.getsockname()[1])
         token = secrets.token_urlsafe(24)
         studio = Studio(library, source, home=home / "studio", store=ModelStore(home))
-        film = library.films()
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{port}/?token={token}"
-        if len(named) == 1 and named[0].is_file():
-            address += f"&film={film[0].id}"
-        names = frozenset({host.lower(), socket.gethostname().lower()})
-        config = uvicorn.Config(
-            studio.app(token=token, port=port, names=names),
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            ws_max_size=1 << 16,
-            ws="websockets-sansio",
-            timeout_graceful_shutdown=2,
-        )
-        server = uvicorn.Server(config)
-        say(address)
-        if opens_browser:
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        server.run(sockets=[listening])
-    finally:
+    except BaseException:
         listening.close()
+        raise
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/?token={token}"
+    if len(named) == 1 and named[0].is_file():
+        address += f"&film={film_id(named[0].resolve())}"
+    names = frozenset({host.lower(), socket.gethostname().lower()})
+    config = uvicorn.Config(
+        studio.app(token=token, port=port, names=names),
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        ws_max_size=1 << 16,
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=2,
+    )
+    return Opened(address, uvicorn.Server(config), listening, studio)
 
 
 def _listening(host: str, port: int) -> socket.socket:
