@@ -39,6 +39,8 @@ View = str
 VIEWS: Final = ("source", "mask", "key", "blur", "replace", "overlay", "cutout")
 _MOST_WAITING = 24
 _REMEMBERED = 128
+_FRAMES_REMEMBERED = 6
+"""Matted frames at full size: looking around in one, or at its other eye, needs no network again."""
 _THUMB_SIDE = 160
 _LONGEST_SIDES = (_THUMB_SIDE, 480, 640, 960, 1280, 1920)
 
@@ -105,6 +107,7 @@ class Previews:
         self._films = OpenFilms(lambda path: open_video(path, threads=2))
         self._matted_films = OpenFilms(self._open_for_network)
         self._remembered: OrderedDict[tuple[object, ...], Preview] = OrderedDict()
+        self._frames: OrderedDict[tuple[object, ...], tuple[Frame, VrDescription]] = OrderedDict()
         self._lock = threading.Lock()
         self._waiting = 0
 
@@ -159,7 +162,7 @@ class Previews:
         """A source picture: decoded, and nothing else."""
         began = perf_counter()
         frames = self._films.get(wanted.film.path, wanted.version)
-        key = _key(replace(wanted, revision="", beside=(), background=None, key_color=None), wanted.seconds)
+        key = _key(replace(wanted, revision="", beside=(), background=None, key_color=None))
         if (known := self._recall(key)) is not None:
             return known
         frame = frames.frame_at(wanted.seconds)
@@ -169,10 +172,22 @@ class Previews:
 
     def _matted(self, wanted: Wanted) -> Preview:
         """The picture as the run would write it, and those beside it, which are remembered."""
-        key = _key(wanted, wanted.seconds)
+        key = _key(wanted)
         if (known := self._recall(key)) is not None:
             return known
         began = perf_counter()
+        frame_key = _frame_key(wanted)
+        if frame_key not in self._frames:
+            self._matte(wanted)
+        self._frames.move_to_end(frame_key)
+        frame, vr = self._frames[frame_key]
+        frames = self._matted_films.get(wanted.film.path, wanted.version)
+        made = self._encoded(frame, frames, vr, wanted, began)
+        self._remember(key, made)
+        return made
+
+    def _matte(self, wanted: Wanted) -> None:
+        """Matte a frame, and keep what becomes of it."""
         loaded = settings_of(
             self._source,
             read_corrections(wanted.film.path),
@@ -189,11 +204,9 @@ class Previews:
         views = [view for view in dict.fromkeys((wanted.view, *wanted.beside)) if view != "source"]
         rendered = _run(runner, frames, frame, vr, views)
         for view, picture in zip(views, rendered.pictures, strict=True):
-            one = replace(wanted, view=view)
-            self._remember(_key(one, wanted.seconds), self._encoded(picture, frames, vr, one, began))
-        made = self._recall(key)
-        assert made is not None  # it was remembered last or before few others
-        return made._replace(milliseconds=(perf_counter() - began) * 1e3)
+            self._frames[_frame_key(replace(wanted, view=view))] = picture, vr
+        while len(self._frames) > max(_FRAMES_REMEMBERED, len(views)):
+            self._frames.popitem(last=False)
 
     def _encoded(
         self, frame: Frame, frames: FilmFrames, vr: VrDescription, wanted: Wanted, began: float
@@ -286,17 +299,19 @@ def _kind(view: View) -> OutputKind:
     return next(kind for kind in get_args(OutputKind) if kind == view)
 
 
-def _key(wanted: Wanted, seconds: float) -> tuple[object, ...]:
+def _key(wanted: Wanted) -> tuple[object, ...]:
     """What pictures that are the same have in common."""
+    return (*_frame_key(wanted), wanted.eye, wanted.longest_side, wanted.look)
+
+
+def _frame_key(wanted: Wanted) -> tuple[object, ...]:
+    """What pictures of the same matted frame have in common."""
     return (
         wanted.film.path,
         wanted.version,
         wanted.revision,
-        round(seconds, 3),
+        round(wanted.seconds, 3),
         wanted.view,
-        wanted.eye,
-        wanted.longest_side,
-        wanted.look,
         wanted.background,
         wanted.key_color,
     )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import InputError
-from vitascope.frames import Frame, Projection, Rotation
+from vitascope.frames import Frame, Rotation
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
@@ -38,7 +38,7 @@ _FORWARD_SECONDS: Final = 1.5
 _END_SECONDS = 2.0
 _QUALITY = 85
 _LOOKED_AT_SIDE = 1440
-"""Samples of a side of the eye that a look is read from: at 180 degrees, the half of it is shown."""
+"""Rows of the eye, and half its columns, that a look is read from at most: at 180 degrees, the half is shown."""
 
 
 class Look(NamedTuple):
@@ -184,14 +184,14 @@ def _looked(
 ) -> npt.NDArray[np.uint8]:
     lens = vr.lenses[0]
     assert isinstance(lens, Equirectangular | Fisheye)  # the caller looked
-    side = _LOOKED_AT_SIDE if vr.projection is not Projection.EQUIRECTANGULAR else 2 * _LOOKED_AT_SIDE
-    rgb: Any = preprocess(frame, regions=[region], size=(_LOOKED_AT_SIDE, side), layout="NHWC")
+    size = min(_LOOKED_AT_SIDE, region.height), min(2 * _LOOKED_AT_SIDE, region.width)
+    rgb: Any = preprocess(frame, regions=[region], size=size, layout="NHWC")
     target = longest_side * 9 // 16, longest_side
     tall = float(np.degrees(2 * np.arctan(np.tan(np.radians(look.fov / 2)) * target[0] / target[1])))
     maps = reprojection_map(
         lens,
         Rectilinear(look.fov, tall),
-        source_size=(_LOOKED_AT_SIDE, side),
+        source_size=size,
         target_size=target,
         rotation=turned(yaw_degrees=look.yaw, pitch_degrees=look.pitch),
     )

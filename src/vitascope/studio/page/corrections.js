@@ -142,8 +142,10 @@ export function withStroke(document, { at, stroke, radius, remove, eye }) {
   return { ...document, marks: [...(document.marks ?? []), mark] };
 }
 
-export function withoutMark(document, mark) {
-  return { ...document, marks: document.marks.filter((one) => one !== mark) };
+// Without one mark, or one rule, of those that are like it the first.
+export function without(document, name, hint) {
+  const at = document[name].findIndex((one) => JSON.stringify(one) === JSON.stringify(hint));
+  return { ...document, [name]: document[name].filter((_, place) => place !== at) };
 }
 
 // ---- Edges

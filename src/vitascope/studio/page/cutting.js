@@ -1,7 +1,7 @@
 // What shall be made, and the jobs: their progress, what limits them, their results.
 
 import { send } from "./api.js";
-import { $, clock, make, megabytes, toast } from "./parts.js";
+import { $, clock, make, megabytes, showing, toast } from "./parts.js";
 
 const KINDS = [
   { value: "key", label: "Green screen", about: "People on one colour, for any editor (MP4)" },
@@ -74,17 +74,18 @@ export class Jobs {
   }
 
   show() {
-    const open = new Set([...document.querySelectorAll("#jobs details[open]")].map((one) => one.dataset.job));
-    const focused = document.activeElement?.dataset?.does;
-    $("jobs").replaceChildren(...(this.jobs.length ? this.jobs.slice().reverse().map((job) => this.#job(job, open.has(job.id))) : [make("li", { class: "none" }, "None yet.")]));
-    if (focused) document.querySelector(`[data-does="${focused}"]`)?.focus();
+    const jobs = this.jobs.slice().reverse();
+    showing($("jobs"), jobs, () => (jobs.length ? jobs.map((job) => this.#job(job)) : [make("li", { class: "none" }, "None yet.")]));
+    const running = this.jobs.find((job) => job.state === "running");
+    if (running) this.#progress(running);
   }
 
-  #job(job, isOpen) {
+  #job(job) {
     const kind = KINDS.find((one) => one.value === job.order.kind);
     const what = job.order.task === "people" ? "Find people" : kind?.label ?? job.order.kind;
     const item = make("li", { class: "job" }, make("header", {}, make("b", {}, `${what} · ${job.film}`), make("span", { class: "state" }, job.is_named ? WORDS[job.state] : "Its folder is not open")));
-    if (job.state === "running") this.#progress(item, job, isOpen);
+    if (job.state === "running") item.append(this.meter = make("div", { class: "meter", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": "Progress" }, make("i")),
+      this.figures = make("div", { class: "figures" }), make("details", {}, make("summary", {}, "What limits it"), this.limit = make("p", { class: "why" }), this.loads = make("div", { class: "loads" })));
     if (job.error) item.append(make("p", { class: "error" }, job.error));
     for (const [at, file] of job.made.entries()) {
       const path = `/api/jobs/${job.id}/files/${at}`;
@@ -93,31 +94,30 @@ export class Jobs {
         make("button", { class: "quiet", type: "button", "data-does": `play-${job.id}`, onclick: () => this.#play(path, file.name) }, "Play"),
         make("a", { class: "quiet", href: `${path}?download=1`, download: file.name }, "Download")));
     }
-    if (job.said.length) item.append(make("details", { "data-job": job.id, open: isOpen }, make("summary", {}, "What the run says"), ...job.said.map((line) => make("p", { class: "why" }, line))));
+    if (job.said.length) item.append(make("details", {}, make("summary", {}, "What the run says"), ...job.said.map((line) => make("p", { class: "why" }, line))));
     item.append(make("div", { class: "doing" }, make("button", { class: "quiet", type: "button", "data-does": `stop-${job.id}`, onclick: () => send("DELETE", `/api/jobs/${job.id}`).catch((problem) => toast(problem.message)) },
       job.state === "running" ? "Stop" : "Remove from the list")));
     return item;
   }
 
-  #progress(item, job, isOpen) {
+  #progress(job) {
     const { progress } = this;
     const share = progress?.of_frames ? Math.min(progress.frames / progress.of_frames, 1) : 0;
-    const meter = make("div", { class: "meter", role: "progressbar", "aria-valuenow": Math.round(share * 100), "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": "Progress" }, make("i"));
-    meter.style.setProperty("--share", `${share * 100}%`);
-    item.append(meter);
-    if (!progress) { item.append(make("p", { class: "why" }, "Opening …")); return; }
-    if (progress.fetching) item.append(make("p", { class: "why" }, `Fetching ${progress.fetching}`));
+    this.meter.style.setProperty("--share", `${share * 100}%`);
+    this.meter.setAttribute("aria-valuenow", Math.round(share * 100));
+    if (!progress) { this.figures.replaceChildren("Opening …"); return; }
     const left = progress.of_frames && progress.frames_per_second > 0 ? (progress.of_frames - progress.frames) / progress.frames_per_second : null;
-    item.append(make("div", { class: "figures" },
-      make("span", {}, `${progress.is_scan && job.order.task === "cut" ? "Looking for people: " : ""}${progress.frames}${progress.of_frames ? ` of ${progress.of_frames}` : ""} frames`),
-      make("span", {}, `${progress.frames_per_second.toFixed(1)} a second`), left !== null && make("span", {}, `about ${clock(left)} left`)));
-    const loads = make("div", { class: "loads" });
-    for (const [name, load] of progress.loads) {
+    this.figures.replaceChildren(...[
+      progress.fetching && `Fetching ${progress.fetching}`,
+      `${progress.is_scan && job.order.task === "cut" ? "Looking for people: " : ""}${progress.frames}${progress.of_frames ? ` of ${progress.of_frames}` : ""} frames`,
+      `${progress.frames_per_second.toFixed(1)} a second`, left !== null && `about ${clock(left)} left`,
+    ].filter(Boolean).map((text) => make("span", {}, text)));
+    this.limit.textContent = progress.limit ?? "";
+    this.loads.replaceChildren(...progress.loads.flatMap(([name, load]) => {
       const bar = make("div", { class: "meter" }, make("i"));
       bar.style.setProperty("--share", `${load * 100}%`);
-      loads.append(make("span", {}, name), bar, make("span", {}, `${Math.round(load * 100)} %`));
-    }
-    item.append(make("details", { "data-job": job.id, open: isOpen }, make("summary", {}, "What limits it"), progress.limit && make("p", { class: "why" }, progress.limit), loads));
+      return [make("span", {}, name), bar, make("span", {}, `${Math.round(load * 100)} %`)];
+    }));
   }
 
   #play(path, name) {

@@ -18,7 +18,7 @@ export function make(tag, fields = {}, ...children) {
 // A row of choices of which one holds; arrows move, as in any radio group (WAI-ARIA Authoring Practices).
 export function segments(element, choices, chosen, onchoose) {
   const had = element.contains(document.activeElement);
-  element.replaceChildren(...choices.map(({ value, label, title }) => make("button", {
+  showing(element, [choices, chosen], () => choices.map(({ value, label, title }) => make("button", {
     type: "button", role: "radio", title, "aria-checked": String(value === chosen), tabIndex: value === chosen ? 0 : -1,
     onclick: () => onchoose(value),
     onkeydown: (event) => {
@@ -30,6 +30,15 @@ export function segments(element, choices, chosen, onchoose) {
     },
   }, label)));
   if (had) element.querySelector('[aria-checked="true"]')?.focus();
+}
+
+// Build an element's content anew only where what it shows has changed: who is about to click on it must not lose it.
+const shownBy = new WeakMap();
+export function showing(element, state, build) {
+  const key = JSON.stringify(state);
+  if (shownBy.get(element) === key) return;
+  shownBy.set(element, key);
+  element.replaceChildren(...build());
 }
 
 export function clock(seconds, digits = 0) {

@@ -1,7 +1,7 @@
 // The brush and its strokes, and the sliders of the edges.
 
-import { withEdge, withStroke, withoutMark } from "./corrections.js";
-import { $, clock, make, memory, segments } from "./parts.js";
+import { withEdge, without, withStroke } from "./corrections.js";
+import { $, clock, make, memory, segments, showing } from "./parts.js";
 
 const SHARE = 1000; // of the radius slider: thousandths of the picture's width
 
@@ -47,10 +47,10 @@ export class Brush {
   show() {
     const { editor } = this;
     const marks = (editor.corrections.document.marks ?? []).slice().sort((one, other) => one.at - other.at);
-    $("strokes").replaceChildren(...(marks.length ? marks.slice(0, 300).map((mark) => make("li", {},
+    showing($("strokes"), marks, () => (marks.length ? marks.slice(0, 300).map((mark) => make("li", {},
       make("button", { class: "go", type: "button", onclick: () => editor.seek(mark.at) }, make("span", { class: `dot ${mark.do === "remove" ? "remove" : ""}` }),
         `${mark.do === "remove" ? "Taken away" : "Kept"} at ${clock(mark.at, 1)}`, mark.stroke ? "" : ` (${mark.click ? "click" : "box"})`),
-      make("button", { class: "icon", type: "button", "aria-label": `Remove the stroke at ${clock(mark.at, 1)}`, onclick: () => editor.corrections.change((doc) => withoutMark(doc, mark)) }, "✕"))) : [make("li", { class: "none" }, "None yet.")]));
+      make("button", { class: "icon", type: "button", "aria-label": `Remove the stroke at ${clock(mark.at, 1)}`, onclick: () => editor.corrections.change((doc) => without(doc, "marks", mark)) }, "✕"))) : [make("li", { class: "none" }, "None yet.")]));
     editor.stage.draw(this.here);
   }
 }
