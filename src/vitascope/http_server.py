@@ -17,14 +17,32 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Container
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["GuardedHandler", "GuardedServer"]
+__all__ = ["GuardedHandler", "GuardedServer", "is_own_name"]
 
 MOST_CONNECTIONS = 32
 PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.2
+
+
+def is_own_name(host: str, names: Container[str]) -> bool:
+    """False for a name that only a public name server can know, and that may so be a stranger's.
+
+    Args:
+        host: The header ``Host``.
+        names: What the server is called besides, in lower case.
+    """
+    name = _without_port(host.strip()).lower().rstrip(".")
+    if not name or "." not in name or name in names:  # no public name is without a dot
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.endswith((".localhost", ".local"))
+    return True
 
 
 class GuardedServer(ThreadingHTTPServer):
@@ -113,14 +131,7 @@ class GuardedServer(ThreadingHTTPServer):
         Args:
             host: The header ``Host``; empty where a program sends none, which no browser does.
         """
-        name = _without_port(host.strip()).lower().rstrip(".")
-        if not name or "." not in name or name in self._names:  # no public name is without a dot
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name.endswith((".localhost", ".local"))
-        return True
+        return is_own_name(host, self._names)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """One who goes away, or does not read, is no news; anything else is a fault of ours, and is shown."""

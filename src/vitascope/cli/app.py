@@ -74,6 +74,7 @@ app = CompletingApp(
 # By their paths: a command's modules are imported when it is called, and nobody waits for those of the others.
 app.command("vitascope.cli.segment:segment")
 app.command("vitascope.cli.people:people")
+app.command("vitascope.cli.studio:studio")
 app.command("vitascope.cli.animate:animate")
 app.command("vitascope.cli.vr:app", name="vr")
 app.command("vitascope.cli.models:app", name="models")

@@ -23,6 +23,8 @@
     never:                           # regions that are never kept
       - polygon: [[0, 0.9], [1, 0.9], [1, 1], [0, 1]]
         eye: left                    # left, right or both
+    edges:                           # as in a settings file; flags and --set win over them
+      feather_px: 1.5
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from vitascope.config.people import People
+from vitascope.config.result import EdgeSettings
 from vitascope.config.values import Seconds, Section
-from vitascope.config.yaml_file import display, read_document
+from vitascope.config.yaml_file import MAX_FILE_BYTES, display, dump_yaml, read_document
 from vitascope.errors import ConfigError
 
-__all__ = ["Eye", "Hints", "Mark", "PeopleRule", "Region", "Timed", "read_hints"]
+__all__ = ["Eye", "Hints", "Mark", "PeopleRule", "Region", "Timed", "hints_yaml", "read_hints", "told"]
 
 Eye = Literal["left", "right", "both"]
 
@@ -129,6 +132,10 @@ class Hints(Section):
     people: Annotated[tuple[PeopleRule, ...], BeforeValidator(_tuples)] = ()
     marks: Annotated[tuple[Mark, ...], BeforeValidator(_tuples)] = ()
     never: Annotated[tuple[Region, ...], BeforeValidator(_tuples)] = ()
+    edges: EdgeSettings | None = None
+    """Those that are set here act, under what flags say; see ``load_settings``."""
+    edge_lines: dict[str, int] = Field(default_factory=dict, exclude=True)
+    """Where each of them stands in the file."""
     label: str = Field("hints", exclude=True)
     """How messages name them: the file's name."""
 
@@ -151,18 +158,44 @@ def read_hints(path: Path) -> Hints:
     data, lines = read_document(path, label=str(path))
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected hints as `version: 1`, `people:`, `marks:` and `never:`")
-    for name in ("people", "marks", "never"):
+    for name in ("people", "marks", "never", "edges"):
         if data.get(name) is None:
             data.pop(name, None)
         for number, hint in enumerate(data.get(name, ()) if isinstance(data.get(name), list) else ()):
             if isinstance(hint, dict):
                 hint["line"] = lines[name, number]
     try:
-        return Hints.model_validate({**data, "label": path.name})
+        edge_lines = {
+            str(place[1]): line for place, line in lines.items() if place[:1] == ("edges",) and place[1:]
+        }
+        return Hints.model_validate({**data, "label": path.name, "edge_lines": edge_lines})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = tuple(part for part in first["loc"])
-        raise ConfigError(f"{path}{_line(place, lines)}: {_field(place)}{_told(first)}") from error
+        place = tuple(error.errors()[0]["loc"])
+        raise ConfigError(f"{path}{_line(place, lines)}: {told(error)}") from error
+
+
+def hints_yaml(hints: Hints) -> str:
+    """Write hints as ``read_hints`` reads them back, each rule, mark and region on a line of its own.
+
+    Raises:
+        ConfigError: They are more than a file of hints may hold.
+    """
+    plain = hints.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    head = {"version": hints.version, **({} if hints.video is None else {"video": hints.video})}
+    text = dump_yaml(head)
+    for name in ("people", "marks", "never"):
+        if plain.get(name):
+            text += f"{name}:\n" + "".join(f"  - {display(hint)}\n" for hint in plain[name])
+    if plain.get("edges"):
+        text += "edges:\n" + "".join(
+            f"  {name}: {display(value)}\n" for name, value in plain["edges"].items()
+        )
+    if len(text.encode()) > MAX_FILE_BYTES:
+        raise ConfigError(
+            f"{len(hints.marks)} marks take {len(text.encode())} bytes, and a file of hints holds {MAX_FILE_BYTES} at "
+            "most; remove some"
+        )
+    return text
 
 
 def _line(place: Sequence[str | int], lines: dict[tuple[str | int, ...], int]) -> str:
@@ -179,6 +212,12 @@ def _field(place: Sequence[str | int]) -> str:
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return f"{text.removeprefix('.')}: " if text else ""
+
+
+def told(error: ValidationError) -> str:
+    """The first thing that is wrong with hints: ``marks[2].click: is missing``."""
+    first = error.errors()[0]
+    return f"{_field(first['loc'])}{_told(first)}"
 
 
 def _told(error: Any) -> str:

@@ -2,7 +2,7 @@
 
 ::
 
-    default  <  profile  <  file(s), in order  <  --set key=value, in order  <  flags
+    default  <  profile  <  file(s), in order  <  edges of --hints  <  --set key=value, in order  <  flags
 
 Each layer is read into (dotted key, plain value, origin), the last one wins, and the result is validated once.
 """
@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from vitascope.config.hints import read_hints
 from vitascope.config.settings import Settings, section_keys, setting_fields, value_of
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
@@ -235,16 +236,31 @@ def load_settings(
         if profile is None and from_file is not None:
             named = from_file
         over_profile |= entries
+    chosen: dict[str, _Entry] = {}
     for assignment in assignments:
-        over_profile |= _assignment(assignment)
+        chosen |= _assignment(assignment)
     for key, value in (flags or {}).items():
-        over_profile |= _flag(key, value)
+        chosen |= _flag(key, value)
+    over_profile |= _hinted_edges((over_profile | chosen).get("people.hints")) | chosen
 
     name, merged = _profile_entries(named)
     merged |= _player_entries(over_profile.get("output.player")) | over_profile
     settings = _validate(merged)
     origins = MappingProxyType({key: entry.origin for key, entry in merged.items()})
     return LoadedSettings(settings=settings, profile=name, _origins=origins)
+
+
+def _hinted_edges(named: _Entry | None) -> dict[str, _Entry]:
+    """The edge settings that a file of hints holds."""
+    if named is None or not isinstance(named.value, str | PathLike) or not str(named.value):
+        return {}  # none, or no path, which the check of the setting says
+    path = Path(named.value)
+    hints = read_hints(path)
+    edges = {} if hints.edges is None else hints.edges.model_dump(mode="json", exclude_unset=True)
+    return {
+        f"edges.{name}": _Entry(value, Origin(OriginKind.FILE, f"{path}:{hints.edge_lines[name]}"))
+        for name, value in edges.items()
+    }
 
 
 def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:

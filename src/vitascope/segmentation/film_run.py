@@ -148,6 +148,14 @@ class FilmRunner:
         self.chosen.network.close()
         self._give_back()
 
+    def take(self, loaded: LoadedSettings) -> None:
+        """Use other settings from the next film on; network, device and threads stay as they were opened.
+
+        Args:
+            loaded: Settings that differ in ``video``, ``people``, ``edges`` and ``output`` alone.
+        """
+        self.loaded, self.settings = loaded, loaded.settings
+
     def _give_back(self) -> None:
         """What is the process's: limits of the GPU's memory, and OpenCV's threads."""
         if self.streams is not None:

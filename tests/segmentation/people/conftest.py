@@ -8,12 +8,11 @@ import pytest
 
 from clips import write_clip
 from scripted import BrightnessNetwork
+from two_people import two_people
 from vitascope.errors import ModelUnavailableError
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
-
-from two_people import two_people  # isort: skip - beside this file
 
 
 @pytest.fixture

@@ -68,6 +68,8 @@ class Keeping:
     reader: VideoReader
     vr: VrDescription
     settings: Settings
+    moment: float | None = None
+    """Only the frame of this time is looked at, in seconds; None for all of the film."""
 
     def around(self, inner: Estimator, _: NetworkInput) -> Estimator:
         """The link, for ``StreamMatting``."""
@@ -132,6 +134,7 @@ class Keeping:
                 regions=eye_regions(info.width, info.height, self.vr.layout),
                 rotation_degrees=info.rotation_degrees,
                 eyes=eyes,
+                moment=self.moment,
             )
             layers.append(StrokeLayer(carried))
         return layers

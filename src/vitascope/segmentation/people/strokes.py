@@ -31,6 +31,8 @@ Grey = npt.NDArray[np.uint8]
 
 _GRID_SIDE: Final = 240
 _MOST_SECONDS = 10.0
+_NEARBY_SECONDS = 0.2
+"""What is read around a time holds a frame of it, at five frames a second and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def carried_strokes(
     regions: Sequence[Region],
     rotation_degrees: Rotation,
     eyes: tuple[Eye, Eye] = ("left", "right"),
+    moment: float | None = None,
 ) -> list[Stroked]:
     """Carry strokes through the frames around them.
 
@@ -103,22 +106,23 @@ def carried_strokes(
         regions: Where each eye lies in a frame.
         rotation_degrees: Clockwise turn that makes the picture upright.
         eyes: Which eye each region is.
+        moment: Only this time is asked for, in seconds: strokes are carried no further, others are left out.
 
     Raises:
         InputError: The film cannot be read.
     """
-    return [
-        _carried(
-            video,
-            mark,
-            _bounds(mark, marks, table),
-            table,
-            regions=regions,
-            rotation=rotation_degrees,
-            eyes=eyes,
+    carried = []
+    for mark in marks:
+        bounds = _bounds(mark, marks, table)
+        if moment is not None:
+            if not bounds[0] - _NEARBY_SECONDS <= moment <= bounds[1] + _NEARBY_SECONDS:
+                continue
+            first, last = sorted((mark.at, moment))
+            bounds = max(bounds[0], first - _NEARBY_SECONDS), min(bounds[1], last + _NEARBY_SECONDS)
+        carried.append(
+            _carried(video, mark, bounds, table, regions=regions, rotation=rotation_degrees, eyes=eyes)
         )
-        for mark in marks
-    ]
+    return carried
 
 
 def _bounds(mark: Mark, marks: Sequence[Mark], table: PeopleTable) -> tuple[float, float]:

@@ -1,0 +1,67 @@
+"""``vitascope studio``."""
+
+from __future__ import annotations
+
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Literal
+
+from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.config import FlagValue, SettingsSource
+from vitascope.errors import MissingDependencyError
+from vitascope.observe.keys import holding_interrupts
+from vitascope.observe.terminal import Screen
+
+__all__ = ["studio"]
+
+
+def studio(
+    *films: Path,
+    port: int = 8765,
+    host: str = "127.0.0.1",
+    no_browser: Switch = False,
+    profile: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+) -> None:
+    """Look at films, correct their mattes and queue cuts, in a web page on this machine.
+
+    vitascope studio                       the films of the current folder
+    vitascope studio wedding.mp4           one film
+    vitascope studio films/ --no-browser   prints the address alone
+
+    Corrections are written beside each film, as film.hints.yaml, which vitascope segment --hints takes, too.
+
+    Args:
+        films: Films and folders that the page may open; nothing else can be read.
+        port: Where to listen; 0 takes a free port.
+        host: Address to listen at, for others to reach it: whoever has the printed address may use it.
+        no_browser: Open no browser; the address is printed in any case.
+        profile: How much time previews and cuts spend: fast, balanced or quality [default: balanced].
+        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value; see vitascope config show.
+    """
+    flags = {} if device is None else {"gpu.device": FlagValue(device, "--device")}
+    source = SettingsSource(
+        profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
+    )
+    source.load()  # what is wrong with them is said before anything opens
+    with holding_interrupts():
+        from vitascope.config import vitascope_home
+
+        try:
+            from vitascope.studio.server import open_studio
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(
+                f"studio needs {error.name}: pip install 'vitascope[studio]'"
+            ) from error
+    opened = open_studio(list(films) or [Path()], source, home=vitascope_home(), host=host, port=port)
+    Screen().print(
+        f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
+    )
+    if not no_browser:
+        threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
+    opened.run()

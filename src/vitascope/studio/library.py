@@ -1,0 +1,131 @@
+"""The films, and the pictures for behind people, of the folders that were named; nothing else is ever opened.
+
+The page names a film by an id that only this list gives out, so no request holds a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitascope.errors import InputError
+from vitascope.media.reading.discovery import VIDEO_SUFFIXES
+from vitascope.media.reading.images import IMAGE_SUFFIXES, natural_key
+
+__all__ = ["Library", "ListedFile", "film_id"]
+
+_MOST_FILES = 2000
+"""Beyond that a page that lists them is of no use, and a folder was named by mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A film or a picture of a named folder."""
+
+    id: str
+    """What the page calls it: 16 hexadecimal digits."""
+    path: Path
+    """Absolute, without symbolic links."""
+    name: str
+    """Below the folder that was named."""
+
+    @property
+    def version(self) -> str:
+        """Changes when the file does.
+
+        Raises:
+            InputError: It is gone.
+        """
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+        return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+class Library:
+    """What lies in the named folders.
+
+    Args:
+        named: Folders, looked through with all that lies below them, and films, whatever their suffix.
+
+    Raises:
+        InputError: One of them does not exist.
+    """
+
+    def __init__(self, named: Sequence[Path]) -> None:
+        self._roots: list[Path] = []
+        for path in named:
+            if not path.exists():
+                raise InputError(f"{path}: there is no such film or folder")
+            self._roots.append(path.resolve())
+
+    @property
+    def named(self) -> str:
+        """The folders and films, for people."""
+        return ", ".join(str(root) for root in self._roots)
+
+    def films(self, *, without: Iterable[Path] = ()) -> list[ListedFile]:
+        """All films, in natural order of their names.
+
+        Args:
+            without: Files that are left out: what was made of others.
+        """
+        left_out = {path.resolve() for path in without}
+        return [film for film in self._files(VIDEO_SUFFIXES) if film.path not in left_out]
+
+    def pictures(self) -> list[ListedFile]:
+        """All photographs."""
+        return list(self._files(IMAGE_SUFFIXES))
+
+    def find(self, file_id: str) -> ListedFile:
+        """The film or picture of an id, as it is now.
+
+        Raises:
+            InputError: No such file lies in the named folders any more.
+        """
+        for file in self._files(VIDEO_SUFFIXES | IMAGE_SUFFIXES):
+            if file.id == file_id:
+                return file
+        raise InputError("there is no such film in the folders that were named")
+
+    def holds(self, path: Path) -> bool:
+        """True for a file that lies in a named folder, links followed, or is a named film."""
+        real = path.resolve()
+        return any(real == root or (root.is_dir() and real.is_relative_to(root)) for root in self._roots)
+
+    def _files(self, suffixes: Iterable[str]) -> Iterator[ListedFile]:
+        count = 0
+        for root in self._roots:
+            if root.is_file():
+                yield _listed(root, root.name)
+                continue
+            for path in _below(root, frozenset(suffixes)):
+                # A link may lead out of the folder; what it leads to was not named.
+                real = path.resolve()
+                if not real.is_relative_to(root) or not real.is_file():
+                    continue
+                count += 1
+                if count > _MOST_FILES:
+                    return
+                yield _listed(real, path.relative_to(root).as_posix())
+
+
+def _below(root: Path, suffixes: frozenset[str]) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root, followlinks=False):
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+        for name in sorted(names, key=natural_key):
+            if not name.startswith(".") and Path(name).suffix.lower() in suffixes:
+                yield Path(folder, name)
+
+
+def film_id(path: Path) -> str:
+    """What the page calls a file, by its absolute path."""
+    return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+
+
+def _listed(path: Path, name: str) -> ListedFile:
+    return ListedFile(film_id(path), path, name)

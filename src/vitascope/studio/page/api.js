@@ -1,0 +1,39 @@
+// What the server is asked for, and its news; a lost connection is told, and made again.
+
+export class Refused extends Error {
+  constructor(status, code, message) { super(message); this.status = status; this.code = code; }
+}
+
+async function answered(response) {
+  if (response.ok) return response;
+  let told = { error: `the server answered ${response.status}` };
+  try { told = await response.json(); } catch { if (response.status === 401) told.error = "This page is of an earlier start. Open the address that the terminal shows now."; }
+  throw new Refused(response.status, told.code, told.error);
+}
+
+export async function get(path, query = {}, signal = undefined) {
+  return answered(await fetch(address(path, query), { signal }));
+}
+
+export async function send(method, path, body = undefined) {
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  return answered(await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) }));
+}
+
+export function address(path, query) {
+  const words = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") words.set(name, value);
+  return words.size ? `${path}?${words}` : path;
+}
+
+// News by WebSocket: `told(message)` for each, `linked(true | false)` as the connection comes and goes.
+export function listen(told, linked) {
+  let wait = 500;
+  const open = () => {
+    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/news`);
+    socket.onopen = () => { wait = 500; linked(true); };
+    socket.onmessage = (event) => told(JSON.parse(event.data));
+    socket.onclose = () => { linked(false); setTimeout(open, wait); wait = Math.min(wait * 1.7, 8000); };
+  };
+  open();
+}

@@ -1,0 +1,158 @@
+// The corrections of a film as one document, saved on every change; undo and redo keep earlier documents.
+// It is what film.hints.yaml holds: people, marks, never, edges. Documents are never changed, only replaced.
+
+import { get, send } from "./api.js";
+
+const WINDOW = Math.random().toString(36).slice(2);
+const MOST_UNDO = 500;
+
+export class Corrections {
+  // `changed()` after each change of the document; `told({saved, problem, clash})` as it is saved or is not.
+  constructor(film, changed, told) {
+    this.film = film; this.changed = changed; this.told = told;
+    this.document = {}; this.revision = null; this.error = null;
+    this.past = []; this.future = []; this.saving = null; this.isDirty = false;
+  }
+
+  get path() { return `/api/films/${this.film.id}/corrections`; }
+  get isLocked() { return this.error !== null || this.revision === null; }
+
+  async read() {
+    this.take(await (await get(this.path)).json());
+    this.past = []; this.future = [];
+    this.changed();
+  }
+
+  take({ revision, hints, error }) { this.revision = revision; this.error = error; if (hints) this.document = hints; }
+
+  // Change the document by a pure function.
+  change(next) {
+    if (this.isLocked) return;
+    const changed = next(this.document);
+    if (changed === this.document) return;
+    this.past.push(this.document);
+    if (this.past.length > MOST_UNDO) this.past.shift();
+    this.future = [];
+    this.#put(changed);
+  }
+
+  undo() { if (this.past.length && !this.isLocked) { this.future.push(this.document); this.#put(this.past.pop()); } }
+  redo() { if (this.future.length && !this.isLocked) { this.past.push(this.document); this.#put(this.future.pop()); } }
+
+  // A change that goes on, as of a slider that is held: the last one counts as one step.
+  changeOn(next) {
+    if (this.isLocked) return;
+    if (!this.held) { this.held = true; this.past.push(this.document); this.future = []; }
+    this.#put(next(this.document));
+  }
+
+  letGo() { this.held = false; }
+
+  #put(document) {
+    this.document = document;
+    this.isDirty = true;
+    this.changed();
+    this.saving ??= this.#save().finally(() => { this.saving = null; });
+  }
+
+  // Only one save is on its way at a time; what changed meanwhile is saved after it.
+  async #save() {
+    while (this.isDirty) {
+      this.isDirty = false;
+      const document = this.document;
+      try {
+        const written = await (await send("PUT", this.path, { hints: document, revision: this.revision, window: WINDOW })).json();
+        this.revision = written.revision;
+        if (!this.isDirty) { this.changed(); this.told({ saved: true }); }
+      } catch (problem) {
+        this.told({ saved: false, problem, clash: problem.code === "CorrectionsClashError" });
+        return;
+      }
+    }
+  }
+
+  // Another window wrote: the last writer is told, and chooses.
+  async isNews({ revision, window }) {
+    if (window === WINDOW || revision === this.revision) return false;
+    await this.saving;
+    return revision !== this.revision;
+  }
+
+  // Write over what the other window wrote.
+  async insist() {
+    this.revision = (await (await get(this.path)).json()).revision;
+    this.#put(this.document);
+  }
+}
+
+// ---- People: who is kept at a time, as segmentation/people/choice.py has it.
+
+const acts = (rule, seconds) => (rule.from ?? 0) <= seconds && seconds < (rule.to ?? Infinity);
+const numbers = (named) => (named === undefined ? [] : [named].flat());
+
+export function isKept(document, person, seconds) {
+  const acting = (document.people ?? []).filter((rule) => acts(rule, seconds));
+  let kept = !acting.some((rule) => rule.keep !== undefined);
+  for (const rule of acting) {
+    if (numbers(rule.keep).includes(person)) kept = true;
+    if (numbers(rule.exclude).includes(person)) kept = false;
+  }
+  return kept;
+}
+
+// Whether somebody is kept from a time to another: "kept", "gone", or "part" where that changes meanwhile.
+export function keptWhile(document, person, from, to) {
+  const begin = from ?? 0, end = to ?? Infinity;
+  const times = (document.people ?? []).flatMap((rule) => [rule.from ?? 0, rule.to ?? Infinity]);
+  const states = [begin, ...times.filter((time) => begin < time && time < end)].map((time) => isKept(document, person, time));
+  return states.every(Boolean) ? "kept" : states.some(Boolean) ? "part" : "gone";
+}
+
+// The document with a person kept or left out from a time to another; null is the film's beginning or end.
+export function withPerson(document, person, keeps, from, to) {
+  const begin = from ?? 0, end = to ?? Infinity;
+  const people = [];
+  for (const rule of document.people ?? []) {
+    const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity;
+    if (!numbers(rule.exclude).includes(person) || ruleEnd <= begin || ruleBegin >= end) { people.push(rule); continue; }
+    // The part before, the part without this person, and the part after.
+    if (ruleBegin < begin) people.push(timed(rule, ruleBegin, begin));
+    const left = numbers(rule.exclude).filter((one) => one !== person);
+    if (left.length) people.push(timed({ ...rule, exclude: left }, Math.max(ruleBegin, begin), Math.min(ruleEnd, end)));
+    if (ruleEnd > end) people.push(timed(rule, end, ruleEnd));
+  }
+  const changed = { ...document, people };
+  if (keptWhile(changed, person, from, to) !== (keeps ? "kept" : "gone")) {
+    people.push(timed(keeps ? { keep: [person] } : { exclude: [person] }, begin, end));
+  }
+  return changed;
+}
+
+function timed(rule, begin, end) {
+  const { from, to, ...rest } = rule;
+  return { ...rest, ...(begin > 0 ? { from: round(begin) } : {}), ...(Number.isFinite(end) ? { to: round(end) } : {}) };
+}
+
+// ---- Strokes
+
+const round = (value, digits = 4) => Number(value.toFixed(digits));
+
+export function withStroke(document, { at, stroke, radius, remove, eye }) {
+  const mark = { at: round(at), stroke: stroke.map((point) => point.map((one) => round(Math.min(Math.max(one, 0), 1)))), radius: round(radius), do: remove ? "remove" : "keep", ...(eye === "both" ? {} : { eye }) };
+  return { ...document, marks: [...(document.marks ?? []), mark] };
+}
+
+// Without one mark, or one rule, of those that are like it the first.
+export function without(document, name, hint) {
+  const at = document[name].findIndex((one) => JSON.stringify(one) === JSON.stringify(hint));
+  return { ...document, [name]: document[name].filter((_, place) => place !== at) };
+}
+
+// ---- Edges
+
+export function withEdge(document, name, value) {
+  const edges = { ...document.edges };
+  if (value === undefined) delete edges[name]; else edges[name] = value;
+  const { edges: _, ...rest } = document;
+  return Object.keys(edges).length ? { ...rest, edges } : rest;
+}

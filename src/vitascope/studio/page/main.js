@@ -1,0 +1,315 @@
+// The page: which film is open, where one is in it, keys, news, and who is told of what.
+
+import { get, listen } from "./api.js";
+import { Corrections } from "./corrections.js";
+import { Jobs } from "./cutting.js";
+import { $, clock, make, memory, segments, toast } from "./parts.js";
+import { People } from "./people.js";
+import { Stage, thumbnail } from "./stage.js";
+import { Timeline } from "./timeline.js";
+import { Brush, Edges } from "./touchup.js";
+
+const VIEWS = [
+  { value: "source", label: "Source" }, { value: "mask", label: "Matte" }, { value: "key", label: "Green screen" },
+  { value: "overlay", label: "Tint" }, { value: "blur", label: "Blur" }, { value: "replace", label: "Background" },
+];
+const TABS = ["people", "touch", "edges", "cut"];
+const FASTEST = 8;
+
+class Editor {
+  constructor() {
+    this.film = null; this.seconds = 0; this.frameSeconds = 0; this.cuts = []; this.pictures = [];
+    this.view = memory.get("view", "key"); this.beside = ""; this.eye = "left"; this.look = null; this.tab = "people"; this.rate = 0;
+    this.corrections = new Corrections({ id: "" }, () => {}, () => {});
+    this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
+    this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
+    this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this);
+    this.#wire();
+  }
+
+  get background() { return this.pictures[0] && ($("background").value || this.pictures[0].id); }
+  get eyeOfStroke() { return this.film.eyes > 1 ? this.eye : "both"; }
+  get last() { return Math.max(this.film.seconds - 1 / this.film.frames_per_second, 0); }
+
+  #asked() {
+    const { film } = this;
+    if (!film || this.corrections.film !== film || this.corrections.revision === null) return null;
+    return { film: { id: film.id, version: film.version, eyes: film.eyes }, revision: this.corrections.revision, seconds: this.seconds, view: this.view, beside: this.beside || null, eye: this.eye, look: this.look, background: [this.view, this.beside].includes("replace") ? this.background : null };
+  }
+
+  // The shot around a time: from the cut before it to the cut after it; null for the film's end.
+  shot(seconds = this.seconds) {
+    const before = this.cuts.filter((cut) => cut <= seconds + 1e-3), after = this.cuts.find((cut) => cut > seconds + 1e-3);
+    return [before.at(-1) ?? 0, after ?? null];
+  }
+
+  async open(id) {
+    this.pause();
+    let film;
+    try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { toast(problem.message); return this.list(); }
+    this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
+    history.replaceState(null, "", `/?film=${film.id}`);
+    document.title = `${film.name} · Vitascope Studio`;
+    $("film-name").textContent = film.name; $("help-file").textContent = film.hints;
+    $("library").hidden = true; $("editor").hidden = false; document.body.classList.remove("lists"); $("saved").textContent = "";
+    banner(null);
+    this.corrections = new Corrections(film, () => this.#corrected(), (news) => this.#saved(news));
+    this.stage.shape(film, false);
+    this.timeline.open(film);
+    this.jobs.open(film, this.pictures);
+    this.#choices(); this.goTo(this.tab); this.moved();
+    await this.corrections.read();
+    this.#faults();
+    this.people.read().catch((problem) => toast(problem.message));
+    this.readCuts();
+  }
+
+  async list() {
+    this.pause();
+    this.film = null;
+    history.replaceState(null, "", "/");
+    document.title = "Vitascope Studio";
+    const [listed, studio] = await Promise.all([get("/api/films"), get("/api/studio")]);
+    const { films, pictures } = await listed.json(), { named } = await studio.json();
+    this.pictures = pictures;
+    $("editor").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your films"; $("saved").textContent = "";
+    $("library-lead").textContent = films.length ? "Choose a film to look at its matte, correct it and cut out its people." : `No film was found in ${named}. Start vitascope studio with the folder that holds your films.`;
+    $("films").replaceChildren(...films.map((film) => {
+      const words = make("small", {}, film.corrected ? "has corrections" : " ");
+      const poster = make("span", { class: "poster" });
+      const card = make("button", { class: "card", type: "button", onclick: () => this.open(film.id) }, poster, make("span", { class: "words" }, make("b", {}, film.name), words));
+      this.#describe(film, card, poster, words);
+      return make("li", {}, card);
+    }));
+  }
+
+  async #describe(film, card, poster, words) {
+    try {
+      const facts = await (await get(`/api/films/${film.id}`)).json();
+      poster.append(make("img", { alt: "", loading: "lazy", src: thumbnail(facts, facts.seconds * 0.3).replace("side=160", "side=480") }));
+      words.textContent = [clock(facts.seconds), `${facts.width} × ${facts.height}`, facts.is_vr ? (facts.eyes > 1 ? "VR, both eyes" : "VR") : facts.eyes > 1 ? "3D" : null, film.corrected ? "has corrections" : null].filter(Boolean).join(" · ");
+    } catch (problem) { card.classList.add("broken"); card.disabled = true; words.textContent = problem.message; }
+  }
+
+  async readCuts() {
+    const { film } = this;
+    if (!film) return;
+    const found = await (await get(`/api/films/${film.id}/cuts`)).json();
+    if (film !== this.film) return;
+    this.cuts = found.cuts;
+    this.#marks(); this.people.show(); this.jobs.stretches();
+  }
+
+  seek(seconds) {
+    this.seconds = Math.min(Math.max(seconds, 0), this.last);
+    this.moved();
+    return this.stage.refresh();
+  }
+
+  moved() {
+    $("clock").replaceChildren(clock(this.seconds, 2), make("small", {}, ` / ${clock(this.film.seconds)}`));
+    this.timeline.at(this.seconds);
+    const shot = JSON.stringify(this.shot());
+    if (shot !== this.lastShot && this.people.hasLooked !== null) { this.lastShot = shot; this.people.show(); this.jobs.stretches(); }
+  }
+
+  step(frames) { this.pause(); return this.seek(this.frameSeconds + frames / this.film.frames_per_second); }
+
+  cut(way) {
+    this.pause();
+    const stops = [0, ...this.cuts, this.last];
+    const next = way > 0 ? stops.find((stop) => stop > this.seconds + 0.02) : stops.filter((stop) => stop < this.seconds - 0.02).at(-1);
+    if (next !== undefined) this.seek(next + 1e-4);
+  }
+
+  // Plays in the film's time, by as many pictures as can be made.
+  async play(rate = 1) {
+    const isNew = this.rate === 0;
+    this.rate = rate;
+    $("play").closest(".transport").classList.add("playing"); $("play").setAttribute("aria-label", "Pause");
+    if (!isNew) return;
+    if (this.seconds >= this.last - 0.01 && rate > 0) this.seconds = 0;
+    let before = performance.now(), pictures = 0;
+    const began = before;
+    while (this.rate !== 0) {
+      await this.stage.refresh();
+      await new Promise((resolve) => { setTimeout(resolve, 8); });
+      const now = performance.now();
+      pictures += 1;
+      $("pace").textContent = `${(pictures / ((now - began) / 1000)).toFixed(1)} pictures a second`;
+      this.seconds = Math.min(Math.max(this.seconds + ((now - before) / 1000) * this.rate, 0), this.last);
+      before = now;
+      this.moved();
+      if (this.seconds === this.last || (this.seconds === 0 && this.rate < 0)) this.pause();
+    }
+    this.stage.refresh();
+  }
+
+  pause() {
+    this.rate = 0;
+    $("play").closest(".transport").classList.remove("playing"); $("play").setAttribute("aria-label", "Play");
+  }
+
+  goTo(tab) {
+    this.tab = tab;
+    for (const name of TABS) {
+      $(name).hidden = name !== tab;
+      $(`tab-${name}`).setAttribute("aria-selected", String(name === tab)); $(`tab-${name}`).tabIndex = name === tab ? 0 : -1;
+    }
+    if (tab === "touch" && this.look) this.#lookAround(false);
+    this.#mode();
+    if (this.film) { this.brush.show(); if (tab === "people" || tab === "cut") { this.people.show(); this.jobs.stretches(); } }
+  }
+
+  #mode() { this.stage.setMode(this.look ? "looks" : { touch: "paints", people: "picks" }[this.tab] ?? "rests"); if (this.film) this.brush.show(); }
+
+  #lookAround(on) {
+    this.look = on ? { yaw: 0, pitch: 0, fov: 90 } : null;
+    if (on && this.tab === "touch") this.goTo("people");
+    this.stage.shape(this.film, on);
+    this.#choices(); this.#mode(); this.stage.refresh();
+  }
+
+  show(view) {
+    this.view = view; memory.set("view", view);
+    this.#choices(); this.stage.refresh();
+  }
+
+  #choices() {
+    const views = VIEWS.filter(({ value }) => value !== "replace" || this.pictures.length);
+    if (!views.some(({ value }) => value === this.view)) this.view = "key";
+    segments($("views"), views.map((view, at) => ({ ...view, title: `Key ${at + 1}` })), this.view, (view) => this.show(view));
+    $("beside-view").replaceChildren(make("option", { value: "" }, "Nothing"), ...views.filter(({ value }) => value !== this.view).map(({ value, label }) => make("option", { value }, label)));
+    if (this.beside === this.view) this.beside = "";
+    $("beside-view").value = this.beside;
+    const label = (value) => VIEWS.find((view) => view.value === value)?.label ?? "";
+    for (const [id, text] of [["tag-left", label(this.view)], ["tag-right", label(this.beside)]]) { $(id).textContent = text; $(id).hidden = !this.beside; }
+    $("shown").alt = `The frame: ${label(this.view)}`;
+    $("eyes").hidden = !(this.film?.eyes > 1);
+    segments($("eyes"), [{ value: "left", label: "Left eye" }, { value: "right", label: "Right eye" }], this.eye, (eye) => { this.eye = eye; this.#choices(); this.stage.refresh(); });
+    $("look").hidden = !this.film?.looks_around; $("look").setAttribute("aria-pressed", String(Boolean(this.look)));
+  }
+
+  #shown({ seconds, milliseconds, problem }) {
+    if (problem) return this.#failed(problem);
+    this.frameSeconds = seconds;
+    if (this.rate === 0) $("pace").textContent = `picture in ${milliseconds.toFixed(0)} ms`;
+    if (this.tab === "touch") this.brush.show();
+  }
+
+  #failed(problem) {
+    this.pause();
+    if (problem.code === "FilmChangedError") { banner("The film was changed on the disk.", ["Open it anew", () => this.open(this.film.id)]); return; }
+    if (problem.status === undefined || problem.status === 503) return; // the connection's own banner tells
+    const needsPeople = /nobody looked/i.test(problem.message);
+    this.stage.note(needsPeople ? "These corrections need to know who is in the film." : problem.message, ...(needsPeople ? [this.people.button()] : []));
+  }
+
+  #corrected() {
+    const { corrections } = this;
+    $("undo").disabled = !corrections.past.length; $("redo").disabled = !corrections.future.length;
+    this.#marks(); this.people.show(); this.brush.show(); this.edges.show();
+    if (!corrections.isDirty) this.stage.refresh();
+  }
+
+  #marks() { this.timeline.mark(this.cuts, this.corrections.document, this.people.people); }
+
+  #saved({ saved, problem, clash }) {
+    $("saved").classList.toggle("bad", !saved);
+    $("saved").textContent = saved ? `Saved in ${this.film.hints}` : "Not saved";
+    if (clash) this.#clash();
+    else if (problem) banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); this.corrections.insist().catch((again) => toast(again.message)); }]);
+  }
+
+  #clash() {
+    banner(`${this.film.hints} was changed in another window or by hand.`,
+      ["Take that", () => { banner(null); this.corrections.read().then(() => this.#faults()); }],
+      ["Keep mine", () => { banner(null); this.corrections.insist().catch((problem) => toast(problem.message)); }]);
+  }
+
+  // A file that was edited by hand may have an error: its line and the reason.
+  #faults() {
+    if (this.corrections.error) banner(`${this.corrections.error}. Mend it in an editor; until then nothing is written over it.`, ["Read it again", () => { banner(null); this.corrections.read().then(() => this.#faults()); }]);
+  }
+
+  async news(message) {
+    if (message.news === "jobs") {
+      if (message.version !== document.querySelector("[name=vitascope-version]").content) banner("Vitascope is of another version now.", ["Load the page anew", () => location.reload()]);
+      const hasLooked = this.jobs.told(message);
+      if (message.problem) banner(message.problem);
+      if (this.film) {
+        this.people.show();
+        if (hasLooked) { await this.people.read(); this.#marks(); this.stage.shownKey = null; this.stage.note(null); this.stage.refresh(); }
+      }
+      if (message.fetching && this.film) this.stage.note(`Fetching the network ${message.fetching} …`);
+    } else if (message.film === this.film?.id) {
+      if (message.news === "cuts") this.readCuts().catch(() => {});
+      if (message.news === "corrections" && await this.corrections.isNews(message)) this.#clash();
+    }
+  }
+
+  #wire() {
+    $("to-library").addEventListener("click", () => this.list());
+    $("undo").addEventListener("click", () => this.corrections.undo());
+    $("redo").addEventListener("click", () => this.corrections.redo());
+    $("play").addEventListener("click", () => (this.rate ? this.pause() : this.play()));
+    $("previous-cut").addEventListener("click", () => this.cut(-1));
+    $("next-cut").addEventListener("click", () => this.cut(1));
+    $("beside-view").addEventListener("change", () => { this.beside = $("beside-view").value; this.#choices(); this.stage.refresh(); });
+    $("background").addEventListener("change", () => this.stage.refresh());
+    $("look").addEventListener("click", () => this.#lookAround(!this.look));
+    $("help").addEventListener("click", () => $("help-dialog").showModal());
+    $("theme").addEventListener("click", () => theme(isDark() ? "light" : "dark"));
+    for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => this.goTo(name));
+    document.querySelector(".tabs").addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault(); event.stopPropagation();
+      this.goTo(TABS[(TABS.indexOf(this.tab) + step + TABS.length) % TABS.length]);
+      $(`tab-${this.tab}`).focus();
+    });
+    document.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  #key(event) {
+    const isTyping = event.target.matches("input:not([type=radio]):not([type=checkbox]), select, textarea, video") || document.querySelector("dialog[open]");
+    if (!this.film || isTyping || event.altKey) return;
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (key === "z") { event.shiftKey ? this.corrections.redo() : this.corrections.undo(); event.preventDefault(); return; }
+    if (event.ctrlKey || event.metaKey) return;
+    const onButton = event.target.matches("button, [role=radio], a, summary, input");
+    const actions = {
+      " ": onButton ? null : () => (this.rate ? this.pause() : this.play()),
+      k: () => this.pause(), l: () => this.play(this.rate > 0 ? Math.min(this.rate * 2, FASTEST) : 1), j: () => this.play(this.rate < 0 ? Math.max(this.rate * 2, -FASTEST) : -1),
+      ArrowLeft: () => (event.shiftKey ? this.seek(this.seconds - 1) : this.step(-1)), ArrowRight: () => (event.shiftKey ? this.seek(this.seconds + 1) : this.step(1)),
+      ArrowUp: () => this.cut(-1), ArrowDown: () => this.cut(1), Home: () => this.seek(0), End: () => this.seek(this.last),
+      "[": () => this.brush.step(-1), "]": () => this.brush.step(1), "?": () => $("help-dialog").showModal(),
+    };
+    const views = [...$("views").children];
+    const action = actions[key] ?? (/^[1-9]$/.test(key) && views[Number(key) - 1] ? () => views[Number(key) - 1].click() : null);
+    if (action) { event.preventDefault(); action(); }
+  }
+}
+
+function banner(text, ...actions) {
+  $("banner").hidden = !text;
+  $("banner").replaceChildren(...(text ? [make("p", {}, text), ...actions.map(([label, onclick]) => make("button", { type: "button", onclick }, label))] : []));
+}
+
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+function theme(name) { if (name) document.documentElement.dataset.theme = name; memory.set("theme", name); }
+
+theme(memory.get("theme", null));
+const editor = new Editor();
+let wasLinked = true;
+listen((message) => editor.news(message), (linked) => {
+  if (!linked && wasLinked) banner("The connection to Vitascope is lost. The page comes back by itself once it runs again.");
+  if (linked && !wasLinked) { banner(null); toast("Connected again."); editor.stage.shownKey = null; editor.stage.refresh(); }
+  wasLinked = linked;
+});
+const id = new URLSearchParams(location.search).get("film");
+get("/api/films").then((listed) => listed.json()).then(({ films, pictures }) => {
+  editor.pictures = pictures;
+  const only = films.length === 1 ? films[0].id : null;
+  return id || only ? editor.open(id ?? only) : editor.list();
+}).catch((problem) => banner(problem.message));

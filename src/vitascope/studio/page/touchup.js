@@ -1,0 +1,106 @@
+// The brush and its strokes, and the sliders of the edges.
+
+import { withEdge, without, withStroke } from "./corrections.js";
+import { $, clock, make, memory, segments, showing } from "./parts.js";
+
+const SHARE = 1000; // of the radius slider: thousandths of the picture's width
+
+export class Brush {
+  constructor(editor) {
+    this.editor = editor; this.kind = "keep";
+    $("radius").addEventListener("input", () => this.size(Number($("radius").value)));
+    this.size(memory.get("radius", 30));
+    this.choose("keep");
+  }
+
+  choose(kind) {
+    this.kind = kind;
+    this.editor.stage.removes = kind === "remove";
+    segments($("brushes"), [{ value: "keep", label: "Keep this" }, { value: "remove", label: "Take this away" }], kind, (value) => this.choose(value));
+  }
+
+  size(value) {
+    const size = Math.min(Math.max(value, 4), 120);
+    $("radius").value = size;
+    $("radius-out").textContent = `${(size / SHARE * 200).toFixed(1)} % of the picture`;
+    memory.set("radius", size);
+    this.editor.stage.radius = size / SHARE;
+    this.editor.stage.draw();
+  }
+
+  step(by) { this.size(Number($("radius").value) * (by > 0 ? 1.25 : 0.8)); }
+
+  paint(stroke) {
+    const { editor } = this;
+    if (!editor.people.hasLooked) {
+      editor.stage.note("To carry strokes, Vitascope looks through the film once.", editor.people.button());
+      return;
+    }
+    editor.corrections.change((doc) => withStroke(doc, { at: editor.frameSeconds, stroke, radius: editor.stage.radius, remove: this.kind === "remove", eye: editor.eyeOfStroke }));
+  }
+
+  get here() {
+    const { editor } = this, half = 0.6 / editor.film.frames_per_second;
+    return (editor.corrections.document.marks ?? []).filter((mark) => mark.stroke && Math.abs(mark.at - editor.frameSeconds) < half);
+  }
+
+  show() {
+    const { editor } = this;
+    const marks = (editor.corrections.document.marks ?? []).slice().sort((one, other) => one.at - other.at);
+    showing($("strokes"), marks, () => (marks.length ? marks.slice(0, 300).map((mark) => make("li", {},
+      make("button", { class: "go", type: "button", onclick: () => editor.seek(mark.at) }, make("span", { class: `dot ${mark.do === "remove" ? "remove" : ""}` }),
+        `${mark.do === "remove" ? "Taken away" : "Kept"} at ${clock(mark.at, 1)}`, mark.stroke ? "" : ` (${mark.click ? "click" : "box"})`),
+      make("button", { class: "icon", type: "button", "aria-label": `Remove the stroke at ${clock(mark.at, 1)}`, onclick: () => editor.corrections.change((doc) => without(doc, "marks", mark)) }, "✕"))) : [make("li", { class: "none" }, "None yet.")]));
+    editor.stage.draw(this.here);
+  }
+}
+
+const SLIDERS = [
+  { name: "grow_px", label: "Grow or shrink", min: -12, max: 12, step: 0.5, unit: "px", about: "Moves the outline out, or in if there is a rim of background." },
+  { name: "feather_px", label: "Soften", min: 0, max: 12, step: 0.5, unit: "px", about: "For an outline that looks cut with scissors." },
+  { name: "low", label: "Clear the background", min: 0, max: 0.45, step: 0.01, about: "Takes away a faint veil." },
+  { name: "high", label: "Fill the people", min: 0.55, max: 1, step: 0.01, about: "Closes holes in people.", isTurned: true },
+  { name: "temporal_smoothing", label: "Steady over time", min: 0, max: 0.95, step: 0.05, about: "Calms an outline that flickers. Seen in the finished film only." },
+];
+
+export class Edges {
+  constructor(editor) {
+    this.editor = editor;
+    this.inputs = new Map();
+    $("edge-sliders").replaceChildren(...SLIDERS.map((slider) => {
+      const output = make("output", {});
+      const input = make("input", { type: "range", min: slider.min, max: slider.max, step: slider.step, "aria-label": slider.label,
+        oninput: () => this.#set(slider, Number(input.value)), onchange: () => editor.corrections.letGo() });
+      this.inputs.set(slider.name, [slider, input, output]);
+      return make("label", { class: "slider" }, make("span", {}, slider.label), output, input, make("small", {}, slider.about));
+    }), make("label", { class: "switch" },
+      this.clean = make("input", { type: "checkbox", onchange: () => editor.corrections.change((doc) => withEdge(doc, "decontaminate", this.clean.checked ? undefined : false)) }),
+      make("span", {}, "Clean the colours of the outline", make("small", {}, "Takes the old background's colour out of hair and soft edges."))));
+    $("edges-reset").addEventListener("click", () => editor.corrections.change(({ edges, ...rest }) => rest));
+  }
+
+  static levels(edges) { return edges?.threshold ?? [0, 1]; }
+
+  #set(slider, value) {
+    const { corrections } = this.editor;
+    corrections.changeOn((doc) => {
+      if (slider.name !== "low" && slider.name !== "high") return withEdge(doc, slider.name, value || undefined);
+      const [low, high] = Edges.levels(doc.edges);
+      const levels = slider.name === "low" ? [value, high] : [low, slider.min + slider.max - value];
+      return withEdge(doc, "threshold", levels[0] === 0 && levels[1] === 1 ? undefined : levels.map((level) => Number(level.toFixed(3))));
+    });
+  }
+
+  show() {
+    const { edges = {} } = this.editor.corrections.document;
+    const [low, high] = Edges.levels(edges);
+    for (const [name, [slider, input, output]] of this.inputs) {
+      const value = name === "low" ? low : name === "high" ? slider.min + slider.max - high : edges[name] ?? 0;
+      if (document.activeElement !== input || Number(input.value) !== value) input.value = value;
+      output.textContent = slider.unit ? `${value > 0 ? "+" : ""}${value} ${slider.unit}` : `${Math.round((name === "high" ? value - slider.min : value) * 100)} %`;
+      input.disabled = this.editor.corrections.isLocked;
+    }
+    this.clean.checked = edges.decontaminate ?? true;
+    $("edges-reset").disabled = !Object.keys(edges).length;
+  }
+}

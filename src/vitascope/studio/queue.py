@@ -1,0 +1,357 @@
+"""The studio's jobs, one after another, on a thread of its own: looks for people, and cuts. They outlive a restart.
+
+A job is what the command does: ``find_people`` or ``Segmenter.write``, with the film's corrections as they are when it
+begins. Mattes are kept on disk, so that a second cut of a film with other corrections needs no network.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vitascope.config import OutputKind, PlayerName, SettingsSource
+from vitascope.errors import OutputError, UsageError, VitascopeError, let_go, one_line
+from vitascope.file_lock import write_atomically
+from vitascope.gpu.pipeline.report import Interruptible
+from vitascope.media.reading.discovery import FoundVideo
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import Started
+from vitascope.segmentation.people.scan import find_people
+from vitascope.segmentation.plan import plan_outputs, refuse_clashes
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.studio.corrections import read_corrections
+from vitascope.studio.previews import settings_of
+
+__all__ = ["Job", "Order", "Queue"]
+
+_MOST_JOBS = 200
+"""Finished ones beyond that are forgotten, the oldest first."""
+_SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}
+"""Of what a cut writes, where it is not ``.mp4``."""
+
+State = Literal["waiting", "running", "done", "failed", "stopped"]
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Order(_Kept):
+    """What a user asks for."""
+
+    task: Literal["people", "cut"]
+    kind: OutputKind = "key"
+    player: PlayerName | None = None
+    """The headset's player that packed alpha is for."""
+    background: Path | None = None
+    key_color: str | None = None
+    begin_seconds: float = 0.0
+    end_seconds: float | None = None
+
+
+class Job(_Kept):
+    """A job, from the queue to its result."""
+
+    id: str
+    film: Path
+    order: Order
+    state: State = "waiting"
+    made: tuple[Path, ...] = ()
+    said: tuple[str, ...] = ()
+    """What the run said of itself."""
+    error: str | None = None
+    added_at: float = 0.0
+    """Seconds since 1970."""
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing more happens to it."""
+        return self.state in ("done", "failed", "stopped")
+
+
+class _File(_Kept):
+    format: Literal[1] = 1
+    jobs: tuple[Job, ...] = ()
+
+
+class Progress(BaseModel):
+    """How far the running job is."""
+
+    frames: int = 0
+    of_frames: int | None = None
+    frames_per_second: float = 0.0
+    loads: tuple[tuple[str, float], ...] = ()
+    """Each stage and how busy it is, 0 to 1."""
+    limit: str | None = None
+    """Which stage sets the pace, and why, in a sentence."""
+    is_scan: bool = False
+    fetching: str | None = None
+    """Which network comes over the line, and how far it is."""
+
+
+class Queue:
+    """Jobs in the order in which they were added.
+
+    Args:
+        path: Where the queue is kept.
+        source: Settings of the studio.
+        store: Where networks lie.
+        may_use: True for a film that lies in a named folder; jobs for others wait.
+        on_news: Called when anything changed, from any thread.
+
+    Raises:
+        OutputError: The file cannot be read, or is no queue.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        source: SettingsSource,
+        *,
+        store: ModelStore,
+        may_use: Callable[[Path], bool],
+        on_news: Callable[[], object],
+    ) -> None:
+        self._path, self._source, self._store = path, source, store
+        self._may_use, self._on_news = may_use, on_news
+        self._changed = threading.Condition()
+        self._jobs = _read(path)
+        self._pipeline: Interruptible | None = None
+        self._started: Started | None = None
+        self._fetching: str | None = None
+        self._stopping: str | None = None
+        self._is_over = False
+        self.problem: str | None = None
+        """Why the queue would be lost if the program ended now."""
+        self._thread = threading.Thread(target=self._work, name="vitascope-jobs", daemon=True)
+
+    def start(self) -> None:
+        """Begin with the first job that waits."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Break the running job off; it begins anew at the next start."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            if self._pipeline is not None:
+                self._pipeline.interrupt()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def jobs(self) -> list[Job]:
+        """All of them, the oldest first."""
+        with self._changed:
+            return list(self._jobs)
+
+    def find(self, job_id: str) -> Job:
+        """A job.
+
+        Raises:
+            UsageError: There is no such job.
+        """
+        with self._changed:
+            for job in self._jobs:
+                if job.id == job_id:
+                    return job
+        raise UsageError("there is no such job")
+
+    def add(self, film: Path, order: Order) -> Job:
+        """Put a job at the end.
+
+        Raises:
+            OutputError: The queue cannot be kept.
+            UsageError: It is full.
+        """
+        job = Job(id=secrets.token_hex(8), film=film, order=order, added_at=time.time())
+        with self._changed:
+            over = [one for one in self._jobs if one.is_over]
+            if len(self._jobs) - len(over) >= _MOST_JOBS:
+                raise UsageError(f"{_MOST_JOBS} jobs wait already")
+            if len(self._jobs) >= _MOST_JOBS:
+                self._jobs.remove(over[0])
+            self._jobs.append(job)
+            self._keep()
+            if self.problem is not None:
+                self._jobs.remove(job)
+                raise OutputError(self.problem)
+            self._changed.notify_all()
+        self._on_news()
+        return job
+
+    def stop(self, job_id: str) -> None:
+        """Break a job off, or take one that waits or is over out of the list; its files stay.
+
+        Raises:
+            UsageError: There is no such job.
+        """
+        job = self.find(job_id)
+        with self._changed:
+            if job.state == "running":
+                self._stopping = job.id
+                if self._pipeline is not None:
+                    self._pipeline.interrupt()
+            elif job in self._jobs:
+                self._jobs.remove(job)
+                self._keep()
+        self._on_news()
+
+    def progress(self) -> Progress | None:
+        """How far the running job is; None while none runs."""
+        started = self._started
+        if started is None:
+            return None if self._fetching is None else Progress(fetching=self._fetching)
+        report = started.pipeline.snapshot()
+        return Progress(
+            frames=report.items,
+            of_frames=started.expected_frame_count,
+            frames_per_second=report.items_per_second,
+            loads=tuple((stage.name, stage.load) for stage in report.stages),
+            limit=None if report.bottleneck is None else report.bottleneck.evidence,
+            is_scan=started.is_scan,
+            fetching=self._fetching,
+        )
+
+    def _work(self) -> None:
+        while True:
+            job = self._begin()
+            if job is None:
+                return
+            self._on_news()
+            self._run(job)
+            with self._changed:
+                self._pipeline = self._started = self._fetching = None
+                if job.state == "stopped" and self._stopping != job.id:
+                    job.state = "waiting"  # nobody stopped it but the end of the program
+                self._stopping = None
+                self._keep()
+            self._on_news()
+
+    def _begin(self) -> Job | None:
+        """The next job, once there is one; None when this is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._next() is not None)
+            job = None if self._is_over else self._next()
+            if job is not None:
+                job.state = "running"
+                self._keep()
+            return job
+
+    def _next(self) -> Job | None:
+        return next((job for job in self._jobs if job.state == "waiting" and self._may_use(job.film)), None)
+
+    def _run(self, job: Job) -> None:
+        try:
+            if job.order.task == "people":
+                self._look(job)
+            else:
+                self._cut(job)
+            job.state = "done"
+        except KeyboardInterrupt:  # the pipeline was interrupted
+            job.state = "stopped"
+        except (VitascopeError, MemoryError) as error:
+            let_go(error)
+            job.state = "failed"
+            job.error = (
+                one_line(error) if isinstance(error, VitascopeError) else f"no memory is left: {error}"
+            )
+
+    def _look(self, job: Job) -> None:
+        loaded = self._source.load()
+        table = find_people(
+            job.film, loaded, store=self._store, fetch_progress=self._fetched, on_start=self._has_started
+        )
+        job.said = table.facts.notes
+
+    def _cut(self, job: Job) -> None:
+        order = job.order
+        values: dict[str, Any] = {
+            "output.kinds": [order.kind],
+            "output.background": order.background,
+            "video.start_seconds": order.begin_seconds,
+            "video.end_seconds": order.end_seconds,
+            "processing.enable_caching": True,
+        }
+        if order.key_color is not None:
+            values["output.key_color"] = order.key_color
+        if order.kind == "packed-alpha":
+            values["output.player"] = order.player or "heresphere"
+        loaded = settings_of(self._source, read_corrections(job.film), job.film, values)
+        (planned,) = plan_outputs(
+            [FoundVideo(job.film, Path(job.film.name))],
+            self._out(job),
+            loaded.settings.output.kinds,
+            codec=loaded.settings.output.codec,
+            settings=loaded.settings,
+        )
+        refuse_clashes([planned], settings=loaded.settings)
+        if planned.existing():
+            raise OutputError(f"{planned.existing()[0]}: it is there already; give it another name first")
+        with Segmenter(loaded=loaded, store=self._store, fetch_progress=self._fetched) as segmenter:
+            report = segmenter.write(planned.video, planned.outputs, on_start=self._has_started)
+        job.made = tuple(output.path for output in report.outputs)
+        job.said = tuple(report.notes)
+
+    def _out(self, job: Job) -> str | Path:
+        """Where a cut goes: beside its film, under a name that is free. A player's own name needs a folder."""
+        film, kind = job.film, job.order.kind
+        if kind == "packed-alpha":
+            return f"{film.parent}/"
+        number, taken = 1, {path for one in self.jobs() for path in one.made}
+        while True:
+            ending = "" if number == 1 else f"_{number}"
+            path = film.with_name(f"{film.stem}_{kind}{ending}{_SUFFIXES.get(kind, '.mp4')}")
+            if not path.exists() and path not in taken:
+                return path
+            number += 1
+
+    def _has_started(self, started: Started) -> None:
+        with self._changed:
+            self._started, self._pipeline = started, started.pipeline
+            self._fetching = None
+            is_unwanted = self._is_over or self._stopping is not None
+        if is_unwanted:
+            started.pipeline.interrupt()
+        self._on_news()
+
+    def _fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
+        is_there = done_bytes >= total_bytes
+        self._fetching = (
+            None
+            if is_there
+            else f"{model}: {done_bytes / max(total_bytes, 1):.0%} of {total_bytes // 10**6} MB"
+        )
+
+    def _keep(self) -> None:
+        """Write the queue down; a job that runs counts as waiting, for who reads it after a crash."""
+        content = _File(jobs=tuple(self._jobs)).model_dump_json(indent=1)
+        try:
+            write_atomically(self._path, content.encode())
+            self.problem = None
+        except OSError as error:
+            self.problem = f"{self._path}: the queue cannot be kept: {error.strerror or error}"
+
+
+def _read(path: Path) -> list[Job]:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise OutputError(f"{path}: the queue cannot be read: {error.strerror or error}") from error
+    try:
+        jobs = list(_File.model_validate_json(content).jobs)
+    except ValidationError as error:
+        raise OutputError(
+            f"{path}: is no queue of this version of Vitascope; move it away to begin with an empty one"
+        ) from error
+    for job in jobs:
+        if job.state == "running":
+            job.state = "waiting"
+    return jobs

@@ -1,0 +1,563 @@
+"""The studio's server: the page, what it asks for, and news over a WebSocket; the library does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, closing, suppress
+from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from vitascope import __version__
+from vitascope.config import SettingsSource
+from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, one_line
+from vitascope.frames import Projection
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.people.table import PeopleTable, known_people
+from vitascope.segmentation.render.rectified_views import has_rectified_views
+from vitascope.studio.corrections import (
+    CorrectionsClashError,
+    hints_path,
+    read_corrections,
+    write_corrections,
+)
+from vitascope.studio.cuts import CutFinder
+from vitascope.studio.guard import Guard
+from vitascope.studio.library import Library, ListedFile, film_id
+from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
+from vitascope.studio.queue import Job, Order, Queue
+from vitascope.studio.still_frames import Look
+
+__all__ = ["Opened", "Studio", "open_studio"]
+
+T = TypeVar("T")
+_NEWS_SECONDS = 0.5
+_MOST_LISTENERS = 100
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+class FilmChangedError(UsageError):
+    """The file is another one than the page shows."""
+
+
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (CorrectionsClashError, 409),
+    (FilmChangedError, 409),
+    (BusyError, 503),
+    (UsageError, 422),
+    (InputError, 404),
+    (VitascopeError, 500),
+)
+
+
+class Studio:
+    """Everything that the page asks for; an ASGI application behind ``Guard``.
+
+    Args:
+        library: The films that may be opened.
+        source: Settings of previews and jobs.
+        home: Where the queue and what is found of films is kept.
+        store: Where networks lie.
+    """
+
+    def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
+        self.library, self.source = library, source
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: set[asyncio.Queue[str]] = set()
+        self._news = threading.Event()
+        self._fetching: str | None = None
+        self._told = ""
+        wanted = source.load().settings.video
+        self.previews = Previews(source, store=store, fetch_progress=self._fetched)
+        self.cuts = CutFinder(home / "cuts", wanted, on_news=self._tell_film)
+        self.queue = Queue(
+            home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
+        )
+        self._people: dict[Path, PeopleTable] = {}
+
+    def app(self, *, token: str, port: int, names: frozenset[str]) -> ASGIApp:
+        """The application, guarded.
+
+        Args:
+            token: The secret of the address.
+            port: Where it is served.
+            names: Host names that it is called by.
+        """
+        routes: list[BaseRoute] = [
+            Route("/", self._page),
+            Route("/page/{name}", self._page),
+            Route("/api/studio", self._answer(self._studio)),
+            Route("/api/films", self._answer(self._films)),
+            Route("/api/films/{film}", self._answer(self._film)),
+            Route("/api/films/{film}/frame", self._answer(self._frame)),
+            Route("/api/films/{film}/cuts", self._answer(self._cuts)),
+            Route("/api/films/{film}/people", self._answer(self._who)),
+            Route("/api/films/{film}/people/at", self._answer(self._who_at)),
+            Route("/api/films/{film}/people/{number:int}.png", self._answer(self._face)),
+            Route("/api/films/{film}/corrections", self._answer(self._corrections)),
+            Route("/api/films/{film}/corrections", self._answer(self._correct), methods=["PUT"]),
+            Route("/api/films/{film}/jobs", self._answer(self._order), methods=["POST"]),
+            Route("/api/jobs", self._answer(self._jobs)),
+            Route("/api/jobs/{job}", self._answer(self._stop), methods=["DELETE"]),
+            Route("/api/jobs/{job}/files/{number:int}", self._answer(self._file)),
+            WebSocketRoute("/api/news", self._listen),
+        ]
+        inner = Starlette(routes=routes, lifespan=self._lifespan)
+        return Guard(inner, token=token, port=port, names=names)
+
+    def close(self) -> None:
+        """Stop jobs, which begin anew at the next start, and free the network."""
+        self.queue.close()
+        self.cuts.close()
+        self.previews.close()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
+        self.queue.start()
+        teller = asyncio.create_task(self._tell_of_jobs())
+        try:
+            yield
+        finally:
+            teller.cancel()
+            with suppress(asyncio.CancelledError):
+                await teller
+            await asyncio.to_thread(self.close)
+
+    # The page
+
+    async def _page(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        page = files("vitascope") / "studio" / "page" / name
+        kind = _PAGE_TYPES.get(Path(name).suffix)
+        # The router lets no slash into a name, so this is a file of that folder or none.
+        if kind is None or not page.is_file():
+            return JSONResponse({"error": "there is no such page"}, status_code=404)
+        content = page.read_bytes()
+        if name == "index.html":
+            content = content.replace(b"{{version}}", __version__.encode())
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    def _answer(
+        self, work: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Errors of ours as one line with a fitting status."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await work(request)
+            except VitascopeError as error:
+                status = next(status for kind, status in _STATUS if isinstance(error, kind))
+                return JSONResponse(
+                    {"error": one_line(error), "code": type(error).__name__}, status_code=status
+                )
+
+        return answer
+
+    # Films
+
+    async def _studio(self, _: Request) -> Response:
+        return JSONResponse({"version": __version__, "named": self.library.named})
+
+    async def _films(self, _: Request) -> Response:
+        made = [path for job in self.queue.jobs() for path in job.made]
+        films, pictures = await asyncio.gather(
+            asyncio.to_thread(self.library.films, without=made), asyncio.to_thread(self.library.pictures)
+        )
+        return JSONResponse(
+            {
+                "films": [
+                    {"id": film.id, "name": film.name, "corrected": hints_path(film.path).is_file()}
+                    for film in films
+                ],
+                "pictures": [{"id": picture.id, "name": picture.name} for picture in pictures],
+            }
+        )
+
+    async def _found(self, request: Request) -> ListedFile:
+        film = await asyncio.to_thread(self.library.find, request.path_params["film"])
+        wanted = request.query_params.get("version")
+        if wanted is not None and wanted != film.version:
+            raise FilmChangedError(f"{film.name} is another file by now")
+        return film
+
+    async def _film(self, request: Request) -> Response:
+        film = await self._found(request)
+        facts = await _waited(self.previews.facts(film))
+        info, vr = facts.info, facts.vr
+        eyes = 1 if vr.layout.value == "mono" else 2
+        regions_wide = info.width // 2 if vr.layout.value == "side-by-side" else info.width
+        regions_high = info.height // 2 if vr.layout.value == "top-bottom" else info.height
+        size = (
+            (regions_wide, regions_high)
+            if info.rotation_degrees in (0, 180)
+            else (regions_high, regions_wide)
+        )
+        return JSONResponse(
+            {
+                "id": film.id,
+                "name": film.name,
+                "version": film.version,
+                "seconds": info.duration_seconds or 0.0,
+                "frames_per_second": float(info.average_frame_rate or 25),
+                "width": size[0],
+                "height": size[1],
+                "eyes": eyes,
+                "layout": vr.layout.value,
+                "projection": vr.projection.value,
+                "is_vr": vr.projection is not Projection.FLAT,
+                "looks_around": has_rectified_views(vr) and not info.rotation_degrees,
+                "fov": vr.fov_degrees,
+                "hints": hints_path(film.path).name,
+            }
+        )
+
+    async def _frame(self, request: Request) -> Response:
+        film, query = await self._found(request), request.query_params
+        look = None
+        if "yaw" in query:
+            look = Look(
+                _number(query, "yaw", -180, 180),
+                _number(query, "pitch", -90, 90),
+                _number(query, "fov", 30, 120),
+            )
+        picture = query.get("background")
+        background = await asyncio.to_thread(self.library.find, picture) if picture else None
+        wanted = Wanted(
+            film=film,
+            version=film.version,
+            revision=query.get("revision", ""),
+            seconds=_number(query, "t", 0, 1e6),
+            view=query.get("view", "source"),
+            beside=tuple(view for view in query.get("beside", "").split(",") if view),
+            eye="right" if query.get("eye") == "right" else "left",
+            longest_side=round(_number(query, "side", 1, 10_000, 960)),
+            look=look,
+            background=None if background is None else background.path,
+            key_color=query.get("key_color"),
+        )
+        made: Preview = await _waited(self.previews.picture(wanted))
+        return Response(
+            made.jpeg,
+            media_type="image/jpeg",
+            headers={
+                "Cache-Control": "private, max-age=3600" if "version" in query else "no-store",
+                "X-Seconds": f"{made.seconds:.6f}",
+                "Server-Timing": f"picture;dur={made.milliseconds:.0f}",
+            },
+        )
+
+    async def _cuts(self, request: Request) -> Response:
+        film = await self._found(request)
+        cuts = self.cuts.of(film, film.version)
+        return JSONResponse(
+            {
+                "cuts": list(cuts.seconds),
+                "looked_at": cuts.looked_at_seconds,
+                "complete": cuts.is_complete,
+                "error": cuts.error,
+            }
+        )
+
+    # People
+
+    def _table(self, film: ListedFile) -> PeopleTable | None:
+        return known_people(film.path, self.source.load().settings.video)
+
+    async def _who(self, request: Request) -> Response:
+        film = await self._found(request)
+        table = await asyncio.to_thread(self._table, film)
+        people = [] if table is None else [one.model_dump(mode="json") for one in table.people]
+        notes = [] if table is None else list(table.facts.notes)
+        return JSONResponse({"looked": table is not None, "people": people, "notes": notes})
+
+    async def _who_at(self, request: Request) -> Response:
+        """The person at a place of an eye's upright picture, 0 for nobody."""
+        film, query = await self._found(request), request.query_params
+        seconds, x, y = (_number(query, "t", 0, 1e6), _number(query, "x", 0, 1), _number(query, "y", 0, 1))
+        vr = (await _waited(self.previews.facts(film))).vr
+
+        def look() -> int:
+            table = self._table(film)
+            if table is None:
+                raise UsageError("nobody looked yet who is in this film")
+            labels = table.labels_at(table.pts_at(seconds))
+            if labels is None:
+                return 0
+            eye = labels[-1] if (query.get("eye") == "right") != vr.right_eye_first else labels[0]
+            height, width = eye.shape
+            return int(eye[min(int(y * height), height - 1), min(int(x * width), width - 1)])
+
+        return JSONResponse({"person": await asyncio.to_thread(look)})
+
+    async def _face(self, request: Request) -> Response:
+        film = await self._found(request)
+        table = await asyncio.to_thread(self._table, film)
+        face = None if table is None else table.face(request.path_params["number"])
+        if face is None:
+            raise InputError("there is no picture of this person")
+        return Response(face, media_type="image/png")
+
+    # Corrections
+
+    async def _corrections(self, request: Request) -> Response:
+        film = await self._found(request)
+        return _told(await asyncio.to_thread(read_corrections, film.path))
+
+    async def _correct(self, request: Request) -> Response:
+        film, given = await self._found(request), await _json(request)
+        written = await asyncio.to_thread(
+            write_corrections, film.path, given.get("hints"), revision=str(given.get("revision"))
+        )
+        self._tell(
+            {
+                "news": "corrections",
+                "film": film.id,
+                "revision": written.revision,
+                "window": str(given.get("window", ""))[:40],
+            }
+        )
+        return _told(written)
+
+    # Jobs
+
+    async def _order(self, request: Request) -> Response:
+        film, given = await self._found(request), await _json(request)
+        picture = given.pop("background", None)
+        background = (await asyncio.to_thread(self.library.find, str(picture))).path if picture else None
+        try:
+            order = Order.model_validate({**given, "background": background})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        if order.task == "cut" and order.kind == "replace" and background is None:
+            raise UsageError("choose the picture that shall be behind people")
+        job = await asyncio.to_thread(self.queue.add, film.path, order)
+        return JSONResponse(self._plain(job), status_code=HTTPStatus.CREATED)
+
+    async def _jobs(self, _: Request) -> Response:
+        return JSONResponse(self._state())
+
+    async def _stop(self, request: Request) -> Response:
+        await asyncio.to_thread(self.queue.stop, request.path_params["job"])
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _file(self, request: Request) -> Response:
+        """What a job made, whole or in ranges (RFC 9110, 14)."""
+        job, number = self.queue.find(request.path_params["job"]), request.path_params["number"]
+        if not 0 <= number < len(job.made):
+            raise InputError("the job made no such file")
+        path = job.made[number]
+        if not self.library.holds(path) or not path.is_file():
+            raise InputError(f"{path.name}: is not there any more")
+        downloads = "download" in request.query_params
+        return FileResponse(
+            path,
+            filename=path.name,
+            content_disposition_type="attachment" if downloads else "inline",
+            headers={"Cache-Control": "private, no-cache"},
+        )
+
+    def _plain(self, job: Job) -> dict[str, Any]:
+        plain = job.model_dump(mode="json", exclude={"film", "made"})
+        plain["film"], plain["film_id"] = job.film.name, film_id(job.film)
+        plain["made"] = [
+            {"name": path.name, "bytes": path.stat().st_size if path.is_file() else None} for path in job.made
+        ]
+        plain["is_named"] = self.library.holds(job.film)
+        return plain
+
+    def _state(self) -> dict[str, Any]:
+        progress = self.queue.progress()
+        return {
+            "news": "jobs",
+            "version": __version__,
+            "jobs": [self._plain(job) for job in self.queue.jobs()],
+            "progress": None if progress is None else progress.model_dump(mode="json"),
+            "fetching": self._fetching,
+            "problem": self.queue.problem,
+        }
+
+    # News
+
+    async def _listen(self, socket: WebSocket) -> None:
+        if len(self._listeners) >= _MOST_LISTENERS:
+            await socket.close(code=1013)  # RFC 6455's registry: try again later
+            return
+        await socket.accept()
+        news: asyncio.Queue[str] = asyncio.Queue(maxsize=64)
+        self._listeners.add(news)
+        try:
+            await socket.send_text(json.dumps(self._state()))
+            sending = asyncio.create_task(_send(socket, news))
+            try:
+                while True:  # nothing is expected; this notices that the page has gone
+                    await socket.receive_text()
+            finally:
+                sending.cancel()
+        except WebSocketDisconnect:
+            pass
+        finally:
+            self._listeners.discard(news)
+
+    async def _tell_of_jobs(self) -> None:
+        """One text for all who listen, twice a second while something runs, at once when something changed."""
+        while True:
+            await asyncio.sleep(_NEWS_SECONDS)
+            changed, self._news = self._news.is_set(), self._news
+            self._news.clear()
+            is_running = self.queue.progress() is not None or self._fetching is not None
+            if self._listeners and (changed or is_running):
+                self._tell(self._state())
+
+    def _tell(self, news: Mapping[str, Any]) -> None:
+        """Hand news to everybody; who does not take them misses the oldest. On the loop's thread."""
+        text = json.dumps(news)
+        for listener in self._listeners:
+            if listener.full():
+                listener.get_nowait()
+            listener.put_nowait(text)
+
+    def _tell_film(self, film_id: str) -> None:
+        """From another thread: more is known of a film."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._tell, {"news": "cuts", "film": film_id})
+
+    def _fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
+        is_there = done_bytes >= total_bytes
+        self._fetching = None if is_there else f"{model} ({done_bytes // 10**6} of {total_bytes // 10**6} MB)"
+        self._news.set()
+
+
+async def _send(socket: WebSocket, news: asyncio.Queue[str]) -> None:
+    with suppress(WebSocketDisconnect, RuntimeError):  # the page has gone
+        while True:
+            await socket.send_text(await news.get())
+
+
+async def _waited(future: Future[T]) -> T:
+    return await asyncio.wrap_future(future)
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    try:
+        given = await request.json()
+    except (ValueError, RecursionError) as error:
+        raise UsageError("the request is no JSON") from error
+    if not isinstance(given, dict):
+        raise UsageError("the request is no JSON object")
+    return given
+
+
+def _number(
+    query: Mapping[str, str], name: str, least: float, most: float, otherwise: float | None = None
+) -> float:
+    try:
+        value = float(query.get(name, "") if otherwise is None else query.get(name, otherwise))
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise UsageError(f"{name}={query.get(name)}: expected a number from {least:g} to {most:g}")
+    return value
+
+
+def _told(corrections: Any) -> Response:
+    return JSONResponse(
+        {
+            "revision": corrections.revision,
+            "hints": corrections.plain,
+            "error": corrections.error,
+        }
+    )
+
+
+class Opened(NamedTuple):
+    """A server that listens, and is not running yet."""
+
+    address: str
+    """With the token: whoever has it may use the studio."""
+    server: uvicorn.Server
+    listening: socket.socket
+    studio: Studio
+
+    def run(self) -> None:
+        """Serve until Ctrl-C, or until ``server.should_exit`` is set."""
+        with closing(self.listening), suppress(KeyboardInterrupt):
+            self.server.run(sockets=[self.listening])
+
+
+def open_studio(named: Sequence[Path], source: SettingsSource, *, home: Path, host: str, port: int) -> Opened:
+    """Open the studio.
+
+    Args:
+        named: Folders and films that may be opened.
+        source: Settings of previews and jobs.
+        home: The folder of everything that Vitascope keeps.
+        host: Where to listen.
+        port: Where to listen; 0 takes a free one.
+
+    Raises:
+        InputError: A film or folder does not exist.
+        OutputError: The address cannot be listened at, or the queue cannot be read.
+    """
+    library = Library(named)
+    listening = _listening(host, port)
+    try:
+        port = int(listening.getsockname()[1])
+        token = secrets.token_urlsafe(24)
+        studio = Studio(library, source, home=home / "studio", store=ModelStore(home))
+    except BaseException:
+        listening.close()
+        raise
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/?token={token}"
+    if len(named) == 1 and named[0].is_file():
+        address += f"&film={film_id(named[0].resolve())}"
+    names = frozenset({host.lower(), socket.gethostname().lower()})
+    config = uvicorn.Config(
+        studio.app(token=token, port=port, names=names),
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        ws_max_size=1 << 16,
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=2,
+    )
+    return Opened(address, uvicorn.Server(config), listening, studio)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise OutputError(
+            f"{host}:{port} cannot be listened at: {error.strerror or error}; --port takes another"
+        ) from error
+    return listening

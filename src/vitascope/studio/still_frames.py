@@ -1,0 +1,215 @@
+"""Single frames of a film, wherever in it, as upright pictures of one eye."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.errors import InputError
+from vitascope.frames import Frame, Rotation
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.remap import remap
+from vitascope.media.reading.reader import VideoReader
+from vitascope.vr.detection import VrDescription
+from vitascope.vr.projection import (
+    OUTSIDE,
+    Equirectangular,
+    Fisheye,
+    Rectilinear,
+    reprojection_map,
+    turned,
+)
+from vitascope.vr.stereo import eye_regions
+
+__all__ = ["EyeName", "FilmFrames", "Look", "OpenFilms", "jpeg", "upright_eye"]
+
+EyeName = Literal["left", "right"]
+
+_FORWARD_SECONDS: Final = 1.5
+"""So far ahead decoding on is quicker than going back to a keyframe."""
+_END_SECONDS = 2.0
+_QUALITY = 85
+_LOOKED_AT_SIDE = 1440
+"""Rows of the eye, and half its columns, that a look is read from at most: at 180 degrees, the half is shown."""
+
+
+class Look(NamedTuple):
+    """Where somebody looks to in a VR film, in degrees."""
+
+    yaw: float
+    pitch: float
+    fov: float
+
+
+class FilmFrames:
+    """Frames of one open film. One thread at a time.
+
+    Args:
+        reader: The film; closed with this.
+    """
+
+    def __init__(self, reader: VideoReader) -> None:
+        self.reader = reader
+        self._last: Frame | None = None
+
+    def close(self) -> None:
+        """Close the film."""
+        self.reader.close()
+
+    def seconds_of(self, frame: Frame) -> float:
+        """A frame's time from the film's first picture."""
+        return float((frame.pts - self.reader.origin_pts) * self.reader.info.time_base)
+
+    def frame_at(self, seconds: float) -> Frame:
+        """The frame nearest to a time, the last one beyond the end.
+
+        Raises:
+            InputError: The film cannot be read there.
+        """
+        reader, info = self.reader, self.reader.info
+        base, interval = float(info.time_base), 1 / float(info.average_frame_rate or 25)
+        target = reader.origin_pts + round(max(seconds - interval / 2, 0.0) / base)
+        last = self._last
+        if last is not None and target <= last.pts < target + interval / base:
+            return last
+        if last is None or not 0 < target - last.pts < _FORWARD_SECONDS / base:
+            reader.play(target, None)
+        for frame in reader:
+            if frame.pts >= target:
+                self._last = frame
+                return frame
+        return self._last_frame(seconds)
+
+    def _last_frame(self, seconds: float) -> Frame:
+        """Beyond the last frame's time there is only itself."""
+        base = float(self.reader.info.time_base)
+        end = self.reader.info.duration_seconds or seconds
+        for margin in (_END_SECONDS, end):
+            self.reader.play(self.reader.origin_pts + round(max(end - margin, 0.0) / base), None)
+            frames = deque(self.reader, maxlen=1)
+            if frames:
+                self._last = frames[0]
+                return frames[0]
+        raise InputError(f"{self.reader.info.path}: it has no frame that can be decoded")
+
+
+class OpenFilms:
+    """The films that were looked at last, open. One thread at a time.
+
+    Args:
+        opened: Opens one.
+        most: How many stay open.
+    """
+
+    def __init__(self, opened: Callable[[Path], VideoReader], *, most: int = 2) -> None:
+        self._opened, self._most = opened, most
+        self._films: OrderedDict[tuple[Path, str], FilmFrames] = OrderedDict()
+
+    def get(self, path: Path, version: str) -> FilmFrames:
+        """An open film, as it is now.
+
+        Args:
+            path: The film.
+            version: Of the file; another one is opened anew.
+
+        Raises:
+            InputError: It cannot be opened.
+        """
+        key = path, version
+        for other in [one for one in self._films if one[0] == path and one != key]:
+            self._films.pop(other).close()
+        if key not in self._films:
+            while len(self._films) >= self._most:
+                self._films.popitem(last=False)[1].close()
+            self._films[key] = FilmFrames(self._opened(path))
+        self._films.move_to_end(key)
+        return self._films[key]
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._films:
+            self._films.popitem()[1].close()
+
+
+def upright_eye(
+    frame: Frame,
+    vr: VrDescription,
+    *,
+    eye: EyeName,
+    longest_side: int,
+    rotation_degrees: Rotation,
+    look: Look | None = None,
+) -> npt.NDArray[np.uint8]:
+    """One eye of a frame, upright, no larger than is asked for; or what somebody sees who looks around in it.
+
+    Args:
+        frame: On the CPU or a GPU.
+        vr: What the film is to VR.
+        eye: Which one, of a film with two.
+        longest_side: Samples of the longer side.
+        rotation_degrees: Clockwise turn that makes the picture upright.
+        look: Straighten the picture in this direction; for films whose lens is known.
+
+    Returns:
+        uint8 RGB [H, W, 3].
+    """
+    region = _region_of(frame, vr, eye)
+    if look is not None and isinstance(vr.trusted_lens, Equirectangular | Fisheye):
+        return _looked(frame, region, vr, look, longest_side)
+    height, width = region.size if rotation_degrees in (0, 180) else region.size[::-1]
+    shrink = max(max(height, width) / longest_side, 1.0)
+    size = max(round(height / shrink), 1), max(round(width / shrink), 1)
+    rgb: Any = preprocess(
+        frame, regions=[region], size=size, layout="NHWC", rotation_degrees=rotation_degrees
+    )
+    upright: npt.NDArray[np.uint8] = np.rint(to_numpy(rgb)[0].clip(0, 1) * 255).astype(np.uint8)
+    return upright
+
+
+def _region_of(frame: Frame, vr: VrDescription, eye: EyeName) -> Region:
+    regions = eye_regions(frame.width, frame.height, vr.layout)
+    return regions[-1] if (eye == "right") != vr.right_eye_first else regions[0]
+
+
+def _looked(
+    frame: Frame, region: Region, vr: VrDescription, look: Look, longest_side: int
+) -> npt.NDArray[np.uint8]:
+    lens = vr.lenses[0]
+    assert isinstance(lens, Equirectangular | Fisheye)  # the caller looked
+    size = min(_LOOKED_AT_SIDE, region.height), min(2 * _LOOKED_AT_SIDE, region.width)
+    rgb: Any = preprocess(frame, regions=[region], size=size, layout="NHWC")
+    target = longest_side * 9 // 16, longest_side
+    tall = float(np.degrees(2 * np.arctan(np.tan(np.radians(look.fov / 2)) * target[0] / target[1])))
+    maps = reprojection_map(
+        lens,
+        Rectilinear(look.fov, tall),
+        source_size=size,
+        target_size=target,
+        rotation=turned(yaw_degrees=look.yaw, pitch_degrees=look.pitch),
+    )
+    picture: npt.NDArray[np.uint8] = np.rint(
+        remap(np.ascontiguousarray(to_numpy(rgb)[0]), *maps).clip(0, 1) * 255
+    ).astype(np.uint8)
+    picture[maps[0] <= OUTSIDE / 2] = 0
+    return picture
+
+
+def jpeg(rgb: npt.NDArray[np.uint8]) -> bytes:
+    """A picture as a browser takes it.
+
+    Args:
+        rgb: uint8 [H, W, 3].
+    """
+    done, data = cv2.imencode(
+        ".jpg", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]
+    )
+    assert done  # any picture can be compressed
+    return data.tobytes()

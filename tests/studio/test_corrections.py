@@ -1,0 +1,152 @@
+"""The file of hints as the studio reads and writes it, and as the command takes it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitascope.config import load_settings
+from vitascope.config.hints import Hints, hints_yaml, read_hints
+from vitascope.errors import ConfigError
+from vitascope.studio.corrections import (
+    CorrectionsClashError,
+    hints_path,
+    read_corrections,
+    write_corrections,
+)
+
+HINTS = {
+    "people": [{"exclude": [2]}, {"exclude": [1], "from": 0.5, "to": 1.25}],
+    "marks": [
+        {"at": 0.2083, "stroke": [[0.4, 0.3], [0.45, 0.5]], "radius": 0.02, "do": "remove"},
+        {"at": 0.5, "click": [0.1, 0.2], "do": "keep", "eye": "left"},
+    ],
+    "never": [{"polygon": [[0, 0.9], [1, 0.9], [1, 1]]}],
+    "edges": {"grow_px": -1.5, "threshold": [0.1, 0.9], "decontaminate": False},
+}
+
+
+@pytest.fixture
+def video(tmp_path):
+    path = tmp_path / "my wedding: 1.mp4"
+    path.write_bytes(b"")
+    return path
+
+
+def plain(corrections):
+    return {name: value for name, value in corrections.plain.items() if name not in ("version", "video")}
+
+
+def test_what_is_written_is_read_again_by_the_studio_and_by_the_command(video):
+    written = write_corrections(video, HINTS, revision="none")
+    assert plain(written) == plain(read_corrections(video)) == HINTS
+    hints = read_hints(hints_path(video))
+    assert hints.video == video.name
+    assert hints.people[1].to == 1.25
+    text = hints_path(video).read_text()
+    assert "  - {exclude: [2]}\n" in text
+    umask = os.umask(0)
+    os.umask(umask)
+    assert hints_path(video).stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+shares = st.floats(0, 1)
+marks = st.fixed_dictionaries(
+    {
+        "at": st.floats(0, 1e5),
+        "stroke": st.lists(st.tuples(shares, shares), min_size=1, max_size=4),
+        "do": st.sampled_from(["keep", "remove"]),
+        "radius": st.floats(0.001, 0.5),
+    }
+)
+
+
+@given(st.lists(marks, max_size=4), st.text(max_size=20))
+def test_any_hints_are_read_as_they_were_written(tmp_path_factory, strokes, name):
+    path = tmp_path_factory.mktemp("hints") / "x.yaml"
+    hints = Hints.model_validate({"marks": strokes, "video": name, "label": ""})
+    path.write_text(hints_yaml(hints), encoding="utf-8")
+    read = read_hints(path)
+    assert read.video == name
+    for one, other in zip(read.marks, hints.marks, strict=True):
+        assert one.at == pytest.approx(other.at, rel=1e-9)
+        assert one.do == other.do
+        assert [x for point in one.stroke for x in point] == pytest.approx(
+            [x for point in other.stroke for x in point], rel=1e-9, abs=1e-12
+        )
+
+
+def test_the_last_writer_is_told(video):
+    first = write_corrections(video, {"edges": {"grow_px": 1}}, revision="none")
+    second = write_corrections(video, {"edges": {"grow_px": 2}}, revision=first.revision)
+    with pytest.raises(CorrectionsClashError, match=r"my wedding: 1\.hints\.yaml was changed meanwhile"):
+        write_corrections(video, {"edges": {"grow_px": 3}}, revision=first.revision)
+    assert read_corrections(video) == second
+    hints_path(video).write_text("edges: {grow_px: 9}\n")
+    with pytest.raises(CorrectionsClashError):
+        write_corrections(video, {}, revision=second.revision)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "version: 1\nmarks:\n  - at: 1\n    click: [2, 0]\n",
+            r"my wedding: 1\.hints\.yaml:4: marks\[0\]\.click",
+        ),
+        ("people:\n  - keep: 1\n  - kept: 1\n", r":3: people\[1\]\.kept: there is no such field"),
+        ("edges:\n  feather_px: 2\n  grow_px: much\n", r":3: edges\.grow_px"),
+        ("people: [\n", "not valid YAML"),
+        ("video: other.mp4\n", "these are hints for other.mp4, not for my wedding: 1.mp4"),
+    ],
+)
+def test_an_error_made_by_hand_is_told_with_its_line_and_nothing_is_written_over_it_unasked(
+    video, text, reason
+):
+    hints_path(video).write_text(text)
+    read = read_corrections(video)
+    assert read.hints is None
+    assert re.search(reason, read.error)
+    with pytest.raises(CorrectionsClashError):
+        write_corrections(video, {}, revision="none")
+    assert hints_path(video).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("hints", "reason"),
+    [
+        ([], "a mapping"),
+        ({"marks": [{"at": 1}]}, r"marks\[0\]: it needs one of click, box and stroke"),
+        ({"edges": {"grow": 1}}, r"edges\.grow: there is no such field"),
+        ({"people": [{"keep": [1], "from": 2, "to": 1}]}, "not after it begins"),
+        ({"marks": [{"at": float("nan"), "click": [0, 0]}]}, r"marks\[0\]\.at"),
+    ],
+)
+def test_what_is_no_hint_is_not_written(video, hints, reason):
+    with pytest.raises(ConfigError, match=reason):
+        write_corrections(video, hints, revision="none")
+    assert not hints_path(video).exists()
+
+
+def test_a_hundred_thousand_strokes_are_refused_with_the_reason(video):
+    stroke = {"at": 1.0, "stroke": [[0.5, 0.5]], "do": "keep"}
+    with pytest.raises(ConfigError, match=r"100000 marks take .* remove some"):
+        write_corrections(video, {"marks": [stroke] * 100_000}, revision="none")
+    assert not hints_path(video).exists()
+
+
+def test_edges_of_the_hints_act_under_flags_and_over_settings_files(video, tmp_path):
+    write_corrections(video, {"edges": {"grow_px": -2.0, "feather_px": 3.0}}, revision="none")
+    own = tmp_path / "own.yaml"
+    own.write_text("edges:\n  grow_px: 5\n  temporal_smoothing: 0.5\n")
+    loaded = load_settings(
+        files=[own], assignments=["edges.feather_px=1"], flags={"people.hints": hints_path(video)}
+    )
+    edges = loaded.settings.edges
+    assert (edges.grow_px, edges.feather_px, edges.temporal_smoothing) == (-2.0, 1.0, 0.5)
+    assert str(loaded.origin("edges.grow_px")).endswith("my wedding: 1.hints.yaml:5")
+    assert load_settings(files=[own]).settings.edges.grow_px == 5

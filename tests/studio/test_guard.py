@@ -1,0 +1,225 @@
+"""The security of the studio, each line with somebody who attacks it."""
+
+from __future__ import annotations
+
+import os
+import re
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+import vitascope
+from clips import write_clip
+from vitascope.studio.guard import MOST_BODY_BYTES
+
+PAGE = Path(vitascope.__file__).parent / "studio" / "page"
+
+
+def test_nobody_comes_in_without_the_address(studio):
+    for path in ("/", "/api/films", "/api/jobs", "/page/main.js"):
+        assert studio.ask("GET", path, without=["Cookie"]).status == 401
+        for wrong in ("", "x", studio.token[:-1], studio.token + "a", studio.token.swapcase()):
+            assert studio.get(path, Cookie=f"vitascope-studio-{studio.port}={wrong}").status == 401
+    assert studio.get("/?token=guessed", Cookie="").status == 401
+
+
+def test_a_token_opens_the_page_alone_and_no_other_path(studio):
+    assert studio.ask("GET", f"/api/films?token={studio.token}", without=["Cookie"]).status == 401
+
+
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(studio):
+    answer = studio.ask("GET", f"/?token={studio.token}&film=abc", without=["Cookie"])
+    assert answer.status == 303
+    assert answer.headers["Location"] == "/?film=abc"
+    cookie = answer.headers["Set-Cookie"]
+    assert re.search(r"HttpOnly", cookie, re.I)
+    assert re.search(r"SameSite=strict", cookie, re.I)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "a.b"])
+def test_a_site_that_says_it_is_this_machine_is_refused(studio, host):
+    """DNS rebinding: the browser believes that the stranger's name is 127.0.0.1, and is of the same origin."""
+    assert studio.get("/api/films", Host=host, Origin=f"http://{host}").status == 421
+    assert studio.ask("GET", "/api/films", without=["Host"]).status in (400, 421)
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "http://127.0.0.1:1", "null", "http://127.0.0.1", ""]
+)
+def test_another_site_changes_nothing(studio, origin):
+    film = studio.film()
+    for method, path in (
+        ("PUT", f"/api/films/{film['id']}/corrections"),
+        ("POST", f"/api/films/{film['id']}/jobs"),
+        ("DELETE", "/api/jobs/abc"),
+    ):
+        assert studio.ask(method, path, {"hints": {}, "revision": "none"}, Origin=origin).status == 403
+        assert studio.ask(method, path, {}, without=["Origin"]).status == 403
+    assert not list(studio.opened.studio.library.films()[0].path.parent.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_loads_no_picture_and_no_script(studio, site):
+    film = studio.film()
+    for path in (f"/api/films/{film['id']}/frame?t=0", "/page/main.js", "/api/films"):
+        assert studio.get(path, Sec_Fetch_Site=site).status == 403
+
+
+def test_another_site_hears_no_news(studio):
+    address, cookie = (
+        f"ws://127.0.0.1:{studio.port}/api/news",
+        f"vitascope-studio-{studio.port}={studio.token}",
+    )
+    for headers, origin in (
+        ({"Cookie": cookie}, "http://evil.example"),
+        ({"Cookie": cookie}, None),
+        ({}, f"http://{studio.host}"),
+    ):
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(address, additional_headers=headers, origin=origin)
+    with connect(address, additional_headers={"Cookie": cookie}, origin=f"http://{studio.host}") as socket:
+        assert '"news":"jobs"' in socket.recv().replace(" ", "")
+
+
+def test_the_page_may_load_and_run_nothing_but_itself(studio):
+    answer = studio.get("/")
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert "unsafe" not in answer.headers["Content-Security-Policy"]
+    for path in ("/", "/page/main.js", "/api/films", "/nowhere"):
+        headers = studio.get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert "Content-Security-Policy" in headers
+    assert "Content-Security-Policy" in studio.ask("GET", "/", without=["Cookie"]).headers
+
+
+def test_the_page_has_no_script_style_or_address_of_another_place():
+    html = (PAGE / "index.html").read_text()
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]+src=)", html)
+    for file in PAGE.iterdir():
+        text = file.read_text()
+        places = set(re.findall(r"https?://[^\s\"'`)]+", text)) - {"http://www.w3.org/2000/svg"}
+        assert not places, file
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+        ), file
+
+
+def test_the_page_is_small():
+    assert sum(file.stat().st_size for file in PAGE.iterdir()) <= 300_000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../server.py",
+        "/page/..%2fserver.py",
+        "/page/%2e%2e/server.py",
+        "/page/..%5cserver.py",
+        "/page//etc/passwd",
+        "/page/%2fetc%2fpasswd",
+        "/api/films/..%2f..%2fprivate.mp4",
+        "/api/films/%2e%2e/frame?t=0",
+        "/api/films/private.mp4",
+        "/api/films//etc/passwd",
+    ],
+)
+def test_no_path_leads_out(studio, path):
+    answer = studio.get(path)
+    assert answer.status == 404
+    assert b"import" not in answer.body
+    assert b"root:" not in answer.body
+
+
+def test_links_out_of_the_folder_are_not_followed(studio, films):
+    (films / "link.mp4").symlink_to(films.parent / "private.mp4")
+    (films / "folder").symlink_to(films.parent)
+    (films / "inside.mp4").symlink_to(films / "wedding.mp4")
+    names = {film["name"] for film in studio.get("/api/films").json["films"]}
+    assert names == {"wedding.mp4", "inside.mp4"}
+
+
+def test_a_film_that_becomes_a_link_is_not_opened(studio, films):
+    write_clip(films / "other.mp4")
+    film = studio.film("other.mp4")
+    (films / "other.mp4").unlink()
+    (films / "other.mp4").symlink_to(films.parent / "private.mp4")
+    assert studio.get(f"/api/films/{film['id']}/frame?t=0&view=source").status == 404
+    assert studio.get(f"/api/films/{film['id']}").status == 404
+
+
+def test_corrections_do_not_follow_a_link(studio, films):
+    """A link in the place of the file of hints is replaced; what it leads to is not written."""
+    victim = films.parent / "secret.txt"
+    (films / "wedding.hints.yaml").symlink_to(victim)
+    film = studio.film()
+    answer = studio.get(f"/api/films/{film['id']}/corrections").json
+    assert "do not read" not in answer["error"] + str(answer["hints"])
+    studio.correct(film, {"edges": {"grow_px": 1}}, answer["revision"])
+    assert victim.read_text() == "do not read"
+
+
+def test_one_film_is_all_that_may_be_read_where_one_was_named(serving, films):
+    write_clip(films / "other.mp4")
+    studio = serving(films / "wedding.mp4")
+    assert [film["name"] for film in studio.get("/api/films").json["films"]] == ["wedding.mp4"]
+
+
+def test_what_is_sent_is_bounded(studio):
+    film = studio.film()
+    path = f"/api/films/{film['id']}/corrections"
+    assert studio.ask("PUT", path, b"x" * (MOST_BODY_BYTES + 1)).status == 413
+    # Without a length, in pieces that never end.
+    connection = HTTPConnection("127.0.0.1", studio.port, timeout=30)
+    connection.putrequest("PUT", path, skip_host=True)
+    for name, value in {
+        "Host": studio.host,
+        "Origin": f"http://{studio.host}",
+        "Cookie": f"vitascope-studio-{studio.port}={studio.token}",
+        "Transfer-Encoding": "chunked",
+    }.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    piece, sent = b"10000\r\n" + b"x" * 0x10000 + b"\r\n", 0
+    try:
+        while sent < 4 * MOST_BODY_BYTES:
+            connection.send(piece)
+            sent += 0x10000
+        assert connection.getresponse().status >= 400
+    except OSError:
+        pass  # it hung up
+    finally:
+        connection.close()
+    assert studio.get("/api/films").status == 200
+
+
+def test_it_listens_on_loopback_alone(studio):
+    assert studio.opened.listening.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000])
+def test_no_json_is_an_answer_and_no_fault(studio, body):
+    film = studio.film()
+    answer = studio.ask("PUT", f"/api/films/{film['id']}/corrections", body)
+    assert answer.status == 422
+    assert "JSON" in answer.json["error"]
+
+
+def test_a_file_of_somebody_else_is_no_result(studio, films):
+    """A queue file that was tampered with cannot give out what lies outside of the named folders."""
+    film = studio.film()
+    job_id = studio.order(film, task="cut", kind="mask")
+    studio.job(job_id)
+    (job,) = [one for one in studio.opened.studio.queue.jobs() if one.id == job_id]
+    job.made = (films.parent / "secret.txt", Path(os.devnull))
+    for number in (0, 1, 2, 99):
+        answer = studio.get(f"/api/jobs/{job_id}/files/{number}")
+        assert answer.status == 404
+        assert b"do not read" not in answer.body

@@ -1,0 +1,265 @@
+"""The page in a real browser, from a film to its cut: what a user sees, clicks, paints and presses.
+
+Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that into a failure.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from headless_browser import Page
+from two_people import two_people
+from vitascope.config.hints import read_hints
+
+DESK, PHONE, NARROW = 1280, 390, 360
+
+
+class StudioPage(Page):
+    """A browser at a studio."""
+
+    def until(self, expression, seconds=60):
+        """What an expression gives, once that is true."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if found := self.value(expression):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{expression}\n{self.value('document.body.innerText')}\n{self.complaints()}")
+
+    def text(self, selector):
+        return self.value(f"document.querySelector({selector!r})?.innerText ?? ''")
+
+    def click(self, selector, x=0.5, y=0.5):
+        self.drag(selector, [(x, y)])
+
+    def drag(self, selector, points):
+        """Press the mouse at a place of an element, as shares of its size, move, and let go."""
+        self.until(f"document.querySelector({selector!r}) !== null")
+        box = self.value(
+            f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'nearest'}}); "
+            "const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
+        )
+        places = [(box[0] + x * box[2], box[1] + y * box[3]) for x, y in points]
+        mouse = {"button": "left", "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=places[0][0], y=places[0][1])
+        self.call("Input.dispatchMouseEvent", type="mousePressed", x=places[0][0], y=places[0][1], **mouse)
+        for x, y in places[1:]:
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, button="left", buttons=1)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=places[-1][0], y=places[-1][1], **mouse)
+
+    def press(self, key, shift=False):
+        fields = {"key": key, "modifiers": 8 if shift else 0}
+        if len(key) == 1:
+            fields["text"] = key
+        self.call("Input.dispatchKeyEvent", type="keyDown", **fields)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def color(self, x, y):
+        """RGB of the picture at a place, as shares of its size."""
+        return self.value(
+            "(() => { const image = document.querySelector('#shown'); const c = document.createElement('canvas'); "
+            "c.width = image.naturalWidth; c.height = image.naturalHeight; const p = c.getContext('2d'); "
+            f"p.drawImage(image, 0, 0); return [...p.getImageData(Math.floor({x} * c.width), "
+            f"Math.floor({y} * c.height), 1, 1).data].slice(0, 3); }})()"
+        )
+
+    def until_color(self, x, y, rgb, seconds=60):
+        end = time.monotonic() + seconds
+        found = None
+        while time.monotonic() < end:
+            if self.value("document.querySelector('#shown').naturalWidth > 0"):
+                found = self.color(x, y)
+                if np.abs(np.array(found) - rgb).max() < 60:
+                    return
+            time.sleep(0.05)
+        raise AssertionError(
+            f"{found}, not {rgb}; {self.value('document.body.innerText')}; {self.complaints()}"
+        )
+
+
+KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
+
+
+@pytest.fixture
+def page(browser_program, tmp_path):
+    with StudioPage(browser_program, tmp_path / "profile") as opened:
+        yield opened
+
+
+def faults(page):
+    """What the console says, but for answers that the page tells its user itself."""
+    return [line for line in page.complaints() if "the server responded with a status of" not in line]
+
+
+def test_from_a_film_to_its_cut(page, studio, films):
+    page.show(studio.opened.address, width=DESK)
+    # One film alone opens at once, on green.
+    page.until("document.querySelector('#film-name').innerText === 'wedding.mp4'")
+    assert page.value("location.search").startswith("?film=")  # the token has left the address
+    page.until_color(0.5, 0.1, KEY)
+    page.until("document.querySelectorAll('#thumbs img.there').length > 3")
+
+    # Who is in it?
+    page.click("#people-empty .primary")
+    page.until("document.querySelectorAll('.person').length === 2")
+    page.press("2")  # the matte
+    page.until_color(20 / 96, 0.6, WHITE)
+
+    # A click in the picture leaves out who is there; Z takes it back; the strip does the same.
+    page.click("#picture", 20 / 96, 0.6)
+    page.until_color(20 / 96, 0.6, BLACK)
+    assert page.value("document.querySelector('[data-person=\"1\"]').getAttribute('aria-checked')") == "false"
+    page.until("document.querySelector('#saved').innerText === 'Saved in wedding.hints.yaml'")
+    assert read_hints(films / "wedding.hints.yaml").people[0].exclude == (1,)
+    page.press("z")
+    page.until_color(20 / 96, 0.6, WHITE)
+    page.press("z", shift=True)
+    page.until_color(20 / 96, 0.6, BLACK)
+    page.until_color(76 / 96, 0.6, WHITE)
+
+    # A brush takes away what is painted over.
+    page.click("#tab-touch")
+    page.click("#brushes button:last-child")
+    for _ in range(6):
+        page.press("]")
+    page.drag("#picture", [(76 / 96, 0.5), (76 / 96, 0.7), (76 / 96, 0.9)])
+    page.until_color(76 / 96, 0.75, BLACK)
+    page.until("document.querySelectorAll('#strokes .go').length === 1")
+    page.click("#strokes .icon")
+    page.until_color(76 / 96, 0.75, WHITE)
+
+    # An edge slider.
+    page.click("#tab-edges")
+    page.value("document.querySelector('#edge-sliders input').focus()")
+    page.press("ArrowRight")
+    page.until("document.querySelector('#edge-sliders output').innerText === '+0.5 px'")
+    page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
+
+    # The cut, its result in the page, and the command's file.
+    page.click("#tab-cut")
+    page.click("#kinds label:nth-child(3)")
+    page.click("#order .primary")
+    page.until("document.querySelector('[data-does^=play]') !== null")
+    assert (films / "wedding_mask.mp4").is_file()
+    page.click("[data-does^=play]")
+    page.until("document.querySelector('#player-dialog').open")
+    hints = read_hints(films / "wedding.hints.yaml")
+    assert hints.people[0].exclude == (1,)
+    assert hints.edges.grow_px == 0.5
+    assert not hints.marks
+    assert faults(page) == []
+
+
+def test_it_is_all_there_again_tomorrow(page, studio, films):
+    film = studio.film()
+    studio.job(studio.order(film, task="people"))
+    studio.correct(film, {"people": [{"exclude": [2]}], "edges": {"feather_px": 2.0}})
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelector('[data-person=\"2\"]')?.getAttribute('aria-checked') === 'false'")
+    page.click("#tab-edges")
+    page.until("document.querySelectorAll('#edge-sliders output')[1].innerText === '+2 px'")
+    page.click("#tab-cut")
+    page.until("document.querySelectorAll('.job').length === 1")
+
+
+def test_a_person_is_left_out_of_one_shot(page, studio, films):
+    (films / "wedding.mp4").unlink()
+
+    def two_shots(n):
+        return two_people(n) if n < 24 else np.flip(two_people(n - 24), 1) // 2 + 100
+
+    write_clip(films / "spliced.mp4", width=96, height=64, frame_count=48, paint=two_shots)
+    film = studio.film("spliced.mp4")
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('#notches i').length === 1")
+    page.until("document.querySelectorAll('.person').length > 1")
+    page.press("ArrowDown")
+    page.until("document.querySelector('#clock').innerText.startsWith('0:01.00')")
+    page.click("#people-scope button:last-child")
+    page.click("[data-person]")
+    page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
+    (rule,) = read_hints(films / "spliced.hints.yaml").people
+    assert (rule.from_, rule.to) == (1.0, None)
+    page.click("#people-scope button:first-child")
+    page.until("document.querySelector('[data-person] .state').innerText === 'In part'")
+
+
+def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
+    film = studio.film()
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.person').length === 2")
+    assert studio.correct(film, {"people": [{"exclude": [1]}]}).status == 200
+    page.until("document.querySelector('#banner').innerText.includes('changed in another window')")
+    page.click("#banner button:nth-of-type(1)")  # take that
+    page.until("document.querySelector('[data-person=\"1\"]').getAttribute('aria-checked') === 'false'")
+    # Changed by hand, without news: the next change of this window finds out, and may be kept.
+    (films / "wedding.hints.yaml").write_text("people:\n  - exclude: 2\n")
+    page.click('[data-person="1"]')
+    page.until("document.querySelector('#banner').innerText.includes('changed in another window')")
+    page.click("#banner button:nth-of-type(2)")  # keep mine
+    page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
+    assert read_hints(films / "wedding.hints.yaml").people == ()
+
+
+def test_an_error_made_by_hand_is_shown_with_its_line(page, studio, films):
+    hints = films / "wedding.hints.yaml"
+    hints.write_text("version: 1\npeople:\n  - kept: 1\n")
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelector('#banner').innerText.includes('wedding.hints.yaml:3: people[0].kept')")
+    page.click("#tab-edges")
+    assert page.value("document.querySelector('#edge-sliders input').disabled")
+    hints.write_text("version: 1\nedges:\n  grow_px: 3\n")
+    page.click("#banner button")
+    page.until("document.querySelector('#edge-sliders output').innerText === '+3 px'")
+
+
+def test_a_lost_connection_is_told(page, studio):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    studio.end()
+    page.until("document.querySelector('#banner').innerText.includes('connection to Vitascope is lost')")
+
+
+@pytest.mark.parametrize("width", [NARROW, PHONE, 768, DESK])
+def test_it_fits_and_everything_has_a_name(page, studio, films, width):
+    write_clip(films / "a very long name of a film that somebody once gave it in a hurry.mp4")
+    page.show(studio.opened.address, width=width, is_phone=width < 500)
+    page.until("document.querySelectorAll('.card img').length === 2")
+    assert page.value("document.documentElement.scrollWidth") <= width
+    page.click(".card")
+    page.until("!document.querySelector('#editor').hidden")
+    for tab in ("people", "touch", "edges", "cut"):
+        page.click(f"#tab-{tab}")
+        page.until(f"!document.querySelector('#{tab}').hidden")
+        assert page.value("document.documentElement.scrollWidth") <= width, tab
+    tree = page.call("Accessibility.getFullAXTree")["nodes"]
+    wanted = {"button", "slider", "radio", "tab", "combobox", "checkbox", "switch"}
+    for node in tree:
+        if not node.get("ignored") and node["role"]["value"] in wanted:
+            assert node["name"]["value"].strip(), node
+    assert faults(page) == []
+
+
+def test_keys_move_through_the_film(page, studio):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    begin = "document.querySelector('#clock').innerText"
+    page.press("ArrowRight")
+    page.until(f"{begin}.startsWith('0:00.04')")
+    page.until("document.querySelector('#timeline').getAttribute('aria-valuenow') === '0.04'")
+    page.press("End")
+    page.until(f"{begin}.startsWith('0:00.79')")
+    page.press("Home")
+    page.until(f"{begin}.startsWith('0:00.00')")
+    page.press("l")
+    page.until(
+        "document.querySelector('.playing') !== null || document.querySelector('#clock').innerText > '0:00.5'"
+    )
+    page.until("document.querySelector('.playing') === null")  # it stops at the end
+    page.until(f"{begin}.startsWith('0:00.79')")

@@ -1,0 +1,378 @@
+"""What the page asks the studio for: pictures, people, corrections, jobs, results, news."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from contextlib import ExitStack
+
+import av
+import cv2
+import numpy as np
+import pytest
+from websockets.sync.client import connect
+
+from clips import write_clip
+from two_people import two_people
+from vitascope.config import SettingsSource
+from vitascope.errors import InputError, OutputError, UsageError
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.studio.server import open_studio
+
+
+def picture(client, film, seconds=0.0, view="source", **query):
+    words = "".join(f"&{name}={value}" for name, value in query.items())
+    answer = client.get(f"/api/films/{film['id']}/frame?t={seconds}&view={view}&side=160{words}")
+    assert answer.status == 200, answer.body
+    assert answer.headers["Content-Type"] == "image/jpeg"
+    return cv2.imdecode(np.frombuffer(answer.body, np.uint8), cv2.IMREAD_COLOR_RGB), answer
+
+
+def matte(client, film, seconds, **query):
+    return picture(client, film, seconds, "mask", **query)[0][..., 0]
+
+
+def seen(mask, who, n):
+    """True, or False, where all of a person is in a matte, or nothing."""
+    middle = 20 + n if who == 1 else 76 - n
+    body = mask[24:56, middle - 5 : middle + 5]
+    assert body.min() > 200 or body.max() < 40, (who, n, body.min(), body.max())
+    return bool(body.min() > 200)
+
+
+def looked(client):
+    """The film, once somebody looked who is in it."""
+    film = client.film()
+    client.job(client.order(film, task="people"))
+    return film
+
+
+def test_the_page_and_its_parts(studio):
+    page = studio.get("/")
+    assert b"<title>Vitascope Studio</title>" in page.body
+    assert b"{{version}}" not in page.body
+    assert studio.get("/page/main.js").headers["Content-Type"].startswith("text/javascript")
+
+
+def test_a_film_is_described(studio):
+    film = studio.film()
+    assert (film["width"], film["height"], film["eyes"], film["is_vr"]) == (96, 64, 1, False)
+    assert film["seconds"] == pytest.approx(20 / 24)
+    assert film["hints"] == "wedding.hints.yaml"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "n"), [(0, 0), (5 / 24, 5), (5.4 / 24, 5), (0.75, 18), (9, 19), (0.1, 2)]
+)
+def test_a_source_picture_is_the_frame_of_that_time(studio, seconds, n):
+    film = studio.film()
+    shown, answer = picture(studio, film, seconds)
+    assert float(answer.headers["X-Seconds"]) == pytest.approx(n / 24, abs=1e-3)
+    assert np.abs(shown.astype(int) - two_people(n)).mean() < 8
+
+
+def test_a_matted_picture_is_what_the_run_writes(studio, films):
+    film = studio.film()
+    with Segmenter(settings={"gpu.device": "cpu"}) as segmenter:
+        mattes = [step.alpha for step in segmenter.stream(films / "wedding.mp4")]
+    for n in (0, 7, 19):
+        assert np.abs(matte(studio, film, n / 24).astype(int) - mattes[n]).mean() < 3
+    key, _ = picture(studio, film, 0.25, "key", beside="mask")
+    assert np.abs(key[2:10, 40:60].astype(int) - (120, 255, 155)).max() < 12
+    _, again = picture(studio, film, 0.25, "mask")
+    assert again.headers["Server-Timing"] == "picture;dur=0"  # it was made beside the other
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("t=x", "t=x"),
+        ("t=-1", "t=-1"),
+        ("t=nan", "t=nan"),
+        ("t=0&view=naked", "view 'naked'"),
+        ("t=0&side=17", "side 17"),
+        ("t=0&view=replace", "background"),
+        ("t=0&yaw=0&pitch=0&fov=400", "fov=400"),
+        ("t=0&view=key&key_color=mauvish", "mauvish"),
+    ],
+)
+def test_a_picture_that_cannot_be_made_says_why(studio, query, why):
+    answer = studio.get(f"/api/films/{studio.film()['id']}/frame?{query}")
+    assert answer.status == 422
+    assert why in answer.json["error"]
+
+
+def test_behind_people_may_be_a_picture_of_the_folder(studio, films):
+    assert cv2.imwrite(str(films / "beach.png"), np.full((64, 96, 3), (10, 20, 200), np.uint8))
+    (beach,) = studio.get("/api/films").json["pictures"]
+    shown, _ = picture(studio, studio.film(), 0, "replace", background=beach["id"])
+    assert np.abs(shown[2:10, 40:60].astype(int) - (200, 20, 10)).max() < 16
+
+
+def test_a_film_that_cannot_be_read_is_told_and_the_others_work(studio, films):
+    (films / "broken.mp4").write_bytes(b"no film at all" * 100)
+    listed = {film["name"]: film for film in studio.get("/api/films").json["films"]}
+    answer = studio.get(f"/api/films/{listed['broken.mp4']['id']}")
+    assert answer.status == 404
+    assert "broken.mp4" in answer.json["error"]
+    assert studio.film()["width"] == 96
+
+
+def test_a_film_that_changes_under_the_page_is_told(studio, films):
+    film = studio.film()
+    query = f"/api/films/{film['id']}/frame?t=0&view=source&version={film['version']}"
+    assert studio.get(query).status == 200
+    write_clip(films / "wedding.mp4", width=64, height=48)
+    answer = studio.get(query)
+    assert answer.status == 409
+    assert answer.json["code"] == "FilmChangedError"
+    assert studio.film()["width"] == 64
+
+
+def test_people_are_found_kept_and_left_out(studio):
+    film = studio.film()
+    path = f"/api/films/{film['id']}"
+    assert studio.get(f"{path}/people").json["looked"] is False
+    assert studio.correct(film, {"people": [{"exclude": [1]}]}).status == 200
+    refused = studio.get(f"{path}/frame?t=0&view=mask")
+    assert refused.status == 422
+    assert "nobody looked" in refused.json["error"]
+    looked(studio)
+    people = studio.get(f"{path}/people").json
+    assert [person["number"] for person in people["people"]] == [1, 2]
+    assert studio.get(f"{path}/people/1.png").headers["Content-Type"] == "image/png"
+    assert studio.get(f"{path}/people/3.png").status == 404
+    at = [studio.get(f"{path}/people/at?t=0.1&x={x}&y=0.6").json["person"] for x in (22 / 96, 74 / 96)]
+    assert at == [1, 2]
+    mask = matte(studio, film, 2 / 24, revision="a")
+    assert (seen(mask, 1, 2), seen(mask, 2, 2)) == (False, True)
+
+
+def test_a_stroke_acts_in_the_picture_where_it_was_made_and_is_carried(studio):
+    film = looked(studio)
+    stroke = {"at": 4 / 24, "stroke": [[24 / 96, 0.3], [24 / 96, 0.95]], "radius": 0.12, "do": "remove"}
+    assert studio.correct(film, {"marks": [stroke]}).status == 200
+    for n in (4, 9):
+        mask = matte(studio, film, n / 24, revision="stroke")
+        assert (seen(mask, 1, n), seen(mask, 2, n)) == (False, True), n
+
+
+def test_edges_are_seen_at_once(studio):
+    film = studio.film()
+    before = matte(studio, film, 0.2, revision="a").mean()
+    assert studio.correct(film, {"edges": {"grow_px": 4.0}}).status == 200
+    assert matte(studio, film, 0.2, revision="b").mean() > before * 1.1
+
+
+def test_corrections_are_there_again_tomorrow(serving, films):
+    studio = serving(films)
+    hints = {"people": [{"exclude": [2]}], "edges": {"feather_px": 1.5}}
+    assert studio.correct(studio.film(), hints).status == 200
+    studio.end()
+    again = serving(films)
+    film = again.film()
+    found = again.get(f"/api/films/{film['id']}/corrections").json
+    assert {name: found["hints"][name] for name in hints} == hints
+
+
+def test_of_two_windows_the_last_writer_is_told(studio):
+    film = studio.film()
+    first = studio.get(f"/api/films/{film['id']}/corrections").json["revision"]
+    with news(studio) as socket:
+        assert studio.correct(film, {"edges": {"grow_px": 1.0}}, first).status == 200
+        told = next_news(socket, "corrections")
+        assert (told["film"], told["window"]) == (film["id"], "test")
+    second = studio.correct(film, {"edges": {"grow_px": 2.0}}, first)
+    assert second.status == 409
+    assert second.json["code"] == "CorrectionsClashError"
+
+
+def news(studio):
+    cookie = f"vitascope-studio-{studio.port}={studio.token}"
+    return connect(
+        f"ws://{studio.host}/api/news", additional_headers={"Cookie": cookie}, origin=f"http://{studio.host}"
+    )
+
+
+def next_news(socket, kind):
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        told = json.loads(socket.recv(timeout=30))
+        if told["news"] == kind:
+            return told
+    raise AssertionError(kind)
+
+
+def test_a_cut_is_what_the_corrections_say_and_the_command_makes_the_same(studio, films):
+    film = looked(studio)
+    studio.correct(film, {"people": [{"exclude": [1]}]})
+    with news(studio) as socket:
+        job_id = studio.order(film, task="cut", kind="mask")
+        told = [next_news(socket, "jobs") for _ in range(2)]
+    assert any(job["id"] == job_id for one in told for job in one["jobs"])
+    job = studio.job(job_id)
+    assert [file["name"] for file in job["made"]] == ["wedding_mask.mp4"]
+    masks = decoded((films / "wedding_mask.mp4").read_bytes())
+    assert len(masks) == 20
+    assert [(seen(masks[n], 1, n), seen(masks[n], 2, n)) for n in (2, 8)] == [(False, True)] * 2
+    hints = {"people.hints": films / "wedding.hints.yaml"}
+    with Segmenter(settings={"gpu.device": "cpu", "processing.enable_caching": True, **hints}) as segmenter:
+        segmenter.write(films / "wedding.mp4", [("mask", films.parent / "by-command.mp4")])
+    by_command = decoded((films.parent / "by-command.mp4").read_bytes())
+    assert all(np.array_equal(one, other) for one, other in zip(masks, by_command, strict=True))
+
+
+def decoded(content):
+    with av.open(io.BytesIO(content)) as container:
+        return [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+
+
+def test_a_second_cut_keeps_the_first_and_asks_no_network(studio, films):
+    film = studio.film()
+    first = studio.job(studio.order(film, task="cut", kind="mask"))
+    second = studio.job(studio.order(film, task="cut", kind="mask", begin_seconds=0))
+    assert [job["made"][0]["name"] for job in (first, second)] == ["wedding_mask.mp4", "wedding_mask_2.mp4"]
+    assert (films / "wedding_mask.mp4").is_file()
+    # What was made is no film to cut.
+    assert [one["name"] for one in studio.get("/api/films").json["films"]] == ["wedding.mp4"]
+
+
+def test_a_result_is_played_in_ranges_and_downloaded(studio, films):
+    job = studio.job(studio.order(studio.film(), task="cut", kind="key"))
+    path, content = f"/api/jobs/{job['id']}/files/0", (films / "wedding_key.mp4").read_bytes()
+    whole = studio.get(path)
+    assert (whole.status, whole.body, whole.headers["Accept-Ranges"]) == (200, content, "bytes")
+    assert whole.headers["Content-Type"] == "video/mp4"
+    part = studio.get(path, Range="bytes=10-19")
+    assert (part.status, part.body) == (206, content[10:20])
+    assert part.headers["Content-Range"] == f"bytes 10-19/{len(content)}"
+    assert studio.get(path, Range=f"bytes={len(content)}-").status == 416
+    assert "attachment" in studio.get(f"{path}?download=1").headers["Content-Disposition"]
+
+
+def test_a_stretch_is_cut(studio, films):
+    job_id = studio.order(studio.film(), task="cut", kind="mask", begin_seconds=0.25, end_seconds=0.5)
+    studio.job(job_id)
+    assert len(decoded((films / "wedding_mask.mp4").read_bytes())) == 6
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        ({}, "task"),
+        ({"task": "cut", "kind": "statue"}, "kind"),
+        ({"task": "cut", "kind": "replace"}, "behind people"),
+        ({"task": "cut", "command": "rm -rf /"}, "command"),
+        ({"task": "cut", "kind": "key", "film": "/etc/passwd"}, "film"),
+    ],
+)
+def test_an_order_that_is_none_is_refused(studio, order, why):
+    answer = studio.ask("POST", f"/api/films/{studio.film()['id']}/jobs", order)
+    assert answer.status == 422
+    assert why in answer.json["error"]
+
+
+def test_a_job_that_fails_says_why_and_the_next_one_runs(studio):
+    film = studio.film()
+    bad = studio.order(film, task="cut", kind="mask", begin_seconds=50.0)
+    good = studio.order(film, task="cut", kind="mask")
+    failed = studio.job(bad, state="failed")
+    assert "no picture between" in failed["error"]
+    assert studio.job(good)["made"]
+
+
+def test_the_queue_outlives_a_restart(serving, films, monkeypatch):
+    studio = serving(films)
+    film = studio.film()
+    done = studio.job(studio.order(film, task="cut", kind="mask"))
+    monkeypatch.setattr(studio.opened.studio.queue, "_next", lambda: None)
+    waiting = studio.order(film, task="cut", kind="overlay")
+    studio.end()
+    again = serving(films)
+    assert again.job(waiting)["made"][0]["name"] == "wedding_overlay.mp4"
+    assert again.job(done["id"])["made"] == done["made"]
+
+
+def test_jobs_of_films_that_nobody_named_wait(serving, films, tmp_path, monkeypatch):
+    studio = serving(films)
+    monkeypatch.setattr(studio.opened.studio.queue, "_next", lambda: None)
+    waiting = studio.order(studio.film(), task="cut", kind="mask")
+    studio.end()
+    other = tmp_path / "other"
+    other.mkdir()
+    elsewhere = serving(other)
+    time.sleep(0.5)
+    (job,) = elsewhere.get("/api/jobs").json["jobs"]
+    assert (job["id"], job["state"], job["is_named"]) == (waiting, "waiting", False)
+    assert not list(films.glob("*_mask*"))
+
+
+def test_a_job_is_taken_out_of_the_list_and_its_file_stays(studio, films):
+    job = studio.job(studio.order(studio.film(), task="cut", kind="mask"))
+    assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 204
+    assert studio.get("/api/jobs").json["jobs"] == []
+    assert (films / "wedding_mask.mp4").is_file()
+    assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 422
+
+
+def test_cuts_are_found_and_kept(serving, films):
+    def two_shots(n):
+        return two_people(n) if n < 24 else np.flip(two_people(n - 24), (0, 1)) // 2 + 100
+
+    write_clip(films / "spliced.mp4", width=96, height=64, frame_count=48, paint=two_shots)
+    for _ in range(2):
+        studio = serving(films)
+        film = studio.film("spliced.mp4")
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            found = studio.get(f"/api/films/{film['id']}/cuts").json
+            if found["complete"]:
+                break
+            time.sleep(0.05)
+        assert found["cuts"] == pytest.approx([1.0])
+        studio.end()
+
+
+def test_fifty_who_listen_hear_the_same(studio):
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(news(studio)) for _ in range(50)]
+        for socket in sockets:
+            next_news(socket, "jobs")
+        studio.job(studio.order(studio.film(), task="cut", kind="mask"))
+        assert all(next_news(socket, "jobs")["jobs"] for socket in sockets)
+
+
+def opening(named, home, port=0):
+    return open_studio(named, SettingsSource(), home=home, host="127.0.0.1", port=port)
+
+
+def test_a_port_in_use_is_told(studio, films, home):
+    with pytest.raises(OutputError, match=rf"127\.0\.0\.1:{studio.port} cannot be listened at: .*--port"):
+        opening([films], home, studio.port)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path, home):
+    with pytest.raises(InputError, match="nowhere: there is no such film or folder"):
+        opening([tmp_path / "nowhere"], home)
+
+
+def test_a_queue_of_another_version_is_left_alone(films, home):
+    (home / "studio").mkdir(parents=True)
+    (home / "studio" / "queue.json").write_text('{"format": 2}')
+    with pytest.raises(OutputError, match=r"queue\.json: is no queue of this version"):
+        opening([films], home)
+    assert (home / "studio" / "queue.json").read_text() == '{"format": 2}'
+
+
+def test_the_queue_is_bounded(studio, monkeypatch):
+    monkeypatch.setattr("vitascope.studio.queue._MOST_JOBS", 2)
+    queue, film = studio.opened.studio.queue, studio.film()
+    monkeypatch.setattr(queue, "_next", lambda: None)
+    for _ in range(2):
+        studio.order(film, task="cut")
+    answer = studio.ask("POST", f"/api/films/{film['id']}/jobs", {"task": "cut"})
+    assert answer.status == 422
+    assert "2 jobs wait already" in answer.json["error"]
+    with pytest.raises(UsageError):
+        queue.find("nothing")
