@@ -39,6 +39,11 @@ class TrailState:
             seen[eye, at.rows, at.columns] = state.seen[eye]
         self.seen = seen
 
+    def copy(self):
+        state = TrailState()
+        state.seen = None if self.seen is None else self.seen.copy()
+        return state
+
     def take(self, state, share):
         share = np.stack([cv2.resize(eye, self.seen.shape[:0:-1]) for eye in share])
         self.seen = to_numpy(self.seen) * (1 - share) + to_numpy(state.seen) * share

@@ -237,6 +237,7 @@ def test_which_settings_there_are() -> None:
         "inference.region",
         "inference.region_margin",
         "inference.recheck_frames",
+        "inference.bidirectional",
         "inference.early_exit",
         "inference.early_exit_confidence",
         "inference.scales",

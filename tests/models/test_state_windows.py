@@ -74,6 +74,18 @@ def test_parts_are_cut_out_and_put_back(kind):
 
 
 @pytest.mark.parametrize("kind", STATES)
+def test_a_copy_goes_its_own_way(kind):
+    state = STATES[kind]()
+    before = [array.copy() for array in state.arrays()]
+    copy = state.copy()
+    copy.put([Region(0, 0, 16, 16)] * 2, STATES[kind]().window([Region(16, 16, 16, 16)] * 2))
+    assert not all(np.array_equal(one, old) for one, old in zip(copy.arrays(), before, strict=True))
+    assert all(np.array_equal(one, old) for one, old in zip(state.arrays(), before, strict=True))
+    state.reset()
+    assert state.copy().arrays() == []
+
+
+@pytest.mark.parametrize("kind", STATES)
 def test_features_are_taken_from_another_memory_where_they_are_wanted(kind):
     state, other = STATES[kind](), STATES[kind]()
     before = [array.copy() for array in state.arrays()]

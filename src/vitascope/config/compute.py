@@ -295,6 +295,11 @@ class InferenceSettings(Section):
         (1.0,),
         "Sizes of the network's picture, relative to the usual one, whose mattes are averaged: [1, 1.5] for quality.",
     )
+    bidirectional: bool = setting(
+        False,
+        "Show each shot to a network with memory backwards, too, and weigh both answers by how sure they are: three "
+        "times the work; not live.",
+    )
     stereo_agreement: bool = setting(
         True,
         "Make the mattes of two eyes agree: each gets the mean of both where both see the same place. For region whole "

@@ -168,6 +168,10 @@ class SpatialState(NetworkState, Protocol):
         """
         ...
 
+    def copy(self) -> SpatialState:
+        """The same features apart, to go another way from here; empty where the state is."""
+        ...
+
     def take(self, state: SpatialState, share: FloatArray) -> None:
         """Replace features by those of a state of the same pictures, in part.
 

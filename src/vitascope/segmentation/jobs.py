@@ -255,5 +255,6 @@ def _inference_options(settings: Settings, vr: VrDescription) -> InferenceOption
         early_exit=inference.early_exit,
         early_exit_confidence=inference.early_exit_confidence,
         scales=inference.scales,
+        bidirectional=inference.bidirectional,
         stereo_agreement=inference.stereo_agreement and is_known,
     )

@@ -9,7 +9,7 @@ from vitascope.device import Device
 from vitascope.frames import VideoInfo
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
-from vitascope.models.network import MattingNetwork
+from vitascope.models.network import MattingNetwork, side_multiple
 from vitascope.segmentation.capacity import notes_on_parallelism
 from vitascope.segmentation.jobs import can_stay_on_gpu
 
@@ -122,12 +122,15 @@ def notes_on(
     notes += notes_on_parallelism(loaded, stays_on_gpu=stays_on_gpu, is_shared=is_shared)
     notes += _notes_on_levers(loaded, is_shared=is_shared)
     notes += _notes_on_others(loaded, is_live=is_live)
+    sees_both_ways = network.recurrent and side_multiple(network) is not None
     is_rvm = network.name.startswith("rvm")
     unused = {
         "model.input_size": not is_rvm,
         "model.downsample_ratio": not is_rvm,
         "model.warm_up_frames": not network.recurrent,
         "model.look_ahead_frames": not network.recurrent or is_live,
+        "inference.bidirectional": loaded.settings.inference.bidirectional
+        and (not sees_both_ways or is_live or loaded.settings.performance.mode == "latency"),
         "model.person_class": loaded.settings.model.kind is None,
         "edges.decontaminate": {"mask", "overlay"}.issuperset(kinds),
         "output.background": "replace" not in kinds,
@@ -172,6 +175,11 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
         "inference.recheck_frames": (
             "neither inference.region nor inference.early_exit looks again",
             inference.region == "whole" and inference.early_exit == "off",
+        ),
+        "inference.bidirectional": (
+            "inference.region, scales and early_exit see a shot one way",
+            inference.bidirectional
+            and (inference.region != "whole" or inference.scales != (1.0,) or inference.early_exit != "off"),
         ),
         "inference.early_exit_confidence": ("inference.early_exit is off", inference.early_exit == "off"),
         "processing.cache_size_gb": ("processing.enable_caching is off", not caches),

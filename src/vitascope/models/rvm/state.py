@@ -55,6 +55,12 @@ class RvmState:
                 tensor[eye, :, at.rows, at.columns] = own[eye]
         self.tensors = tensors
 
+    def copy(self) -> RvmState:
+        """The features apart, see ``SpatialState``."""
+        state = RvmState(on_gpu=self._on_gpu)
+        state.tensors = None if self.tensors is None else [tensor.copy() for tensor in self.tensors]
+        return state
+
     def take(self, state: SpatialState, share: FloatArray) -> None:
         """Replace features in part, see ``SpatialState``."""
         if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:

@@ -85,6 +85,15 @@ class RvmTorchState:
                     tensor[eye, at.rows, at.columns] = own[eye]
         self.tensors = tensors
 
+    def copy(self) -> RvmTorchState:
+        """The features apart, see ``SpatialState``."""
+        state = RvmTorchState(self._device)
+        state.on_stream = self.on_stream
+        if self.tensors is not None:
+            with self.on_stream():
+                state.tensors = tuple(tensor.clone() for tensor in self.tensors)
+        return state
+
     def take(self, state: SpatialState, share: FloatArray) -> None:
         """Replace features in part, see ``SpatialState``."""
         if self.tensors is None or not isinstance(state, RvmTorchState) or state.tensors is None:

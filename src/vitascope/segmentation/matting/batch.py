@@ -53,6 +53,9 @@ class Batch:
     is_cut_short: bool = False
     """True where it begins a shot, and the run ends before all are there of its first frames, which are looked at
     together: a longer run makes other mattes of them."""
+    following: Sequence[Frame] = ()
+    """The shot's next frames, which come in the next batch, too: for who looks back from them. Empty where no one does,
+    and at a shot's end."""
     made_of: Sequence[Batch] = ()
     """The batches that this one was joined from, or is a part of. On a GPU their memory must last as long as this
     one's: it was given out on another CUDA stream."""
@@ -101,6 +104,7 @@ class Batch:
             [self.starts_shot[index] for index in where] if self.starts_shot else (),
             tiles=None if self.tiles is None else self.tiles[where],
             is_cut_short=self.is_cut_short,
+            following=self.following,
             made_of=self._sources(),
         )
 

@@ -14,13 +14,25 @@ from vitascope.gpu.kernels.guided import guided_coefficients
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 
-__all__ = ["as_coefficients", "empty_estimate", "fit_plain_matte", "plain_rgb", "small_alpha", "small_grey"]
+__all__ = [
+    "as_coefficients",
+    "bounded",
+    "empty_estimate",
+    "enlarged",
+    "fit_plain_matte",
+    "plain_rgb",
+    "small_alpha",
+    "small_grey",
+]
 
 # Of the guided filter that refines a plain matte, in samples of the network's picture and squared grey levels. Chosen
 # by eye on full bodies and faces among 1 to 4 and 1e-4 to 3e-2: wider windows leave halos, smaller epsilons let the
 # texture of grass and hair into the matte.
 _PLAIN_MATTE_RADIUS = 1
 _PLAIN_MATTE_EPSILON = 1e-2
+
+_FLAT_BEYOND = 0.25
+"""Beyond 0..1: a matte that is so far outside is flat."""
 
 
 def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.float32]:
@@ -113,6 +125,38 @@ def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) 
     assert estimate.alpha is not None  # MatteEstimate holds either form
     gain, offset = fit_plain_matte(to_numpy(images), to_numpy(estimate.alpha), wanted)
     return MatteEstimate(gain=gain[:, None], offset=offset[:, None])
+
+
+def bounded(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> tuple[Any, Any]:
+    """Coefficients whose alpha stays in 0..1 at the picture's own greys; far outside they no longer follow the grey.
+
+    Alpha is linear in them, so a mean of bounded coefficients is the mean of the mattes: one that is far below 0 does
+    not outvote the others.
+
+    Args:
+        estimate: Coefficients of one frame.
+        images: [E, ...] what the network saw of it.
+        wanted: How that was prepared.
+
+    Returns:
+        gain and offset, float32 [E, planes, h, w], on their device.
+    """
+    assert estimate.gain is not None  # coefficients, by contract
+    assert estimate.offset is not None
+    gain, offset = estimate.gain.astype("float32"), estimate.offset.astype("float32")
+    grey = small_grey(estimate, images, wanted)
+    alpha = gain[:, -1] * grey + offset[:, -1]
+    inside = alpha.clip(0.0, 1.0)
+    gain[:, -1] *= (1 - abs(alpha - inside) / _FLAT_BEYOND).clip(0.0, 1.0)
+    offset[:, -1] = inside - gain[:, -1] * grey
+    return gain, offset
+
+
+def enlarged(planes: Any, size: tuple[int, int]) -> Any:
+    """Planes [E, C, h, w] at another size, float32, on their device."""
+    if planes.shape[2:] == size:
+        return planes.astype("float32")
+    return resized(array_module(on_gpu=is_on_gpu(planes)).ascontiguousarray(planes), size)
 
 
 def empty_estimate(images: Any, wanted: NetworkInput) -> MatteEstimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, groupby
 from typing import Any
@@ -36,6 +36,7 @@ from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
+from vitascope.segmentation.matting.shot_stretches import ShotStretches
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Equirectangular, Lens
@@ -101,7 +102,7 @@ class StreamMatting:
             begins with the frame at which that is certain: up to ``LOOK_AHEAD_FRAMES`` late.
 
     Raises:
-        UsageError: The network cannot do what ``options.inference`` asks for.
+        UsageError: The network cannot do what ``options.inference`` asks for; that it cannot look back is no error.
     """
 
     def __init__(
@@ -137,7 +138,11 @@ class StreamMatting:
             known = self._fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
         agreement: StereoAgreement | None = None
+        # A network that is not open yet stays so where all mattes are known.
+        may_wait = waits and (cache is None or not cache.is_complete)
+        remembers = may_wait and network.recurrent and side_multiple(network) is not None
         inference = options.inference
+        inference = replace(inference, bidirectional=inference.may_look_back and remembers)
         # Eyes that lie on their side see a thing above and below, not beside each other.
         if (
             inference.stereo_agreement
@@ -167,14 +172,15 @@ class StreamMatting:
         self._cached: CachedMattes | None = None
         self._mattes: Estimator
         if cache is None:
-            self._mattes = build_chain(options.inference, stream)
+            self._mattes = build_chain(inference, stream)
         else:
-            open_inner = partial(build_chain, options.inference, stream)
+            open_inner = partial(build_chain, inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
-        # A network that is not open yet stays so where all mattes are known.
-        looks_ahead = waits and options.look_ahead_frames > 0 and (cache is None or not cache.is_complete)
-        looks_ahead = looks_ahead and network.recurrent and side_multiple(network) is not None
-        self._beginnings = ShotBeginnings(options.look_ahead_frames if looks_ahead else 0)
+        self._beginnings: ShotBeginnings | ShotStretches = ShotBeginnings(
+            options.look_ahead_frames if remembers else 0
+        )
+        if inference.bidirectional:
+            self._beginnings = ShotStretches()
         if around is not None:
             self._mattes = around(self._mattes, self.network_input)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)

@@ -39,8 +39,8 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def job(clip, tmp_path, monkeypatch):
-    def run(**settings):
-        network = TrailNetwork(recurrent=False)
+    def run(*, recurrent=False, **settings):
+        network = TrailNetwork(recurrent=recurrent)
         monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "trail", None))
         flags = {key.replace("__", "."): value for key, value in settings.items()}
         flags = {"model.batch_size": 4, "video.scene_cut_threshold": 0.0, **flags}
@@ -70,6 +70,21 @@ def test_region(job):
     assert shares["crop"].cropped_frames >= 20
     assert shares["crop"].network_share < 0.8
     assert shares["zoom"].cropped_frames >= 20
+
+
+def test_bidirectional(job):
+    plain, _ = job(recurrent=True)
+    both, network = job(recurrent=True, inference__bidirectional=True)
+    assert plain.levers.network_share == 1
+    assert both.levers.network_share > 2
+    assert sum(shape[0] for shape in network.calls) > 2 * FRAMES
+    report, _ = job(recurrent=True, inference__bidirectional=True, inference__region="crop")
+    assert (
+        "inference.bidirectional has no effect here: inference.region, scales and early_exit see a shot one way"
+        in (report.notes)
+    )
+    report, _ = job(inference__bidirectional=True)
+    assert any(note.startswith("inference.bidirectional has no effect here (trail") for note in report.notes)
 
 
 def test_region_margin(job):

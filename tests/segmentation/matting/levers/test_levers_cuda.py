@@ -74,6 +74,7 @@ def job(clip, tmp_path, monkeypatch):
         {"inference__region": "zoom", "recurrent": False},
         {"inference__early_exit": "smaller", "inference__early_exit_confidence": 0.5},
         {"inference__scales": [0.5, 1.0]},
+        {"inference__bidirectional": True},
         {"inference__skip_static": 0.02, "inference__region": "crop", "inference__early_exit": "smaller"},
     ],
     ids=str,

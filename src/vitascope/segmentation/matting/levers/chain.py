@@ -5,6 +5,7 @@ from __future__ import annotations
 from vitascope.errors import UsageError
 from vitascope.models.network import MattingNetwork, SpatialState, side_multiple
 from vitascope.segmentation.matting.batch import Estimator
+from vitascope.segmentation.matting.levers.bidirectional import Bidirectional
 from vitascope.segmentation.matting.levers.cropped import Cropped
 from vitascope.segmentation.matting.levers.early_exit import EarlyExit
 from vitascope.segmentation.matting.levers.multi_scale import MultiScale, scaled
@@ -39,6 +40,8 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
         inner = Cropped(stream, options, multiple=multiple)
     elif options.region == "zoom":
         inner = Zoomed(stream, options, multiple=multiple)
+    elif options.bidirectional:
+        inner = Bidirectional(stream)
     else:
         inner = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
     if options.early_exit != "off":

@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, array_module, resized
-from vitascope.segmentation.matting.estimates import as_coefficients, small_grey
+from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
 __all__ = ["MultiScale"]
-
-
-_SURE = 0.25
-"""Beyond 0..1: a matte that is so far outside is flat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +50,12 @@ class MultiScale:
             answers = one.shots.estimate(replace(batch, images=images))
             for index, (answer, seen) in enumerate(zip(answers, images, strict=True)):
                 kept = as_coefficients(answer, seen, one.wanted)
-                larger = [self._enlarged(planes) for planes in _bounded(kept, seen, one.wanted)]
+                larger = [enlarged(planes, self._largest) for planes in bounded(kept, seen, one.wanted)]
                 sums[index] = (
                     larger if not sums[index] else [a + b for a, b in zip(sums[index], larger, strict=True)]
                 )
         share = 1 / len(self._sizes)
         return [MatteEstimate(gain=gain * share, offset=offset * share) for gain, offset in sums]
-
-    def _enlarged(self, planes: Any) -> Any:
-        """Coefficients at the largest size, float32, on their device."""
-        if planes.shape[2:] == self._largest:
-            return planes.astype("float32")
-        arrays = array_module(on_gpu=is_on_gpu(planes))
-        return resized(arrays.ascontiguousarray(planes), self._largest)
-
-
-def _bounded(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> tuple[Any, Any]:
-    """Coefficients whose alpha stays in 0..1 at the picture's own greys; far outside they no longer follow the grey."""
-    assert estimate.gain is not None  # coefficients, by contract
-    assert estimate.offset is not None
-    gain, offset = estimate.gain.astype("float32"), estimate.offset.astype("float32")
-    grey = small_grey(estimate, images, wanted)
-    alpha = gain[:, -1] * grey + offset[:, -1]
-    inside = alpha.clip(0.0, 1.0)
-    gain[:, -1] *= (1 - abs(alpha - inside) / _SURE).clip(0.0, 1.0)
-    offset[:, -1] = inside - gain[:, -1] * grey
-    return gain, offset
 
 
 def scaled(wanted: NetworkInput, scale: float, multiple: int) -> NetworkInput:

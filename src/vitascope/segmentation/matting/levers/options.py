@@ -29,6 +29,9 @@ class InferenceOptions:
     """How sure it must be to be believed, 0 to 1."""
     scales: tuple[float, ...] = (1.0,)
     """Sizes of the network's picture relative to the usual one, whose answers are averaged."""
+    bidirectional: bool = False
+    """Whether each shot is also seen backwards, where frames may wait, and the network has a memory in the plane and
+    sees whole eyes at their usual size."""
     stereo_agreement: bool = True
     """Whether both eyes' answers are brought together, where the network sees whole eyes."""
 
@@ -43,6 +46,11 @@ class InferenceOptions:
         return self.region == "whole" and self.scales == (1.0,) and self.early_exit != "smaller"
 
     @property
+    def may_look_back(self) -> bool:
+        """True when whole shots are to be seen backwards, too: parts, other sizes and first networks go one way."""
+        return self.bidirectional and self.shows_whole_eyes and self.early_exit == "off"
+
+    @property
     def is_plain(self) -> bool:
         """True when every frame is shown to the network, whole and once."""
         return (
@@ -50,6 +58,7 @@ class InferenceOptions:
             and self.region == "whole"
             and self.early_exit == "off"
             and self.scales == (1.0,)
+            and not self.bidirectional
         )
 
 

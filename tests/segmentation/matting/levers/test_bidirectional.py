@@ -1,0 +1,158 @@
+"""A shot seen in both directions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lever_network import EYE, TrailNetwork, frame_of
+from vitascope.frames import StereoLayout
+from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE
+from vitascope.segmentation.matting.levers.options import InferenceOptions
+from vitascope.segmentation.matting.shot_stretches import FOLLOWING_FRAMES, STRETCH_FRAMES
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+
+SMALL, LARGE = (96, 144), (120, 180)
+
+
+class Opinion(TrailNetwork):
+    """Says of every sample what it is told to, by the width of the picture."""
+
+    def __init__(self, **answers):
+        super().__init__(size=SMALL)
+        self.answers = answers
+
+    def infer(self, images, state):
+        self.calls.append(tuple(images.shape))
+        state.seen = np.zeros((images.shape[1], images.shape[3] // 2, images.shape[4] // 2), np.float32)
+        alpha = self.answers["back" if images.shape[3:] == LARGE else "ahead"]
+        plane = np.full((images.shape[1], 1, *images.shape[3:]), alpha, np.float32)
+        return [MatteEstimate(gain=0 * plane, offset=plane) for _ in images]
+
+
+class LongTrail(TrailNetwork):
+    """Remembers what was bright for a long time."""
+
+    def infer(self, images, state):
+        answers = []
+        for image in images:
+            before = state.seen
+            answers += super().infer(image[None], state)
+            if before is not None:
+                state.seen = np.maximum(state.seen, 0.8 * before)
+        return answers
+
+
+def mattes(frames, network, *, batch=1, waits=True, layout=StereoLayout.MONO, eyes=1, cuts=0.0, **inference):
+    matting = StreamMatting(
+        network,
+        size=(EYE[0], EYE[1] * eyes),
+        layout=layout,
+        options=MattingOptions(
+            scene_cut_threshold=cuts,
+            warm_up_frames=0,
+            inference=InferenceOptions(**{"bidirectional": True, **inference}),
+        ),
+        waits=waits,
+    )
+    matted = []
+    for first in range(0, len(frames), batch):
+        matted += matting.infer([matting.prepare([frame]) for frame in frames[first : first + batch]])
+    matted += matting.infer_rest()
+    assert [one.frame.index for one in matted] == [frame.index for frame in frames]
+    return np.stack([matting.refine(one).alpha for one in matted]).astype(float) / 255, matting.report()
+
+
+def walk(count, *, step=12):
+    return [frame_of([(0, step * index, 40, 24)], index=index) for index in range(count)]
+
+
+def test_the_way_back_knows_what_comes():
+    """Memory sees half of who was bright one frame ago: who comes in the next frame is seen on the way back."""
+    alphas, report = mattes(walk(6), TrailNetwork())
+    one_way, _ = mattes(walk(6), TrailNetwork(), bidirectional=False)
+    ahead = alphas[2, 60, 50]  # bright in frame 3
+    assert one_way[2, 60, 50] == 0
+    assert ahead > 0.03
+    assert alphas[2, 60, 30] > 0.95
+    assert report.network_share == pytest.approx(2)
+
+
+def test_pictures_on_the_way_back_are_larger_and_the_last_stretch_sees_no_frame_beyond():
+    network = Opinion(ahead=1.0, back=1.0)
+    mattes(walk(3), network)
+    assert tuple(side * BACKWARD_SCALE for side in SMALL) == LARGE
+    assert [(shape[0], shape[3:]) for shape in network.calls] == [(3, SMALL), (3, LARGE)]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "back", "least", "most"),
+    [
+        (1.0, 1.0, 0.99, 1),
+        (0.0, 1.0, 0.45, 0.55),
+        (1.0, 0.5, 0.98, 1),
+        (0.6, 0.0, 0, 0.02),
+        (0.5, 0.5, 0.49, 0.51),
+    ],
+)
+def test_the_surer_direction_counts(ahead, back, least, most):
+    alphas, _ = mattes(walk(2), Opinion(ahead=ahead, back=back))
+    assert least <= alphas.min() <= alphas.max() <= most
+
+
+@pytest.mark.parametrize("inference", [{}, {"skip_static": 0.002}])
+@pytest.mark.parametrize("count", [1, 26, 45])
+def test_mattes_do_not_depend_on_how_frames_come_in_batches(count, inference):
+    frames = walk(count, step=4)
+    whole, _ = mattes(frames, LongTrail(), batch=count, **inference)
+    for batch in (1, 7, 16):
+        cut, _ = mattes(frames, LongTrail(), batch=batch, **inference)
+        np.testing.assert_array_equal(cut, whole)
+
+
+def test_nothing_is_known_of_the_next_shot():
+    dark = [frame_of([(0, 150, 0, 20)], index=index) for index in range(10)]
+    stripes = np.where(np.arange(EYE[1]) // 12 % 2, 230, 170).astype(np.uint8)
+    bright = [
+        frame.with_planes(
+            (np.broadcast_to(stripes, EYE), *(np.full_like(plane, 60) for plane in frame.planes[1:]))
+        )
+        for frame in (frame_of([], index=10 + index) for index in range(10))
+    ]
+    alphas, _ = mattes(dark + bright, LongTrail(), cuts=0.35)
+    assert alphas[:10, :, :140].max() == 0
+    assert alphas[10:, :, 13:23].min() > 0.9
+
+
+def test_a_long_shot_is_seen_in_stretches():
+    network = TrailNetwork()
+    count = 2 * STRETCH_FRAMES + 3
+    mattes(walk(count, step=2), network)
+    # The first stretch has frames that follow, the second three, the last none.
+    assert sum(shape[0] for shape in network.calls) == 2 * count + FOLLOWING_FRAMES + 3
+
+
+def test_both_eyes_agree_at_one_size():
+    network = Opinion(ahead=1.0, back=1.0)
+    frames = [frame_of([(0, 8, 40, 24), (1, 8, 40, 24)], index=index, eyes=2) for index in range(3)]
+    alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2)
+    assert alphas.min() > 0.98
+    assert len({shape[3:] for shape in network.calls}) == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"waits": False}, {"region": "crop"}, {"scales": (0.5, 1.0)}, {"early_exit": "smaller"}]
+)
+def test_a_shot_is_seen_one_way_live_and_where_parts_and_sizes_are(other):
+    network, plain = TrailNetwork(), TrailNetwork()
+    alphas, _ = mattes(walk(5), network, **other)
+    expected, _ = mattes(walk(5), plain, bidirectional=False, **other)
+    np.testing.assert_array_equal(alphas, expected)
+    assert network.calls == plain.calls
+
+
+def test_a_network_without_memory_is_asked_once():
+    network = TrailNetwork(recurrent=False)
+    mattes(walk(4), network)
+    assert len(network.calls) == 4
