@@ -10,6 +10,7 @@ does.
 - ``loop``: one ``Segmenter`` that writes a film 50 times, against once.
 - ``animate``: ``vitascope.animate`` 10 times, against once.
 - ``bench``: ``vitascope bench run --quick``, against its largest size alone.
+- ``optimize``: 15 trials of the same settings as ``vitascope optimize`` makes them, against one.
 - ``gpu``: the loop on a GPU, 200 times; the memory is the GPU's, in use by any process. Asked for by name.
 
 Prediction: a finished job leaves its network alone, so every ratio is 1 but for a few per cent of free memory.
@@ -58,6 +59,15 @@ ANIMATE = """
 import sys, vitascope
 for _ in range(int(sys.argv[4])):
     vitascope.animate(sys.argv[1], sys.argv[2], sys.argv[3])
+"""
+OPTIMIZE = """
+import sys
+from pathlib import Path
+from vitascope.config import SettingsSource
+from vitascope.tune.clip_trials import ClipTrials
+trials = ClipTrials(SettingsSource(profile=sys.argv[2]), Path(sys.argv[1]), seconds=1.0)
+for _ in range(int(sys.argv[3])):
+    assert trials.measure({}).failure is None
 """
 
 
@@ -155,6 +165,14 @@ def bench(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
     return {"jobs": 4, "film": "1920x1080, 48 frames", **compared(one, peak_mb(*suite, folder / "many"))}
 
 
+def optimize(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """Trials in a row against one: of the same settings, since others need other memory."""
+    film = scaled(clip, folder / "film.mp4", width=1280, height=720, frames=48)
+    trials = sys.executable, "-c", OPTIMIZE, film, profile
+    one = [peak_mb(*trials, "1") for _ in range(5)]
+    return {"jobs": 15, "film": "1280x720, 48 frames", **compared(one, peak_mb(*trials, "15"))}
+
+
 def compared(one: list[float], many: float) -> dict[str, Any]:
     """The figures of a row."""
     return {
@@ -171,6 +189,7 @@ MEASURED = {
     "loop": loop,
     "animate": animate,
     "bench": bench,
+    "optimize": optimize,
     "gpu": gpu,
 }
 

@@ -6,8 +6,8 @@ GPU's clock: calls one behind the other, on pictures larger than the L2 cache, a
 First the packed picture is unpacked and its matte compared with the one that went in.
 
 Prediction for one H200: the frame's maps are 268 MB of float32, read once for luma and a quarter of them for chroma,
-0.08 ms; samples 100 MB, 0.03 ms; the discs 0.05 ms: 0.2 ms, of the 0.3 that are asked for. Measured: 0.31 ms. The frame's
-reads wait for its maps, and take twice what their bytes need.
+0.08 ms; samples 100 MB, 0.03 ms; the discs 0.05 ms: 0.2 ms, of the 0.3 that are asked for. Measured: 0.31 ms. The
+frame's reads wait for its maps, and take twice what their bytes need.
 
 Usage: python benchmarks/vr_packing_cuda.py [OUT.json]
 """
