@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import cv2
 import numpy as np
 import pytest
 from skimage import data
@@ -190,6 +191,40 @@ def test_machines_are_told_of_a_single_failure(run, tmp_path, name, words, code)
     assert (got, err.count("\n"), item["status"]) == (code, 1, "failed")
     assert item["input"] == str(tmp_path / name)
     assert err == f"vitascope: {item['error']}\n"
+
+
+@pytest.fixture
+def folder(clip, tmp_path):
+    """Two videos, a bad one, a photograph, and a folder of one more."""
+    place = tmp_path / "films"
+    (place / "later").mkdir(parents=True)
+    for name in ("a.mp4", "b.mp4", "later/c.mp4"):
+        (place / name).write_bytes(clip.read_bytes())
+    (place / "bad.mp4").write_text("no video")
+    cv2.imwrite(str(place / "photo.png"), data.astronaut()[:96, :128])
+    return place
+
+
+def test_a_folder_left_out_is_said_in_one_line(run, folder, tmp_path):
+    words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast", "--dry-run")
+    said = run(*words)[2]
+    (note,) = [line for line in said.splitlines() if "left out" in line]
+    assert note == f"note: {folder}: a folder in it is left out (later); --recursive looks into them"
+    assert "left out" not in run(*words, "--recursive")[2]
+    assert "left out" not in run(*words, "--quiet")[2]
+
+
+def test_dry_run_of_a_folder_ends_with_a_total(run, folder, tmp_path):
+    words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast")
+    _, printed, _ = run(*words, "--dry-run")
+    last = printed.splitlines()[-1]
+    assert last.startswith("3 of 4 inputs would be done, 0:00:00 of video, about 0:00:")
+    assert last.endswith(" for 2 of them, 1 would fail")
+    run("segment", folder / "a.mp4", "-o", tmp_path / "cut" / "a.mp4", "--profile", "fast")
+    last = run(*words, "--dry-run", "--resume")[1].splitlines()[-1]
+    assert last.startswith("2 of 4 inputs would be done, ")
+    assert last.endswith(" for 1 of them, 1 done already, 1 would fail")
+    assert "would be done" not in run("segment", folder / "a.mp4", tmp_path / "o.mp4", "--dry-run")[1]
 
 
 def test_dry_run_lists_the_good_beside_the_bad(run, clip, tmp_path):

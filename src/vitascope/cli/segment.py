@@ -277,6 +277,8 @@ def segment(
         videos = [plan.video for plan in planned]
         if not quiet:
             _tell_of_pictures(planned, screen=screen)
+            if not recursive:
+                _tell_of_folders(inputs, Path(out), screen=screen)
         if loaded.settings.performance.auto_tune and not dry_run:
             loaded = _tuned(source, planned, screen=None if quiet else screen)
         if dry_run:
@@ -366,6 +368,17 @@ def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> No
         screen.print(f"note: {video}: its numbered pictures are taken as one video")
     if single:
         screen.print(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
+
+
+def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Console) -> None:
+    """Say which folders of a folder are left out."""
+    from vitascope.media.reading.discovery import folders_left_out
+
+    for folder in filter(Path.is_dir, map(Path, inputs)):
+        if left_out := [path.name for path in folders_left_out(folder, exclude=out)]:
+            some = ", ".join(left_out[:3]) + ", ..." * (len(left_out) > 3)
+            what = "a folder in it is" if len(left_out) == 1 else f"{len(left_out)} folders in it are"
+            screen.print(f"note: {folder}: {what} left out ({some}); --recursive looks into them")
 
 
 def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
@@ -465,17 +478,21 @@ def _explain(
     loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Console, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
-        from vitascope.segmentation.dry_run import Explanation, explain_all
+        from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
 
     page = Page()
     items = []
+    explained = []
     for item in explain_all(planned, loaded.settings, resume=resume, try_with=loaded):
+        explained.append(item)
         items.append(_Told(item.to_dict(), None if isinstance(item, Explanation) else item.error))
         if isinstance(item, Explanation):
             if chatty:
                 page.print("\n".join(item.lines()))
         elif len(planned) > 1:
             screen.print(f"vitascope: {one_line(item.error)}")
+    if chatty and len(planned) > 1:
+        page.print(total_in_words(explained))
     return items
 
 

@@ -34,7 +34,7 @@ from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import refuse_unpackable
 
-__all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all"]
+__all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all", "total_in_words"]
 
 _TRIAL_FRAMES = 36
 
@@ -48,6 +48,10 @@ class Estimate:
     wall_seconds: float
     nbytes: int
     """Bytes of all outputs."""
+
+    def in_words(self) -> str:
+        """``0:01:30 and 12 MB``."""
+        return f"{timedelta(seconds=round(self.wall_seconds))} and {size_in_words(self.nbytes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,7 @@ class Explanation:
         if self.planned.preview is not None:
             lines.append(f"  contact sheet -> {self.planned.preview}")
         if self.estimate is not None:
-            took = timedelta(seconds=round(self.estimate.wall_seconds))
-            sizes = size_in_words(self.estimate.nbytes)
-            lines.append(f"  about {took} and {sizes}, from a trial of {self.estimate.frames} frames")
+            lines.append(f"  about {self.estimate.in_words()}, from a trial of {self.estimate.frames} frames")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,6 +189,30 @@ def explain_all(
             yield explained
         except VitascopeError as error:
             yield Refusal(plan, error)
+
+
+def total_in_words(explained: Sequence[Explanation | Refusal]) -> str:
+    """How much a whole run would be, in one line."""
+    wanted = [item for item in explained if isinstance(item, Explanation) and not item.skipped]
+    videos = [item for item in wanted if item.info.container != "images"]
+    estimates = [item.estimate for item in wanted if item.estimate is not None]
+    parts = [f"{len(wanted)} of {len(explained)} inputs would be done"]
+    if videos:
+        seconds = timedelta(seconds=round(sum(item.stretch_seconds or 0 for item in videos)))
+        parts.append(f"{seconds} of video")
+    if estimates:
+        total = Estimate(
+            frames=sum(one.frames for one in estimates),
+            wall_seconds=sum(one.wall_seconds for one in estimates),
+            nbytes=sum(one.nbytes for one in estimates),
+        )
+        of_some = f" for {len(estimates)} of them" if len(estimates) < len(wanted) else ""
+        parts.append(f"about {total.in_words()}{of_some}")
+    if done := sum(isinstance(item, Explanation) and item.skipped for item in explained):
+        parts.append(f"{done} done already")
+    if refused := sum(isinstance(item, Refusal) for item in explained):
+        parts.append(f"{refused} would fail")
+    return ", ".join(parts)
 
 
 def _foresee(settings: Settings, store: ModelStore | None) -> str:

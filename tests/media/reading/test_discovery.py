@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vitascope.errors import InputError
-from vitascope.media.reading.discovery import find_videos
+from vitascope.media.reading.discovery import find_videos, folders_left_out
 from vitascope.media.reading.images import find_images
 
 
@@ -32,6 +32,15 @@ def listed(*inputs: Path, recursive: bool = False) -> list[str]:
 
 def test_folder_in_natural_order_without_hidden_and_partial(tree: Path) -> None:
     assert listed(tree / "clips") == ["a2.mkv", "a10.MKV", "b.mp4"]
+
+
+def test_folders_that_hold_something_are_left_out_and_known(tree: Path) -> None:
+    for name in ("clips/text/a.txt", "clips/pictures/p.png", "clips/cut/done.mp4", "clips/cut/deep/x.mp4"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).touch()
+    names = [path.name for path in folders_left_out(tree / "clips", exclude=tree / "clips" / "cut")]
+    assert names == ["deep", "pictures"]
+    assert folders_left_out(tree / "frames") == []
 
 
 def test_part_in_the_middle_of_a_name_is_a_part_of_a_film(tree: Path) -> None:

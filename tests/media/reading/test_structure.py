@@ -289,6 +289,11 @@ def test_a_block_of_a_video_that_says_it_holds_several_frames_is_a_break(tmp_pat
     assert broken(hurt_at(path, number + 3, 0x04)) == block
 
 
+@pytest.mark.parametrize("length", [0xFF, 0x40])
+def test_a_head_of_matroska_that_swallows_all_else_is_a_break(tmp_path, length):
+    assert broken_at(hurt_at(make(tmp_path / "in.webm"), 4, length), "matroska,webm") is not None
+
+
 def test_a_block_group_of_matroska_that_holds_something_else_is_a_break(tmp_path):
     """Muxers put a picture into a group where it has a length of its own: FFmpeg's do so for subtitles and Opus."""
     path = tmp_path / "in.mkv"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from vitascope.media.libav import open_input
 from vitascope.media.reading.damage import explain_unreadable
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, natural_key
 
-__all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos"]
+__all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos", "folders_left_out"]
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -69,6 +70,31 @@ def find_videos(
     if not found:
         raise InputError("no input was named")
     return list(found.values())
+
+
+def folders_left_out(folder: Path, *, exclude: Path | None = None) -> list[Path]:
+    """The folders of a folder that ``find_videos`` would find something in, or below, if it were recursive.
+
+    Args:
+        folder: Which was searched.
+        exclude: As for ``find_videos``.
+    """
+    excluded = _below(folder, exclude)
+    inner = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(
+        (path for path in inner if not _is_in(path, excluded) and any(_names_of_media(path, excluded))),
+        key=lambda path: natural_key(path.name),
+    )
+
+
+def _names_of_media(folder: Path, exclude: Path | None) -> Iterator[str]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and not _is_in(Path(place, name), exclude)
+        ]
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix.lower() in VIDEO_SUFFIXES | IMAGE_SUFFIXES:
+                yield name
 
 
 def _expand(source: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:

@@ -86,19 +86,22 @@ _CHILDREN = {_CLUSTER: _OF_CLUSTER, _BLOCK_GROUP: _OF_BLOCK_GROUP}
 
 
 def _matroska_break(data: mmap.mmap) -> int | None:
-    at, size = 0, len(data)
+    at, size, has_segment = 0, len(data), False
     while at < size:
         header = read_element_header(data[at : at + 12])
         if header is None or header[0] not in (_EBML, SEGMENT, _VOID, _CRC):
             return at
         identifier, length, head = header
+        if length is None and identifier != SEGMENT:  # which alone may be open
+            return at
         end = size if length is None else at + head + length
         if identifier == SEGMENT:
+            has_segment = True
             broken = _children_break(data, at + head, min(end, size), _OF_SEGMENT, tracks={})
             if broken is not None:
                 return broken
         at = end
-    return None
+    return None if has_segment else size
 
 
 def _children_break(
