@@ -103,6 +103,7 @@ def segment(
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, Parameter(group=_DEVICE)] = None,
     gpu_id: Annotated[int | None, Parameter(group=_DEVICE)] = None,
     gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=_DEVICE)] = None,
+    cluster: Annotated[str | None, Parameter(metavar="ADDRESS", group=_DEVICE)] = None,
     mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=_DEVICE)] = None,
     backend: Annotated[
         Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] | None,
@@ -163,6 +164,7 @@ def segment(
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
         gpu_id: Number of the GPU, from 0.
         gpu_ids: Several GPUs that share each video, such as 0,1; 0,0 is two processes on one.
+        cluster: Ray cluster whose machines share each video: auto (that of this machine), HOST:PORT or ray://HOST:PORT.
         mode: 8 to 16 frames at a time, and INT8 where it is right (throughput), or each at once, with short queues
             (latency).
         backend: Engine that runs the network; auto takes the fastest that works here.
@@ -215,6 +217,7 @@ def segment(
         "gpu.device": ("--device", device),
         "gpu.device_id": ("--gpu-id", gpu_id),
         "gpu.device_ids": ("--gpu-ids", gpu_ids),
+        "processing.cluster": ("--cluster", cluster),
         "gpu.precision": ("--precision", precision),
         "performance.mode": ("--mode", mode),
         "model.backend": ("--backend", backend),
@@ -240,6 +243,7 @@ def segment(
             "--keep-partial": keep_partial,
             "--dry-run": dry_run,
             "--gpu-ids": gpu_ids,
+            "--cluster": cluster,
             "--mode": mode,
             "--verbose": verbose,
         }

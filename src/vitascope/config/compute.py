@@ -163,6 +163,11 @@ class ProcessingSettings(Section):
         False,
         "Share each video among processes on the CPU, each with its part of the cores.",
     )
+    cluster: str | None = setting(
+        None,
+        "Address of a Ray cluster whose machines share each video: auto (the one that this machine belongs to), "
+        "HOST:PORT or ray://HOST:PORT.",
+    )
     max_queue_size: int = setting(
         32,
         "Most frames that wait between two stages; the smaller of this and max_queue_mb wins.",

@@ -28,6 +28,10 @@ def checked_gpus(
     ids = loaded.settings.gpu.device_ids
     if ids is None:
         return loaded
+    if loaded.settings.processing.cluster is not None:
+        raise UsageError(
+            "gpu.device_ids names GPUs of this machine, and processing.cluster others; leave one of them out"
+        )
     if loaded.settings.gpu.device == "cpu":
         raise UsageError("gpu.device_ids names GPUs, and gpu.device is cpu; leave one of them out")
     if loaded.origin(number).explicit:

@@ -147,8 +147,10 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
 
 
 def works_in_processes(settings: Settings) -> bool:
-    """True when several processes share each video: on several GPUs, or on the processor where that is asked for."""
+    """True when several processes share each video: in a cluster, on several GPUs, or on the processor."""
     gpu = settings.gpu
+    if settings.processing.cluster is not None:
+        return True
     if gpu.device_ids is not None:
         return len(gpu.device_ids) > 1
     if not settings.processing.use_multiprocessing:

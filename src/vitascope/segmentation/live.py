@@ -74,7 +74,9 @@ _CAMERA_FPS = 30.0
 """What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about films and headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
-IN_ONE_PROCESS = "live, one process works: leave out gpu.device_ids and processing.use_multiprocessing"
+IN_ONE_PROCESS = (
+    "live, one process works: leave out gpu.device_ids, processing.cluster and processing.use_multiprocessing"
+)
 _CLOSE = 0.9
 """A run that shows so much of what the camera gives keeps up."""
 

@@ -9,6 +9,7 @@ from vitascope.segmentation.processes import plan as crew_plan
 from vitascope.segmentation.processes.plan import (
     frames_after,
     plan_crew,
+    plan_node,
     settings_of_pictures,
     warm_up_frames,
 )
@@ -60,12 +61,11 @@ def test_cores_are_shared_out(monkeypatch):
     assert [plan.label for plan in plans] == [f"worker process {n} of 4" for n in (1, 2, 3, 4)]
     shared = plans[0].loaded.settings
     assert (shared.processing.num_threads, shared.processing.max_queue_mb) == (4, 25)
-    assert shared.pipeline.stages.encode.threads == shared.pipeline.stages.decode.threads == 4
-    own = load_settings(flags={"processing.num_threads": 8, "pipeline.stages.encode.threads": 3})
+    assert shared.pipeline.stages.postprocess.threads == shared.pipeline.stages.decode.threads == 4
+    own = load_settings(flags={"processing.num_threads": 8})
     plans = plan_crew(own)
     assert len(plans) == 2
     assert plans[1].loaded.settings.processing.num_threads == 8
-    assert plans[1].loaded.settings.pipeline.stages.encode.threads == 3
     gpus = plan_crew(load_settings(flags={"gpu.device_ids": "3,1"}))
     assert [(plan.label, plan.loaded.settings.gpu.device_id) for plan in gpus] == [
         ("the process of GPU 3", 3),
@@ -82,3 +82,16 @@ def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserve
     ]
     assert [plan.loaded.settings.gpu.memory_fraction for plan in plans] == [0.25, 0.5, 0.25]
     assert [plan.loaded.settings.gpu.decoder_sessions for plan in plans] == [1, "auto", 1]
+
+
+def test_what_a_node_has_room_for():
+    def kinds(cores, gpus, **flags):
+        flags = {key.replace("__", "."): value for key, value in flags.items()}
+        plans = plan_node(load_settings(flags=flags), cores=cores, gpus=gpus)
+        return [(plan.settings.gpu.device, plan.settings.processing.num_threads) for plan in plans]
+
+    assert kinds(16, 0) == [("cpu", 4)] * 4
+    assert kinds(1, 0) == [("cpu", 1)]
+    assert kinds(16, 2) == [("cuda", 8)] * 2
+    assert kinds(8, 2, gpu__device="cpu") == [("cpu", 4)] * 2
+    assert kinds(16, 0, gpu__device="cuda") == []

@@ -34,6 +34,8 @@ FILM = FilmOrder(
     frame_ticks=Fraction(1),
     warm_up_frames=0,
     frames_after=0,
+    stretch_count=1,
+    frame_count=None,
     still_pts=(),
 )
 REPORT = Pipeline([Source("decode", range(3)), Sink("encode", lambda _: None)]).run()

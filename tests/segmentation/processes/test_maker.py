@@ -12,7 +12,7 @@ from clips import write_clip
 from vitascope.errors import CorruptInputError, InputError, PipelineError, WorkerError
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.processes.maker import StretchFrames
-from vitascope.segmentation.processes.port import FilmOrder, sendable
+from vitascope.segmentation.processes.port import Failed, FilmOrder
 from vitascope.segmentation.processes.stretches import FilmStretch
 
 SPARSE = list(accumulate([1] * 20 + [40] * 10 + [1] * 20))
@@ -36,6 +36,8 @@ def stretch_of(reader, first, *, warm_up=0, after=0, stills=()):
         frame_ticks=1 / (reader.info.average_frame_rate * reader.info.time_base),
         warm_up_frames=warm_up,
         frames_after=after,
+        stretch_count=1,
+        frame_count=None,
         still_pts=tuple(ticks[n] for n in stills),
     )
     stretch = FilmStretch(
@@ -81,12 +83,13 @@ def test_errors_survive_their_way():
     cause = InputError("a.mp4: no")
     cause.add_note("stage 'decode', item 3")
     group = PipelineError("stage 'decode': no", [cause])
-    copy = pickle.loads(pickle.dumps(sendable(group)))
+    copy = pickle.loads(pickle.dumps(Failed.of(group))).raised_in("here")
     assert isinstance(copy, PipelineError)
     assert copy.exceptions[0].__notes__ == ["stage 'decode', item 3"]
     assert copy.exit_code == 3
-    assert isinstance(sendable(CorruptInputError("x")), CorruptInputError)
-    told = sendable(OddError("this", "that"))
+    assert copy.__notes__ == ["in here"]
+    assert isinstance(Failed.of(CorruptInputError("x")).error, CorruptInputError)
+    told = Failed.of(OddError("this", "that")).error
     assert isinstance(told, WorkerError)
     assert str(told) == "OddError: this that"
 

@@ -45,6 +45,7 @@ __all__ = [
     "cache_contents",
     "cache_folder",
     "clear_cache",
+    "is_network_file",
     "network_sha256",
     "open_matte_cache",
     "open_or_defer",
@@ -225,7 +226,7 @@ def open_or_defer(
             return open_network()
     except ModelError:  # it says so itself, and better
         return open_network()
-    is_file = _is_file(wanted)
+    is_file = is_network_file(wanted)
     network = DeferredNetwork(
         open_network, name=Path(wanted).stem if is_file else wanted, recurrent=wanted.startswith("rvm")
     )
@@ -262,7 +263,7 @@ def open_matte_cache(
     if not settings.processing.enable_caching:
         return None
     model, wanted, inference = settings.model, settings.video, settings.inference
-    named = settings.model.name if _is_file(settings.model.name) else network.name
+    named = settings.model.name if is_network_file(settings.model.name) else network.name
     is_plain = inference == type(inference)()
     gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
     processor = (
@@ -298,11 +299,12 @@ def open_matte_cache(
 
 def network_sha256(name: str, store: ModelStore) -> str | None:
     """The sha256 of a network's file; None when it is not on this machine."""
-    if _is_file(name):
+    if is_network_file(name):
         path = Path(name)
         return Fingerprint.of(path).sha256 if path.is_file() else None
     return load_catalogue().entry(name).sha256 if store.is_cached(name) else None
 
 
-def _is_file(name: str) -> bool:
+def is_network_file(name: str) -> bool:
+    """True for the path of somebody's own network, in the place of a name of ours."""
     return name.lower().endswith(".onnx") or "/" in name or "\\" in name

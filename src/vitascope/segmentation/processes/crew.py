@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.layout import vr_of
-from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
@@ -58,11 +57,8 @@ _STILLS = 12
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
 """As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
 _ENCODER_THREADS = {"cuda": 16, "cpu": 4}
-"""Of a stretch's encoders, where no setting says. Their number shows in the packets, so it is not a share of the
-machine's cores, which depends on how many share a video."""
-
-_THREADS = re.compile(r", \d+ threads?")
-"""In an engine's name; answers on the CPU are the same bits whatever their number."""
+"""Threads of a stretch's encoders, where no setting says. Their number shows in the packets, so it is no share of the
+cores, which depends on how many share a video."""
 
 
 class ProcessCrew:
@@ -82,17 +78,20 @@ class ProcessCrew:
         self, loaded: LoadedSettings, *, store: ModelStore, progress: FetchProgress | None = None
     ) -> None:
         self._alone, self._store = settings_for_one(loaded), store
-        loaded, note = _with_fetched_network(loaded, store, progress)
+        self._makers: StretchMakers
+        address, note = loaded.settings.processing.cluster, None
+        if address is None:
+            loaded, note = _with_fetched_network(loaded, store, progress)
+            self._makers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
+        else:
+            from vitascope.segmentation.processes.cluster import ClusterMakers  # one machine needs no Ray
+
+            self._makers = ClusterMakers(loaded, address=address)
         self._loaded = loaded
         self._settings = loaded.settings
-        self._makers: StretchMakers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
         self._facts = self._makers.open()
         first = self._facts[0]
-        self.device = Device(
-            "cpu" if self._settings.gpu.device_ids is None else "cuda",
-            _labels(self._facts),
-            note=first.device_note,
-        )
+        self.device = Device(first.device_kind, _labels(self._facts), note=first.device_note)
         self.chosen = ChosenNetwork(
             first,
             first.requested if note is None else "auto",
@@ -180,6 +179,7 @@ class ProcessCrew:
                 )
             )
             folder = stack.enter_context(WorkFolder(outputs[0][1], resume=resume))
+            self._makers.check(order, folder.path)
             film = stack.enter_context(
                 SharedFilm(
                     self._makers,
@@ -218,6 +218,7 @@ class ProcessCrew:
                     [
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
+                        *self._makers.notes,
                         *(() if int8 is None else (int8.note,)),
                         *notes,
                     ]
@@ -312,7 +313,7 @@ class ProcessCrew:
                 alone=len(outputs) == 1,
                 # Nobody has seen yet that NVENC describes its stream alike in several processes.
                 hardware="cpu" if settings.gpu.encoder == "auto" else settings.gpu.encoder,
-                parallel_encoders=1 if settings.gpu.device_ids is None else "auto",
+                parallel_encoders=1 if self.device.kind == "cpu" else "auto",
             )
             orders.append(
                 OutputOrder(
@@ -329,13 +330,15 @@ class ProcessCrew:
             stills = min(_STILLS, reader.expected_frame_count or 1)
         length = (reader.expected_frame_count or 0) * frame_ticks
         return FilmOrder(
-            video=info.path,
+            video=info.path.absolute(),
             outputs=tuple(orders),
             begin_pts=plan.begin_pts,
             end_pts=reader.end_pts,
             frame_ticks=frame_ticks,
             warm_up_frames=plan.warm_up_frames,
             frames_after=frames_after(settings),
+            stretch_count=len(plan.stretches),
+            frame_count=reader.expected_frame_count,
             still_pts=tuple(plan.begin_pts + round(length * n / stills) for n in range(stills)),
         )
 
@@ -348,7 +351,7 @@ class ProcessCrew:
             "film": video_fingerprint(order.video),
             "also_read": [video_fingerprint(Path(path)) for path in read if path is not None],
             "network": facts.network_sha256 or facts.name,
-            "engine": _THREADS.sub("", facts.engine_name),
+            "engine": facts.engine_kind,
             "device": self.device.kind,
             "settings": settings_of_pictures(settings),
             "order": blake2b(repr(order).encode(), digest_size=20).hexdigest(),
@@ -394,8 +397,7 @@ def _with_fetched_network(
     """
     name = loaded.settings.model.name
     wanted = "rvm" if name == "auto" else name
-    is_file = wanted.lower().endswith(".onnx") or "/" in wanted or "\\" in wanted
-    if is_file or store.is_cached(wanted):
+    if is_network_file(wanted) or store.is_cached(wanted):
         return loaded, None
     try:
         store.pull(wanted, progress=None if progress is None else lambda *sizes: progress(wanted, *sizes))

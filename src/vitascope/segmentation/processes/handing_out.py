@@ -18,6 +18,7 @@ from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.processes.joining import join_pipeline_reports
 from vitascope.segmentation.processes.port import (
     FilmOrder,
+    MakerGoneError,
     StretchMade,
     StretchMakers,
     StretchOrder,
@@ -201,6 +202,9 @@ class SharedFilm:
                 failures = 0 if self._make(number, stretch) else failures + 1
                 if failures == _MOST_TRIES and self._at_work > 1:  # better without it
                     return
+        except MakerGoneError as error:
+            if self._at_work == 1:
+                self._fail(error)
         except BaseException as error:  # it must reach the run, whatever it is
             self._fail(error)
         finally:
@@ -237,6 +241,10 @@ class SharedFilm:
 
         try:
             made = self._makers.make(number, stretch.order, tell=tell)
+        except MakerGoneError:
+            with self._changed:
+                self._waiting.insert(0, stretch)
+            raise
         except VitascopeError as error:
             with self._changed:
                 stretch.progress = None

@@ -12,7 +12,6 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,13 +26,13 @@ from vitascope.errors import WorkerError
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.port import (
+    Failed,
+    FilmOrder,
     MakerFacts,
     StretchMade,
     StretchOrder,
     StretchProgress,
     Tell,
-    remote,
-    sendable,
 )
 
 __all__ = ["LocalProcesses", "WorkerPlan"]
@@ -78,6 +77,11 @@ class LocalProcesses:
         """See ``StretchMakers``."""
         return self._is_open
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """None."""
+        return ()
+
     def label(self, number: int) -> str:
         """See ``StretchMakers``."""
         return self._plans[number].label
@@ -97,6 +101,9 @@ class LocalProcesses:
         except BaseException:
             self.kill()
             raise
+
+    def check(self, film: FilmOrder, folder: Path) -> None:
+        """See ``StretchMakers``: processes of one machine see what it sees."""
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
@@ -169,8 +176,8 @@ class LocalProcesses:
         if worker.connection in wait([worker.connection, worker.process.sentinel]):
             with suppress(EOFError, OSError):
                 answer = worker.connection.recv()
-                if isinstance(answer, _Failed):
-                    raise remote(answer.error, answer.trace, self.label(number))
+                if isinstance(answer, Failed):
+                    raise answer.raised_in(self.label(number))
                 return answer
         raise self._loss(number, worker)
 
@@ -197,14 +204,6 @@ class _Worker:
     connection: Connection
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """In the place of an answer."""
-
-    error: Exception
-    trace: str
-
-
 def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
     """Make stretches until the run says that it is over: what a process does.
 
@@ -228,14 +227,10 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
                 try:
                     answer: object = maker.make(order, tell=send)
                 except Exception as error:
-                    answer = _failed(error)
+                    answer = Failed.of(error)
                 send(answer)
     except Exception as error:
-        send(_failed(error))
-
-
-def _failed(error: Exception) -> _Failed:
-    return _Failed(sendable(error), "".join(traceback.format_exception(error)))
+        send(Failed.of(error))
 
 
 def _receive(connection: Connection, orders: queue.SimpleQueue[StretchOrder | None]) -> None:

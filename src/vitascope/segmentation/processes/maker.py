@@ -159,6 +159,7 @@ class StretchMaker:
             engine_name=chosen.network.engine_name,
             engine_reasons=chosen.engine_reasons,
             recurrent=chosen.network.recurrent,
+            device_kind=device.kind,
             device_label=device.label,
             device_note=device.note,
             network_sha256=network_sha256(chosen.network.name if name == "auto" else name, runner.store),

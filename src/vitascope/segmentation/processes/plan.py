@@ -10,7 +10,14 @@ from vitascope.device import available_cores
 from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
 from vitascope.segmentation.processes.local import WorkerPlan
 
-__all__ = ["frames_after", "plan_crew", "settings_for_one", "settings_of_pictures", "warm_up_frames"]
+__all__ = [
+    "frames_after",
+    "plan_crew",
+    "plan_node",
+    "settings_for_one",
+    "settings_of_pictures",
+    "warm_up_frames",
+]
 
 
 _CORES_OF_A_WORKER = 4
@@ -31,31 +38,18 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
     Cores, the memory of queues, and what is reserved on a GPU are shared out, wherever a setting does not say how much
     each process gets.
     """
-    settings = loaded.settings
+    settings, cores = loaded.settings, available_cores()
     ids = settings.gpu.device_ids
-    cores = available_cores()
-    on_cores = max(cores // (settings.processing.num_threads or _CORES_OF_A_WORKER), 2)
-    count = on_cores if ids is None else len(ids)
-    share = max(cores // count, 1)
-    stages = settings.pipeline.stages
-    values: dict[str, Any] = {
-        "processing.use_multiprocessing": False,
-        "processing.num_threads": settings.processing.num_threads or share,
-        "processing.max_queue_mb": settings.processing.max_queue_mb / (1 if ids is not None else count),
-        "pipeline.stages.decode.threads": stages.decode.threads or share,
-        "pipeline.stages.postprocess.threads": stages.postprocess.threads or share,
-        "pipeline.stages.encode.threads": stages.encode.threads or share,
-        "gpu.device_ids": None,
-        # What is kept of a video belongs to its frames' numbers, which a process in the middle only estimates.
-        "processing.enable_caching": False,
-    }
     if ids is None:
-        on_processor = loaded.with_values(values | {"gpu.device": "cpu"})
+        count = max(cores // (settings.processing.num_threads or _CORES_OF_A_WORKER), 2)
+        own = _shared_out(settings, cores=cores, count=count)
+        on_processor = loaded.with_values(own | {"gpu.device": "cpu"})
         return [WorkerPlan(f"worker process {n} of {count}", on_processor) for n in range(1, count + 1)]
     plans = []
+    values = _shared_out(settings, cores=cores, count=len(ids), on_gpus=True)
     for place, number in enumerate(ids):
         processes = ids.count(number)
-        own: dict[str, Any] = {"gpu.device": "cuda", "gpu.device_id": number}
+        own = {"gpu.device": "cuda", "gpu.device_id": number}
         if processes > 1 and settings.gpu.decoder_sessions == "auto":
             own["gpu.decoder_sessions"] = 1  # what auto counts on is the memory of a whole GPU
         if settings.gpu.memory_fraction is not None:
@@ -69,9 +63,49 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
     return plans
 
 
+def plan_node(loaded: LoadedSettings, *, cores: int, gpus: int) -> list[LoadedSettings]:
+    """Settings of those who work on one machine of a cluster: one for each GPU, or for every few cores without.
+
+    Args:
+        loaded: Of the run.
+        cores: Of the machine.
+        gpus: Of the machine; each that works there sees its own alone.
+    """
+    settings = loaded.settings
+    if gpus and settings.gpu.device != "cpu":
+        values = _shared_out(settings, cores=cores, count=gpus, on_gpus=True)
+        return [loaded.with_values(values | {"gpu.device": "cuda", "gpu.device_id": 0})] * gpus
+    if settings.gpu.device == "cuda":
+        return []
+    count = max(cores // (settings.processing.num_threads or _CORES_OF_A_WORKER), 1)
+    values = _shared_out(settings, cores=cores, count=count)
+    return [loaded.with_values(values | {"gpu.device": "cpu"})] * count
+
+
+def _shared_out(settings: Settings, *, cores: int, count: int, on_gpus: bool = False) -> dict[str, Any]:
+    """What each of some processes gets of a machine."""
+    share = max(cores // count, 1)
+    stages = settings.pipeline.stages
+    return {
+        "processing.use_multiprocessing": False,
+        "processing.cluster": None,
+        "processing.num_threads": settings.processing.num_threads or share,
+        "processing.max_queue_mb": settings.processing.max_queue_mb / (1 if on_gpus else count),
+        "pipeline.stages.decode.threads": stages.decode.threads or share,
+        "pipeline.stages.postprocess.threads": stages.postprocess.threads or share,
+        "gpu.device_ids": None,
+        # What is kept of a video belongs to its frames' numbers, which a process in the middle only estimates.
+        "processing.enable_caching": False,
+    }
+
+
 def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
     """The settings of a run in this process alone."""
-    values: dict[str, Any] = {"processing.use_multiprocessing": False, "gpu.device_ids": None}
+    values: dict[str, Any] = {
+        "processing.use_multiprocessing": False,
+        "processing.cluster": None,
+        "gpu.device_ids": None,
+    }
     if (ids := loaded.settings.gpu.device_ids) is not None:
         values |= {"gpu.device": "cuda", "gpu.device_id": ids[0]}
     return loaded.with_values(values)

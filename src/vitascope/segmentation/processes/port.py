@@ -7,11 +7,13 @@ plain values.
 from __future__ import annotations
 
 import pickle
+import re
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from vitascope.config import OutputKind
 from vitascope.errors import CorruptInputError, WorkerError
@@ -24,16 +26,16 @@ from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.report import GpuReport
 
 __all__ = [
+    "Failed",
     "FilmOrder",
     "MakerFacts",
+    "MakerGoneError",
     "OutputOrder",
     "StretchMade",
     "StretchMakers",
     "StretchOrder",
     "StretchProgress",
     "Tell",
-    "remote",
-    "sendable",
 ]
 
 
@@ -68,6 +70,9 @@ class FilmOrder:
     are decided as if it went on."""
     still_pts: tuple[int, ...]
     """Moments that the contact sheet shows, in order."""
+    stretch_count: int
+    frame_count: int | None
+    """Expected; None where the video does not say."""
     int8: Int8Choice | None = None
     """What became of the wish for INT8, decided once for all."""
 
@@ -94,10 +99,16 @@ class MakerFacts:
     engine_name: str
     engine_reasons: tuple[str, ...]
     recurrent: bool
+    device_kind: Literal["cpu", "cuda"]
     device_label: str
     device_note: str | None
     network_sha256: str | None
-    """Of the network's file; None where it has none of its own."""
+    """Checksum of the network's file; None where it has none of its own."""
+
+    @property
+    def engine_kind(self) -> str:
+        """The engine without its threads, whose number changes no bit of an answer on the CPU."""
+        return re.sub(r", \d+ threads?", "", self.engine_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +136,10 @@ Tell = Callable[[StretchProgress], object]
 """Told some times a second how far a stretch is."""
 
 
+class MakerGoneError(WorkerError):
+    """Somebody who made stretches is gone for good, and has nothing to do with the stretch that it was asked for."""
+
+
 class StretchMakers(Protocol):
     """Some who each make one stretch at a time. Methods may be called by one thread for each of them."""
 
@@ -133,6 +148,10 @@ class StretchMakers(Protocol):
     @property
     def is_open(self) -> bool:
         """True while they have their networks open."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should know of them, one line each."""
 
     def label(self, number: int) -> str:
         """What to call one of them in messages, for example ``the process of GPU 1``."""
@@ -144,12 +163,22 @@ class StretchMakers(Protocol):
             VitascopeError: What one could not do; none is left then.
         """
 
+    def check(self, film: FilmOrder, folder: Path) -> None:
+        """Look whether all see a video and the folder that its stretches go to.
+
+        Raises:
+            InputError: One does not see the video.
+            OutputError: One does not see the folder, or may not write there.
+            WorkerError: One was lost.
+        """
+
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """Let one of them make a stretch, and wait for it. One that was lost begins anew first.
 
         Raises:
             VitascopeError: What went wrong there. No file is there then, and whoever makes it may be asked again.
             WorkerError: It was lost meanwhile.
+            MakerGoneError: It was lost before, and there will be no other in its place.
         """
 
     def kill(self) -> None:
@@ -159,25 +188,26 @@ class StretchMakers(Protocol):
         """Let all end, gently where nothing is made. Idempotent."""
 
 
-def sendable(error: Exception) -> Exception:
-    """An error that survives being sent; what does not becomes a ``WorkerError`` that says the same."""
-    try:
-        copy = pickle.loads(pickle.dumps(error))
-    except Exception:
-        copy = None
-    if type(copy) is type(error) and str(copy) == str(error):
-        return error
-    return WorkerError(f"{type(error).__name__}: {error}")
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An error in the place of an answer, and its traceback as text, which does not travel otherwise."""
 
+    error: Exception
+    trace: str
 
-def remote(error: Exception, trace: str, label: str) -> Exception:
-    """An error from elsewhere, with the place it came from as a note and its traceback as the cause.
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """An error that was caught; what does not survive being sent becomes a ``WorkerError`` that says the same."""
+        try:
+            copy = pickle.loads(pickle.dumps(error))
+        except Exception:
+            copy = None
+        survives = type(copy) is type(error) and str(copy) == str(error)
+        sent = error if survives else WorkerError(f"{type(error).__name__}: {error}")
+        return cls(sent, "".join(traceback.format_exception(error)))
 
-    Args:
-        error: As it came.
-        trace: Its traceback, as text: it does not travel.
-        label: Where it happened.
-    """
-    error.add_note(f"in {label}")
-    error.__cause__ = WorkerError(f"the traceback in {label}:\n{trace}")
-    return error
+    def raised_in(self, label: str) -> Exception:
+        """The error, with the place that it came from as a note and its traceback as the cause."""
+        self.error.add_note(f"in {label}")
+        self.error.__cause__ = WorkerError(f"the traceback in {label}:\n{self.trace}")
+        return self.error

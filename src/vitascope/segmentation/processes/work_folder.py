@@ -12,7 +12,7 @@ from vitascope.errors import InputError, add_to_line
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import picture_folder, shortened_name
 
-__all__ = ["WorkFolder"]
+__all__ = ["WorkFolder", "finished_stretches"]
 
 _SUFFIX = ".stretch"
 
@@ -50,7 +50,7 @@ class WorkFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Remove it, unless another run can go on from it."""
-        count = sum(1 for _ in self.path.glob(f"*{_SUFFIX}"))
+        count = finished_stretches(self.path)
         if error is None or not count or getattr(error, "exit_code", None) == InputError.exit_code:
             self.remove()
             return
@@ -68,3 +68,8 @@ class WorkFolder:
         """Remove it with all that lies in it; one that is gone is fine."""
         with suppress(OSError):
             shutil.rmtree(self.path)
+
+
+def finished_stretches(folder: Path) -> int:
+    """How many lie in a video's folder; 0 where it is not there."""
+    return sum(1 for _ in folder.glob(f"*{_SUFFIX}"))

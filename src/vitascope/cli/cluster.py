@@ -1,0 +1,42 @@
+"""``vitascope cluster``: the machines of a Ray cluster, and what they work on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from cyclopts import App
+
+from vitascope.cli.options import Switch
+from vitascope.observe.terminal import Page
+
+__all__ = ["app"]
+
+app = App(
+    name="cluster",
+    help="See the machines that share videos with segment --cluster.",
+    help_format="plaintext",
+)
+
+
+@app.command
+def status(*, address: str = "auto", json: Switch = False) -> None:
+    """Show the nodes of a cluster, and how far the videos are that they work on.
+
+    Args:
+        address: The cluster: auto (that of this machine), HOST:PORT or ray://HOST:PORT.
+        json: Print as JSON.
+    """
+    from vitascope.segmentation.processes.cluster import cluster_at, films_at_work, nodes_of
+
+    with cluster_at(address) as ray:
+        nodes, films = nodes_of(ray), films_at_work(ray)
+    page = Page()
+    if json:
+        page.print_json(data={"nodes": [*map(asdict, nodes)], "films": [film.to_dict() for film in films]})
+        return
+    for node in nodes:
+        page.print(f"{node.label}: {node.cores} cores, {node.gpus} GPUs")
+    for film in films:
+        page.print(film.line())
+    if not films:
+        page.print("no video is worked on")

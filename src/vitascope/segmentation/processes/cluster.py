@@ -1,0 +1,566 @@
+"""Machines of a Ray cluster that make stretches: an actor for each GPU, or for every few cores, with its network open.
+
+Ray starts actors where there is room, notices when one or its machine is lost, and carries orders and answers. The
+stretches themselves go through a folder that all machines see.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from vitascope import __version__
+from vitascope.config import LoadedSettings, vitascope_home
+from vitascope.errors import (
+    DeviceError,
+    InputError,
+    MissingDependencyError,
+    OutputError,
+    UsageError,
+    VitascopeError,
+    WorkerError,
+    one_line,
+)
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
+from vitascope.segmentation.processes.maker import StretchMaker
+from vitascope.segmentation.processes.plan import plan_node
+from vitascope.segmentation.processes.port import (
+    Failed,
+    FilmOrder,
+    MakerFacts,
+    MakerGoneError,
+    StretchMade,
+    StretchOrder,
+    StretchProgress,
+    Tell,
+)
+from vitascope.segmentation.processes.work_folder import finished_stretches
+
+__all__ = ["ClusterMakers", "ClusterNode", "FilmAtWork", "cluster_at", "films_at_work", "nodes_of"]
+
+_NAMESPACE = "vitascope"
+_POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
+_VERSIONS = ("av", "numpy", "onnxruntime")
+"""What decodes, computes and encodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A machine of a cluster."""
+
+    node_id: str
+    address: str
+    cores: int
+    gpus: int
+
+    @property
+    def label(self) -> str:
+        """What to call it in messages; several may have one address."""
+        return f"node {self.address} ({self.node_id[:6]})"
+
+
+@contextmanager
+def cluster_at(address: str) -> Iterator[Any]:
+    """Ray, connected to a cluster; a connection that is there already is used, and stays.
+
+    Args:
+        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
+
+    Raises:
+        MissingDependencyError: Ray is not installed.
+        UsageError: It is no address.
+        WorkerError: No cluster is there, or it runs other versions.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependencyError("a cluster needs Ray: pip install 'vitascope[cluster]'") from error
+    if ray.is_initialized():
+        yield ray
+        return
+    _reach(address)
+    try:
+        ray.init(
+            address=address,
+            namespace=_NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            logging_level=logging.CRITICAL,
+        )
+    except ConnectionError as error:
+        raise WorkerError(f"no Ray cluster at {address}; start one with: ray start --head") from error
+    except ImportError as error:  # of what ray:// needs
+        raise MissingDependencyError(
+            f"{address} needs Ray's client: pip install 'vitascope[cluster]'"
+        ) from error
+    except RuntimeError as error:  # other versions of Ray or Python, in several lines
+        raise WorkerError(
+            f"the cluster at {address} cannot be used: {' '.join(str(error).split())}"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Look whether somebody listens at an address; Ray would try for minutes.
+
+    Raises:
+        UsageError: It is no address.
+        WorkerError: Nobody listens.
+    """
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise UsageError(f"{address}: no address of a Ray cluster; name auto, HOST:PORT or ray://HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise WorkerError(
+            f"no Ray cluster at {address}; is it up, and does this machine reach it?"
+        ) from error
+
+
+def nodes_of(ray: Any) -> list[ClusterNode]:
+    """The machines that are up, by their addresses."""
+    nodes = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            resources = node["Resources"]
+            nodes.append(
+                ClusterNode(
+                    node["NodeID"],
+                    node["NodeManagerAddress"],
+                    int(resources.get("CPU", 0)),
+                    int(resources.get("GPU", 0)),
+                )
+            )
+    return sorted(nodes, key=lambda node: (node.address, node.node_id))
+
+
+@dataclass(slots=True)
+class _Seat:
+    """Where somebody works."""
+
+    node: ClusterNode
+    label: str
+    loaded: LoadedSettings
+    actor: Any = None
+
+
+class ClusterMakers:
+    """``StretchMakers`` of a cluster, as many as its machines have room for.
+
+    Args:
+        loaded: Settings of the run.
+        address: See ``cluster_at``.
+
+    """
+
+    def __init__(self, loaded: LoadedSettings, *, address: str) -> None:
+        self._loaded, self._address = _with_whole_paths(loaded), address
+        self._connection = ExitStack()
+        self._ray: Any = None
+        self._notes: list[str] = []
+        self._is_open = False
+        self._changing = threading.Lock()
+        self._seats: list[_Seat] = []
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    @property
+    def is_open(self) -> bool:
+        """See ``StretchMakers``."""
+        return self._is_open
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Who was left out, and why."""
+        return self._notes
+
+    def label(self, number: int) -> str:
+        """See ``StretchMakers``."""
+        return self._seats[number].label
+
+    def open(self) -> Sequence[MakerFacts]:
+        """Let each open its network. Who cannot is left out, and a note says so, as long as somebody can.
+
+        Raises:
+            VitascopeError: Nobody can; what the first one said.
+            DeviceError: GPUs are asked for, and no machine has one.
+            WorkerError: There is no cluster; or its machines have other versions, or networks or engines that answer
+                otherwise.
+        """
+        if self._ray is None:
+            self._ray = self._connection.enter_context(cluster_at(self._address))
+        self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+        opened: list[tuple[_Seat, MakerFacts]] = []
+        failures: list[VitascopeError] = []
+        try:
+            started = [(seat, self._start(seat)) for seat in self._seats]
+            for seat, introduction in started:
+                try:
+                    opened.append((seat, self._introduced(seat, introduction)))
+                except VitascopeError as error:
+                    failures.append(error)
+                    self._notes.append(f"{seat.label} was left out: {one_line(error)}")
+            _refuse_differences([(seat.label, facts) for seat, facts in opened])
+        except BaseException:
+            self.kill()
+            raise
+        if not opened:
+            self.kill()
+            raise failures[0]
+        self._seats = [seat for seat, _ in opened]
+        return [facts for _, facts in opened]
+
+    def check(self, film: FilmOrder, folder: Path) -> None:
+        """See ``StretchMakers``."""
+        token = secrets.token_hex(8)
+        sign = folder / f".{token}.part"  # what is left of one is removed with what is half-made
+        sign.write_text(token)
+        fingerprint = video_fingerprint(film.video)
+        try:
+            for seat in self._seats:
+                seen = self._get(seat, seat.actor.sees.remote(sign, film.video))
+                if isinstance(seen, Failed):
+                    raise seen.raised_in(seat.label)
+                if seen.sign != token:
+                    raise OutputError(
+                        f"{folder.parent}: {seat.label} does not see this folder, or another one; "
+                        "write to a folder that all nodes share"
+                    )
+                if seen.answer is None or not seen.answer.is_file():
+                    why = f": {seen.why_not}" if seen.why_not else ""
+                    raise OutputError(f"{folder.parent}: {seat.label} may not write there{why}")
+                seen.answer.unlink()
+                if seen.fingerprint != fingerprint:
+                    raise InputError(
+                        f"{film.video}: {seat.label} does not see this video, or another one; "
+                        "read from a folder that all nodes share"
+                    )
+        finally:
+            sign.unlink(missing_ok=True)
+
+    def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
+        """See ``StretchMakers``."""
+        seat = self._seats[number]
+        if seat.actor is None:
+            self._introduced(seat, self._start(seat))
+        actor = seat.actor
+        answer = self._get(seat, actor.make.remote(order), tell=tell)
+        if isinstance(answer, Failed):
+            raise answer.raised_in(seat.label)
+        assert isinstance(answer, StretchMade)
+        return answer
+
+    def kill(self) -> None:
+        """See ``StretchMakers``."""
+        with self._changing:
+            self._is_open = False
+            for seat in self._seats:
+                self._drop(seat)
+
+    def close(self) -> None:
+        """End all, and the connection."""
+        self.kill()
+        self._ray = None
+        self._connection.close()
+
+    def _seats_of_all(self) -> list[_Seat]:
+        """Where there is room."""
+        seats = []
+        for node in nodes_of(self._ray):
+            settings = plan_node(self._loaded, cores=node.cores, gpus=node.gpus) if node.cores else []
+            for n, own in enumerate(settings, start=1):
+                which = f"process {n} of {len(settings)} on " if len(settings) > 1 else ""
+                seats.append(_Seat(node, f"{which}{node.label}", own))
+        if not seats and self._loaded.settings.gpu.device == "cuda":
+            raise DeviceError(f"the cluster at {self._address} has no GPU, and gpu.device is cuda")
+        if not seats:
+            raise WorkerError(f"no node of the cluster at {self._address} has a core to compute with")
+        return seats
+
+    def _start(self, seat: _Seat) -> Any:
+        """Start somebody; a reference to its introduction."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        on_gpu = seat.loaded.settings.gpu.device == "cuda"
+        mates = sum(other.node == seat.node for other in self._seats)
+        with self._changing:
+            if not self._is_open:
+                raise WorkerError(f"{seat.label} was ended")
+            seat.actor = (
+                self._ray.remote(_Actor)
+                .options(
+                    name=f"{seat.label} {secrets.token_hex(4)}",
+                    num_cpus=seat.node.cores / mates,
+                    num_gpus=1 if on_gpu else 0,
+                    max_concurrency=2,  # it makes, and says how far it is
+                    max_restarts=0,  # who is lost is started anew when there is something to do
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
+                )
+                .remote(seat.loaded)
+            )
+            return seat.actor.introduce.remote()
+
+    def _introduced(self, seat: _Seat, introduction: Any) -> MakerFacts:
+        answer = self._get(seat, introduction)
+        if isinstance(answer, Failed):
+            raise answer.raised_in(seat.label)
+        facts, versions = answer
+        ours = _versions()
+        for name, there in versions.items():
+            if there != ours[name]:
+                raise WorkerError(f"{seat.label} has {name} {there}, and this machine {ours[name]}")
+        assert isinstance(facts, MakerFacts)
+        return facts
+
+    def _get(self, seat: _Seat, reference: Any, *, tell: Tell | None = None) -> Any:
+        """An answer, waited for.
+
+        Raises:
+            WorkerError: Whoever owes it is lost.
+            MakerGoneError: Its machine was lost before.
+        """
+        ray, actor = self._ray, seat.actor
+        try:
+            while not ray.wait([reference], timeout=_POLL_SECONDS)[0]:
+                if not self._is_open:
+                    raise WorkerError(f"{seat.label} was ended")
+                if tell is None:
+                    if not self._is_up(seat.node):
+                        raise MakerGoneError(f"{seat.label} is lost")
+                    continue
+                with suppress(ray.exceptions.GetTimeoutError):
+                    progress = ray.get(actor.progress.remote(), timeout=_POLL_SECONDS)
+                    if progress is not None:
+                        tell(progress)
+            return ray.get(reference)
+        except ray.exceptions.RayError as error:
+            with self._changing:
+                self._drop(seat)
+            if tell is None and not self._is_up(seat.node):
+                raise MakerGoneError(f"{seat.label} is lost") from error
+            how = " ".join(str(error).split())
+            raise WorkerError(f"{seat.label} was lost: {how}") from error
+
+    def _is_up(self, node: ClusterNode) -> bool:
+        return any(other.node_id == node.node_id for other in nodes_of(self._ray))
+
+    def _drop(self, seat: _Seat) -> None:
+        actor, seat.actor = seat.actor, None
+        if actor is not None:
+            with suppress(Exception):  # it is gone, or the connection is
+                self._ray.kill(actor)
+
+
+def _with_whole_paths(loaded: LoadedSettings) -> LoadedSettings:
+    """Settings whose paths mean the same in the working folder of another machine."""
+    settings = loaded.settings
+    values: dict[str, Any] = {
+        key: path.absolute()
+        for key, path in (
+            ("output.background", settings.output.background),
+            ("people.hints", settings.people.hints),
+        )
+        if path is not None
+    }
+    if is_network_file(settings.model.name):
+        values["model.name"] = str(Path(settings.model.name).absolute())
+    return loaded.with_values(values)
+
+
+def _versions() -> dict[str, str]:
+    return {"vitascope": __version__, **{name: version(name) for name in _VERSIONS}}
+
+
+def _refuse_differences(facts: Sequence[tuple[str, MakerFacts]]) -> None:
+    """Refuse networks and engines that differ: where stretches meet it would show.
+
+    Raises:
+        WorkerError: The message names the two and what differs.
+    """
+    for (first_label, first), (label, other) in pairwise(facts):
+        for what, ours, theirs in (
+            ("the network", first.name, other.name),
+            ("a network with sha256", first.network_sha256, other.network_sha256),
+            ("the engine", first.engine_kind, other.engine_kind),
+        ):
+            if ours != theirs:
+                raise WorkerError(
+                    f"{first_label} has {what} {ours}, and {label} {theirs}: their answers would differ; "
+                    "name what all have, with --model or --backend, or leave one out"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What somebody sees of the folders of a run."""
+
+    sign: str | None
+    answer: Path | None
+    """A sign of its own, beside the first; None where it could not be written."""
+    why_not: str
+    fingerprint: str | None
+    """The video's; None where it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilmAtWork:
+    """How far a video is, by one of those who work on it or by all."""
+
+    video: str
+    done: int
+    """Stretches that lie finished in the video's folder."""
+    stretch_count: int
+    frame_count: int | None
+    """Frames of the whole video; None where it does not say."""
+    running: int
+    """Stretches in hand."""
+    failed: int
+    """Tries that failed."""
+    frames_in_hand: int
+    """Frames of these stretches that are encoded."""
+    frames_per_second: float
+
+    def and_another(self, other: FilmAtWork) -> FilmAtWork:
+        """The same video by some more."""
+        return replace(
+            self,
+            done=max(self.done, other.done),
+            running=self.running + other.running,
+            failed=self.failed + other.failed,
+            frames_in_hand=self.frames_in_hand + other.frames_in_hand,
+            frames_per_second=self.frames_per_second + other.frames_per_second,
+        )
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As long as it takes at this pace; None where that cannot be told."""
+        if self.frame_count is None or not self.frames_per_second:
+            return None
+        left = self.frame_count * (1 - self.done / self.stretch_count) - self.frames_in_hand
+        return max(left, 0.0) / self.frames_per_second
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {**asdict(self), "seconds_left": self.seconds_left}
+
+    def line(self) -> str:
+        """For people."""
+        left = self.seconds_left
+        when = "" if left is None else f", {left:.0f} s left"
+        return (
+            f"{self.video}: {self.done} of {self.stretch_count} stretches done, {self.running} in hand, "
+            f"{self.failed} failed; {self.frames_per_second:.1f} frames/s{when}"
+        )
+
+
+class _Actor:
+    """What runs on a machine of the cluster.
+
+    Args:
+        loaded: Its settings.
+    """
+
+    def __init__(self, loaded: LoadedSettings) -> None:
+        self._loaded = loaded
+        self._maker: StretchMaker | None = None
+        self._progress: StretchProgress | None = None
+        self._order: StretchOrder | None = None
+        self._began_at = 0.0
+        self._failed = 0
+
+    def introduce(self) -> tuple[MakerFacts, dict[str, str]] | Failed:
+        """Open the network: what it is, and what versions are here."""
+        try:
+            self._maker = StretchMaker(loaded=self._loaded, store=ModelStore(vitascope_home()))
+            return self._maker.facts(), _versions()
+        except Exception as error:
+            return Failed.of(error)
+
+    def sees(self, sign: Path, video: Path) -> _Seen | Failed:
+        """Look at a sign, leave another beside it, and look at the video."""
+        seen, answer, why_not, fingerprint = None, None, "", None
+        with suppress(OSError):
+            seen = sign.read_text()
+        if seen is not None:
+            try:
+                answer = sign.with_name(f".{secrets.token_hex(8)}.part")
+                answer.write_text(seen)
+            except OSError as error:
+                answer, why_not = None, error.strerror or str(error)
+        with suppress(InputError):
+            fingerprint = video_fingerprint(video)
+        return _Seen(seen, answer, why_not, fingerprint)
+
+    def make(self, order: StretchOrder) -> StretchMade | Failed:
+        """Make a stretch."""
+        assert self._maker is not None  # it was introduced
+        if self._order is None or self._order.film.video != order.film.video:
+            self._failed = 0
+        self._order, self._began_at, self._progress = order, time.monotonic(), None
+        try:
+            return self._maker.make(order, tell=self._tell)
+        except Exception as error:
+            self._failed += 1
+            return Failed.of(error)
+        finally:
+            self._progress = None
+
+    def progress(self) -> StretchProgress | None:
+        """How far the stretch in hand is; None when nothing is."""
+        return self._progress
+
+    def at_work(self) -> FilmAtWork | None:
+        """What it works on; None when it has nothing in hand."""
+        progress, order = self._progress, self._order
+        if progress is None or order is None:
+            return None
+        seconds = max(time.monotonic() - self._began_at, 1e-3)
+        return FilmAtWork(
+            video=str(order.film.video),
+            done=finished_stretches(order.file.parent),
+            stretch_count=order.film.stretch_count,
+            frame_count=order.film.frame_count,
+            running=1,
+            failed=self._failed,
+            frames_in_hand=progress.frame_count,
+            frames_per_second=progress.frame_count / seconds,
+        )
+
+    def _tell(self, progress: StretchProgress) -> None:
+        self._progress = progress
+
+
+def films_at_work(ray: Any) -> list[FilmAtWork]:
+    """The videos that the cluster works on, of all runs, by who answers in time."""
+    asked = []
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == _NAMESPACE:
+            with suppress(ValueError):  # it has just ended
+                asked.append(ray.get_actor(actor["name"], namespace=_NAMESPACE).at_work.remote())
+    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_SECONDS) if asked else ([], [])
+    films: dict[str, FilmAtWork] = {}
+    for reference in answered:
+        with suppress(ray.exceptions.RayError):
+            film = ray.get(reference)
+            if film is not None:
+                known = films.get(film.video)
+                films[film.video] = film if known is None else known.and_another(film)
+    return list(films.values())

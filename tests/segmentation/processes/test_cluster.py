@@ -1,0 +1,267 @@
+"""A Ray cluster that shares films: real nodes on this machine, and what becomes of a film when one of them is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import av
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from vitascope.cli.app import main
+from vitascope.config import load_settings
+from vitascope.errors import DeviceError, InputError, OutputError, UsageError, WorkerError
+from vitascope.segmentation.processes import cluster as cluster_module
+from vitascope.segmentation.processes.cluster import ClusterMakers, ClusterNode, FilmAtWork, cluster_at
+from vitascope.segmentation.processes.port import MakerFacts
+from vitascope.segmentation.segmenter import Segmenter
+
+ray = pytest.importorskip("ray", reason="a cluster needs Ray: pip install 'vitascope[cluster]'")
+pytestmark = [
+    pytest.mark.cluster,
+    # Ray's own, at its borders: sockets and files that its processes keep open.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+PATIENCE_SECONDS = 120
+FLAGS = {
+    "processing.chunk_size": 12,
+    "processing.overlap_frames": 8,
+    "edges.temporal_smoothing": 0.5,
+    "gpu.device": "cpu",
+}
+FRAMES = 96
+
+
+def swaying(n: int):
+    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(
+        tmp_path_factory.mktemp("cluster") / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=FRAMES,
+        paint=swaying,
+        audio="aac",
+        codec_options={"g": "12"},
+    )
+
+
+def packets(path):
+    with av.open(str(path)) as container:
+        return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]
+
+
+@pytest.fixture(scope="module")
+def by_processes(clip, tmp_path_factory):
+    """What two processes of this machine make."""
+    out = tmp_path_factory.mktemp("processes") / "o.mp4"
+    with Segmenter(profile="fast", settings=FLAGS | {"processing.use_multiprocessing": True}) as segmenter:
+        segmenter.write(clip, [("key", out)])
+    return packets(out)
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A cluster of three nodes on this machine, of a core each."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def shared(nodes, **flags):
+    return Segmenter(profile="fast", settings=FLAGS | {"processing.cluster": nodes.address} | flags)
+
+
+def test_three_nodes_make_what_two_processes_make(clip, nodes, by_processes, tmp_path):
+    with shared(nodes) as segmenter:
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+        segmenter.write(clip, [("key", tmp_path / "again.mp4")])
+    assert "3 of 3 processes" in report.device
+    assert report.frame_count == FRAMES
+    assert packets(tmp_path / "o.mp4") == packets(tmp_path / "again.mp4") == by_processes
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.mp4", "o.mp4"]
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("finished", [0, 3, 6])
+def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_path, finished):
+    """One more joins first, which then is killed: in each third of the film."""
+    lost = nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
+    folder = tmp_path / ".o.mp4.stretches"
+    is_lost = threading.Event()
+
+    def lose(started):
+        def when_some_are_there():
+            while len(list(folder.glob("*.stretch"))) < finished and folder.exists():
+                time.sleep(0.005)
+            nodes.remove_node(lost, allow_graceful=False)
+            is_lost.set()
+
+        threading.Thread(target=when_some_are_there).start()
+
+    with shared(nodes) as segmenter:
+        assert len(segmenter._runner._makers) == 4
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=lose)
+        assert is_lost.wait(PATIENCE_SECONDS)
+    assert report.frame_count == FRAMES
+    assert packets(tmp_path / "o.mp4") == by_processes
+
+
+def test_a_process_of_a_node_that_is_killed_is_started_anew(clip, nodes, by_processes, tmp_path):
+    with shared(nodes) as segmenter:
+        seat = segmenter._runner._makers._seats[0]
+        victim = ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid()))
+        segmenter.write(
+            clip, [("key", tmp_path / "o.mp4")], on_start=lambda _: os.kill(victim, signal.SIGKILL)
+        )
+        assert packets(tmp_path / "o.mp4") == by_processes
+        report = segmenter.write(clip, [("key", tmp_path / "again.mp4")])
+        assert "3 of 3 processes" in report.device
+        assert ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid())) != victim
+
+
+def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, tmp_path, monkeypatch):
+    honest = cluster_module._Actor
+
+    def sees(replaced):
+        """A node that sees less than it should: the folders of one machine are all the same here."""
+
+        class Blind(honest):
+            def sees(self, sign, video):
+                seen = super().sees(sign, video)
+                return cluster_module._Seen(
+                    **{name: getattr(seen, name) for name in seen.__slots__} | replaced
+                )
+
+        return Blind
+
+    cases = [
+        ({"sign": None, "answer": None}, OutputError, "does not see this folder"),
+        ({"answer": None, "why_not": "Read-only file system"}, OutputError, "may not write there: Read-only"),
+        ({"fingerprint": None}, InputError, "does not see this video"),
+    ]
+    for replaced, kind, words in cases:
+        monkeypatch.setattr(cluster_module, "_Actor", sees(replaced))
+        with shared(nodes) as segmenter, pytest.raises(kind, match=rf"node [\d.]+ \(\w+\) {words}") as caught:
+            segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+        assert "\n" not in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_path, monkeypatch):
+    with cluster_at(nodes.address) as connected:
+        odd = cluster_module.nodes_of(connected)[0]
+    odd_id = odd.node_id
+
+    class Odd(cluster_module._Actor):
+        def introduce(self):
+            facts, versions = super().introduce()
+            is_odd = ray.get_runtime_context().get_node_id() == odd_id
+            return facts, versions | ({"av": "1.0"} if is_odd else {})
+
+    monkeypatch.setattr(cluster_module, "_Actor", Odd)
+    with shared(nodes) as segmenter:
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert packets(tmp_path / "o.mp4") == by_processes
+    assert "2 of 2 processes" in report.device
+    (note,) = (note for note in report.notes if "left out" in note)
+    assert note.startswith(f"{odd.label} was left out: {odd.label} has av 1.0, and this machine")
+
+
+def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
+    said = []
+
+    def ask(started):
+        while not started.pipeline.snapshot().items:
+            time.sleep(0.01)
+        with pytest.raises(SystemExit, match="0"):
+            main(["cluster", "status", "--address", nodes.address, "--json"])
+        said.append(capsys.readouterr().out)
+
+    # Long enough to be asked about.
+    with shared(nodes, **{"processing.overlap_frames": 90}) as segmenter:
+        segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=ask)
+    answer = json.loads(said[0])
+    assert [node["cores"] for node in answer["nodes"]] == [1, 1, 1]
+    (film,) = answer["films"]
+    assert film["video"] == str(clip)
+    assert film["running"] >= 1
+
+
+def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, tmp_path):
+    with pytest.raises(DeviceError, match=r"the cluster at .* has no GPU, and gpu\.device is cuda"):
+        Segmenter(settings={"processing.cluster": nodes.address, "gpu.device": "cuda"})
+    with pytest.raises(UsageError, match="leave one of them out"):
+        Segmenter(settings={"processing.cluster": "auto", "gpu.device_ids": "0,1"})
+    for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
+        with pytest.raises(WorkerError, match=rf"no Ray cluster at {address}; is it up"):
+            ClusterMakers(load_settings(), address=address).open()
+    for address in ("here", "http://127.0.0.1:1", "127.0.0.1:port"):
+        with pytest.raises(
+            UsageError, match=rf"{address}: no address of a Ray cluster; name auto, HOST:PORT"
+        ):
+            ClusterMakers(load_settings(), address=address).open()
+
+
+FACTS = MakerFacts("rvm", "auto", None, "ort 1 (CPU, 4 threads)", (), True, "cpu", "a CPU", None, "abc")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"engine_name": "ort 1 (CPU, 1 thread)"}, None),
+        (
+            {"engine_name": "ort 2 (CPU, 4 threads)"},
+            r"one has the engine ort 1 \(CPU\), and two ort 2 \(CPU\)",
+        ),
+        ({"network_sha256": "abd"}, "one has a network with sha256 abc, and two abd"),
+        ({"name": "selfie"}, "one has the network rvm, and two selfie"),
+    ],
+)
+def test_nodes_whose_answers_would_differ_are_named(changes, words):
+    from dataclasses import replace
+
+    facts = [("one", FACTS), ("two", replace(FACTS, **changes))]
+    if words is None:
+        cluster_module._refuse_differences(facts)
+    else:
+        with pytest.raises(WorkerError, match=words):
+            cluster_module._refuse_differences(facts)
+
+
+def test_paths_mean_the_same_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = {"output.background": "wall.png", "model.name": "nets/own.onnx"}
+    loaded = cluster_module._with_whole_paths(load_settings(flags=flags))
+    assert loaded.settings.output.background == tmp_path / "wall.png"
+    assert loaded.settings.model.name == str(tmp_path / "nets" / "own.onnx")
+    assert cluster_module._with_whole_paths(load_settings()).settings == load_settings().settings
+
+
+def test_how_long_a_film_takes_yet():
+    one = FilmAtWork("a.mp4", 2, 4, 400, 1, 0, 50, 10.0)
+    both = one.and_another(FilmAtWork("a.mp4", 3, 4, 400, 1, 1, 25, 15.0))
+    assert both.seconds_left == (400 - 300 - 75) / 25
+    assert both.line() == "a.mp4: 3 of 4 stretches done, 2 in hand, 1 failed; 25.0 frames/s, 1 s left"
+    assert FilmAtWork("a.mp4", 0, 4, None, 1, 0, 5, 10.0).seconds_left is None
+    assert ClusterNode("abcdefgh", "10.0.0.2", 8, 1).label == "node 10.0.0.2 (abcdef)"
