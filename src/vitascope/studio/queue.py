@@ -33,7 +33,7 @@ __all__ = ["Job", "Order", "Queue"]
 _MOST_JOBS = 200
 """Finished ones beyond that are forgotten, the oldest first."""
 _SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}
-"""Of what a cut writes, where it is not ``.mp4``."""
+"""What a cut's name ends in, where it is not ``.mp4``."""
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
