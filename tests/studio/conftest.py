@@ -18,7 +18,6 @@ from vitascope.errors import ModelUnavailableError
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
-from vitascope.studio.server import open_studio
 
 FILM = "wedding.mp4"
 
@@ -130,6 +129,8 @@ def films(tmp_path):
 @pytest.fixture
 def serving(home):
     """Starts studios, and ends them after the test."""
+    from vitascope.studio.server import open_studio  # previews are tested where no server is installed
+
     running = []
 
     def start(*named: Path, settings=("gpu.device=cpu",)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 from contextlib import ExitStack
 
@@ -14,6 +15,7 @@ import pytest
 from websockets.sync.client import connect
 
 from clips import write_clip
+from scripted import BrightnessNetwork
 from two_people import two_people
 from vitascope.config import SettingsSource
 from vitascope.errors import InputError, OutputError, UsageError
@@ -347,9 +349,54 @@ def opening(named, home, port=0):
     return open_studio(named, SettingsSource(), home=home, host="127.0.0.1", port=port)
 
 
+def test_a_second_studio_does_not_run_the_jobs_of_the_first(studio, films, home):
+    with pytest.raises(OutputError, match="another studio runs with this queue"):
+        opening([films], home)
+
+
+def test_a_job_that_runs_is_stopped_and_leaves_no_file(studio, films, monkeypatch):
+    calls = []
+
+    def slow(self, images, state):
+        calls.append(len(images))
+        time.sleep(0.2)
+        return infer(self, images, state)
+
+    infer = BrightnessNetwork.infer
+    monkeypatch.setattr(BrightnessNetwork, "infer", slow)
+    film = studio.film()
+    job_id = studio.order(film, task="cut", kind="mask")
+    studio.job(job_id, state="running")
+    until = time.monotonic() + 30
+    while not calls and time.monotonic() < until:
+        time.sleep(0.02)
+    assert studio.ask("DELETE", f"/api/jobs/{job_id}").status == 204
+    assert studio.job(job_id, state="stopped")["made"] == []
+    assert not (films / "wedding_mask.mp4").exists()
+
+
+def test_a_job_that_the_end_of_the_studio_breaks_off_is_done_the_next_time(serving, films, monkeypatch):
+    studio = serving(films)
+    running = threading.Event()
+
+    def slow(self, images, state):
+        running.set()
+        time.sleep(0.1)
+        return infer(self, images, state)
+
+    infer = BrightnessNetwork.infer
+    monkeypatch.setattr(BrightnessNetwork, "infer", slow)
+    job_id = studio.order(studio.film(), task="cut", kind="mask")
+    assert running.wait(30)
+    studio.end()
+    assert not (films / "wedding_mask.mp4").exists()
+    monkeypatch.setattr(BrightnessNetwork, "infer", infer)
+    assert serving(films).job(job_id)["made"]
+
+
 def test_a_port_in_use_is_told(studio, films, home):
     with pytest.raises(OutputError, match=rf"127\.0\.0\.1:{studio.port} cannot be listened at: .*--port"):
-        opening([films], home, studio.port)
+        opening([films], home / "other", studio.port)
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path, home):

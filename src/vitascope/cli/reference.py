@@ -38,6 +38,7 @@ COMMANDS = (
     (),
     ("segment",),
     ("people",),
+    ("studio",),
     ("animate",),
     ("vr",),
     ("vr", "info"),

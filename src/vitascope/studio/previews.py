@@ -55,9 +55,9 @@ class Wanted:
 
     film: ListedFile
     version: str
-    """Of the film's file."""
+    """Tells one state of the film's file from another."""
     revision: str
-    """Of its corrections; a source picture has none."""
+    """Tells one state of its corrections from another; a source picture has none."""
     seconds: float
     view: View
     beside: tuple[View, ...] = ()

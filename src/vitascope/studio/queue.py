@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vitascope.config import OutputKind, PlayerName, SettingsSource
 from vitascope.errors import OutputError, UsageError, VitascopeError, let_go, one_line
-from vitascope.file_lock import write_atomically
+from vitascope.file_lock import exclusive_lock, write_atomically
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.media.reading.discovery import FoundVideo
 from vitascope.models.store.store import ModelStore
@@ -33,7 +34,7 @@ __all__ = ["Job", "Order", "Queue"]
 _MOST_JOBS = 200
 """Finished ones beyond that are forgotten, the oldest first."""
 _SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}
-"""Of what a cut writes, where it is not ``.mp4``."""
+"""What a cut's name ends in, where it is not ``.mp4``."""
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
@@ -106,7 +107,7 @@ class Queue:
         on_news: Called when anything changed, from any thread.
 
     Raises:
-        OutputError: The file cannot be read, or is no queue.
+        OutputError: The file cannot be read, or is no queue, or another studio has it.
     """
 
     def __init__(
@@ -121,7 +122,13 @@ class Queue:
         self._path, self._source, self._store = path, source, store
         self._may_use, self._on_news = may_use, on_news
         self._changed = threading.Condition()
-        self._jobs = _read(path)
+        self._held = ExitStack()
+        self._hold()
+        try:
+            self._jobs = _read(path)
+        except BaseException:
+            self._held.close()
+            raise
         self._pipeline: Interruptible | None = None
         self._started: Started | None = None
         self._fetching: str | None = None
@@ -144,6 +151,7 @@ class Queue:
                 self._pipeline.interrupt()
         if self._thread.is_alive():
             self._thread.join()
+        self._held.close()
 
     def jobs(self) -> list[Job]:
         """All of them, the oldest first."""
@@ -217,6 +225,20 @@ class Queue:
             is_scan=started.is_scan,
             fetching=self._fetching,
         )
+
+    def _hold(self) -> None:
+        """Keep others away from the queue: two who run its jobs would both write their results."""
+
+        def refuse() -> None:
+            raise OutputError(
+                f"{self._path}: another studio runs with this queue; end it, or give this one its own VITASCOPE_HOME"
+            )
+
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._held.enter_context(exclusive_lock(self._path.with_suffix(".lock"), on_wait=refuse))
+        except OSError as error:
+            raise OutputError(f"{self._path}: the queue cannot be kept: {error.strerror or error}") from error
 
     def _work(self) -> None:
         while True:

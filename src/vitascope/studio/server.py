@@ -89,11 +89,11 @@ class Studio:
         self._fetching: str | None = None
         self._told = ""
         wanted = source.load().settings.video
-        self.previews = Previews(source, store=store, fetch_progress=self._fetched)
-        self.cuts = CutFinder(home / "cuts", wanted, on_news=self._tell_film)
         self.queue = Queue(
             home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
         )
+        self.previews = Previews(source, store=store, fetch_progress=self._fetched)
+        self.cuts = CutFinder(home / "cuts", wanted, on_news=self._tell_film)
         self._people: dict[Path, PeopleTable] = {}
 
     def app(self, *, token: str, port: int, names: frozenset[str]) -> ASGIApp:

@@ -72,13 +72,13 @@ export class People {
   }
 
   #card({ person, state, isHere }) {
-    const { editor } = this, time = person.seen.reduce((sum, seen) => sum + seen.end_seconds - seen.begin_seconds, 0);
+    const { editor } = this;
     const card = make("button", {
       type: "button", role: "switch", class: `person${isHere ? "" : " away"}`, "aria-checked": String(state === "kept"),
       "data-person": String(person.number), disabled: editor.corrections.isLocked, onclick: () => this.toggle(person.number),
     },
     make("img", { src: `/api/films/${editor.film.id}/people/${person.number}.png`, alt: "" }),
-    make("span", { class: "who" }, make("b", {}, `Person ${person.number}`), make("small", {}, isHere ? `in this picture, ${clock(time)} in all` : `${clock(time)}, first at ${clock(person.seen[0].begin_seconds)}`)),
+    make("span", { class: "who" }, make("b", {}, `Person ${person.number}`), make("small", {}, isHere ? "in this picture" : `first at ${clock(person.seen[0].begin_seconds)}`)),
     make("span", { class: "state" }, { kept: "Kept", gone: "Left out", part: "In part" }[state]));
     card.style.setProperty("--person", personColor(person.number));
     return card;

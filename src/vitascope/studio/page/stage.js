@@ -192,7 +192,8 @@ export class Stage {
       pen.stroke();
       pen.globalAlpha = 1;
     };
-    for (const mark of marks) paint(mark.stroke, mark.radius ?? 0.02, mark.do === "remove", 0.35);
+    // What a saved stroke did is in the picture by now; a line says where it is.
+    for (const mark of marks) paint(mark.stroke, 1.2 / width, mark.do === "remove", 0.9);
     if (this.stroke) paint(this.stroke, this.radius, this.removes, 0.55);
     if (this.pointer) {
       pen.beginPath();
