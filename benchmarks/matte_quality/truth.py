@@ -206,7 +206,7 @@ def make_scene(
         uint8 [T, H, W, 3], and the alpha of each person where nobody hides them, uint8 [T, N, H, W].
     """
     random = np.random.default_rng(seed)
-    background = _background(size, cast, random)
+    background = _background(size, cast, (), random)
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
     rgb = np.empty((frames, *size, 3), np.uint8)
     alphas = np.empty((frames, len(cast), *size), np.uint8)

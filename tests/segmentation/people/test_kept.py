@@ -26,11 +26,11 @@ class Table:
     def seconds_at(self, pts):
         return pts / 25
 
-    def labels_at(self, _, *, since=None):
+    def labels_around(self, _, *, since=None):
         labels = np.ones((2, *GRID), np.uint8)
         labels[:, :, 9:] = 2
         labels[:, :2] = 0
-        return labels
+        return [(1.0, labels)]
 
 
 class Everybody:

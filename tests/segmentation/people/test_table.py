@@ -53,6 +53,27 @@ def test_a_shot_whose_first_frame_was_not_looked_at_takes_the_next(tmp_path):
     assert table.labels_at(11, since=11).max() == 2  # nothing later was looked at
 
 
+def test_between_two_frames_both_count_by_how_near_they_are(tmp_path):
+    with PeopleWriter(tmp_path / "a.zip") as writer:
+        for shot in range(2):
+            for pts in range(520 * shot, 520 * shot + 520, 4):
+                writer.add(pts, np.full((1, 2, 2), 1 + pts // 4 % 2, np.uint8))
+            writer.end_shot({1: 1, 2: 2})
+        writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
+    table = PeopleTable(tmp_path / "a.zip")
+
+    def around(pts, **since):
+        return sorted((share, int(labels.max())) for share, labels in table.labels_around(pts, **since))
+
+    assert around(4) == [(1.0, 2)]
+    assert around(5) == [(0.25, 1), (0.75, 2)]
+    assert around(511) == [(0.25, 2), (0.75, 1)]  # of two pieces of one shot
+    assert around(509) == [(0.25, 1), (0.75, 2)]
+    assert around(518) == [(1.0, 2)]  # the next frame is another shot's
+    assert around(5, since=5) == [(1.0, 1)]  # what is before belongs to the shot before
+    assert around(-3) == [(1.0, 1)]
+
+
 def test_people_times_and_pictures(tmp_path):
     table = write(tmp_path / "a.zip")
     first, second = table.people

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, permutations
+from itertools import combinations, count, permutations
 from typing import Any, Final
 
 import cv2
@@ -19,6 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.segmentation.people.appearance import Appearance, Codes, color_codes
+from vitascope.segmentation.people.bodies import (
+    UNKNOWN_FIT,
+    Body,
+    carried_body,
+    fit,
+    joined_body,
+    learned_body,
+)
 from vitascope.segmentation.people.motion import MotionField
 
 __all__ = ["Labelled", "ShotFollower", "Track", "everywhere"]
@@ -57,9 +65,16 @@ _TURN = 10.0
 """How quickly, in the middle of a crossing, its end becomes what is believed."""
 _HOME = 0.4
 """Share of somebody's usual area from which a part is as good as all of them."""
+_OUT_OF_REACH = 0.04
+"""Share of the width beyond which a part of the matte is no limb of somebody."""
 _MOST_TRACKS: Final = 200
-_SMOOTH_SIGMA = 1.2
-_COLOR_WEIGHT = 1.0
+_SMOOTH_SIGMA = 0.8
+_COLOR_WEIGHT, _COLOR_WEIGHT_OF_KNOWN = 1.0, 0.8
+"""How much the colours of somebody's parts count, and where it is also known which cell had which colour."""
+_WORST_COLOR = 3.0
+_NOT_THEIRS = -6.0
+"""Score of a cell of somebody else who was alone."""
+_LEAST_OVERLAP, _MOST_LEAN = 8, 0.5
 _SHADOW = 0.04
 """What is left of a carried mask's likelihood outside it."""
 
@@ -86,11 +101,13 @@ class Track:
     largest: float = 0.0
     """The largest share of the picture that they covered."""
     place: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
-    """Middle of the mask (x, y) in cells."""
-    speed: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
-    """Cells a frame."""
+    """Their middle (x, y) in cells."""
+    body: Body | None = None
+    """As a layer of the last frame; None for one who has been hidden for too long."""
     unseen: int = 0
     """Frames since they were seen."""
+    apart_frames: int = 0
+    """Frames in which they met nobody."""
     face_height: float = 0.0
     """Rows of their face, where one was seen."""
 
@@ -125,6 +142,8 @@ class _Seen:
     pts: int
     rgb: npt.NDArray[np.uint8]
     labels: Labels
+    scores: dict[int, npt.NDArray[np.float16]]
+    """How well each cell of a shared part fits those who share it, by number."""
 
 
 @dataclass(slots=True, eq=False)
@@ -160,8 +179,11 @@ class ShotFollower:
         self._pending: deque[_Seen] = deque()
         self._first_pending = 0
         self._grey: npt.NDArray[np.uint8] | None = None
+        self._bodies: dict[int, Body] = {}
         self.tracks: dict[int, Track] = {}
         """Everybody so far."""
+        self.limbs: dict[int, int] = {}
+        """Numbers that turned out to be parts of others, and whose."""
 
     def follow(
         self, pts: int, rgb: FloatMap, alpha: FloatMap, *, faces: Sequence[Box] = ()
@@ -181,9 +203,11 @@ class ShotFollower:
         before = None if self._grey is None else self._motion.place(grey, self._grey)
         self._grey = grey
         codes = color_codes(small)
-        labels, shared = self._labels(pts, codes, alpha, before)
-        self._pending.append(_Seen(pts, small, labels))
-        self._note(pts, labels, codes, shared)
+        self._bodies = {} if before is None else self._carried(small, before)
+        labels, shared, scores = self._labels(pts, small, codes, alpha)
+        self._pending.append(_Seen(pts, small, labels, scores))
+        self._note(pts, small, labels, codes, shared)
+        shared = self._without_limbs(shared)
         self._watch_crossings(shared)
         yield from self._settled()
 
@@ -204,14 +228,9 @@ class ShotFollower:
         return all(number not in crossing.members for crossing in self._crossings)
 
     def _labels(
-        self, pts: int, codes: Codes, alpha: FloatMap, before: FloatMap | None
-    ) -> tuple[Labels, list[set[int]]]:
-        """Whose each cell is, and who shares a part."""
-        carried = (
-            {one.number: self._carried(one, before) for one in self.tracks.values()}
-            if before is not None
-            else {}
-        )
+        self, pts: int, rgb: npt.NDArray[np.uint8], codes: Codes, alpha: FloatMap
+    ) -> tuple[Labels, list[set[int]], dict[int, npt.NDArray[np.float16]]]:
+        """Whose each cell is, who shares a part, and how well its cells fit each of them."""
         solid = (alpha > _SOLID).astype(np.uint8)
         part_of: Any
         parts, part_of, stats, _ = cv2.connectedComponentsWithStats(solid, connectivity=8)
@@ -220,10 +239,10 @@ class ShotFollower:
         unclaimed: list[int] = []
         flat = part_of.ravel()
         masses = {
-            number: np.bincount(flat, weights=mask.ravel(), minlength=parts).astype(np.float64)
-            for number, mask in carried.items()
-            if mask is not None
+            number: np.bincount(flat, weights=body.whole.ravel(), minlength=parts).astype(np.float64)
+            for number, body in self._bodies.items()
         }
+        scores: dict[int, npt.NDArray[np.float16]] = {}
         areas = stats[:, cv2.CC_STAT_AREA].astype(np.int32)
         claims = self._claims(masses, areas)
         self._part_ways(claims, areas, part_of, codes)
@@ -237,15 +256,20 @@ class ShotFollower:
             if len(here) == 1 and len(faces) < 2:
                 labels[inside] = next(iter(here))
                 continue
-            priors = {number: self._prior(number, carried) for number in here}
+            priors = {number: self._prior(number) for number in here}
             by_face = self._name_faces(faces, priors, codes)
             for number, face in by_face.items():
                 priors[number] = 0.5 * priors[number] + 0.5 * self._body(face)
             strangers = [face for face in faces if face not in by_face.values()] if len(faces) > 1 else []
-            newcomers = self._strangers(pts, strangers, inside, codes, priors, by_face)
+            newcomers = self._strangers(pts, strangers, inside, rgb, codes, priors, by_face)
             numbers = here | newcomers
-            found = _split(inside, codes, priors, {n: self._looks(n) for n in numbers}, self._spans(numbers))
-            labels[inside] = found[inside]
+            bodies = {n: self._bodies[n] for n in here if n in self._bodies}
+            looks = {n: self._looks(n) for n in numbers}
+            found = _scores(inside, rgb, codes, priors, bodies, looks, self._spans(numbers))
+            labels[inside] = _best(found)[inside]
+            for number, score in found.items():
+                whole = scores.setdefault(number, np.full(self._size, _NOT_THEIRS, np.float16))
+                whole[inside] = score[inside]
             if len(claims[part] | newcomers) > 1:
                 shared.append(claims[part] | newcomers)
         for part in sorted(unclaimed, key=lambda part: -int(stats[part, cv2.CC_STAT_AREA])):
@@ -255,14 +279,15 @@ class ShotFollower:
                 labels[inside] = self._newcomer(pts, inside, codes, labels)
                 continue
             priors = {}
-            numbers = self._strangers(pts, faces, inside, codes, priors, {})
+            numbers = self._strangers(pts, faces, inside, rgb, codes, priors, {})
             if not numbers:  # so many were followed already that nobody else can be
                 continue
-            found = _split(inside, codes, priors, {n: self._looks(n) for n in numbers}, self._spans(numbers))
-            labels[inside] = found[inside]
+            looks = {n: self._looks(n) for n in numbers}
+            found = _scores(inside, rgb, codes, priors, {}, looks, self._spans(numbers))
+            labels[inside] = _best(found)[inside]
             shared.append(numbers)
         self._note_faces(labels)
-        return labels, shared
+        return labels, shared, scores
 
     def _faces_in(self, inside: npt.NDArray[np.bool_]) -> list[Box]:
         """The faces whose middle lies in a part."""
@@ -323,6 +348,7 @@ class ShotFollower:
         pts: int,
         faces: Sequence[Box],
         inside: npt.NDArray[np.bool_],
+        rgb: npt.NDArray[np.uint8],
         codes: Codes,
         priors: dict[int, FloatMap],
         known: dict[int, Box],
@@ -353,7 +379,7 @@ class ShotFollower:
         whole = begun | known
         blank = {number: Appearance() for number in priors}
         for _ in range(2):
-            found = _split(inside, codes, priors, blank, self._spans(set(priors)))
+            found = _best(_scores(inside, rgb, codes, priors, {}, blank, self._spans(set(priors))))
             for number in whole:
                 track = self.tracks[number]
                 mask = ((found == number) & inside).astype(np.float32)
@@ -438,23 +464,24 @@ class ShotFollower:
                 for part, name in zip(parts, order, strict=True):
                     claims[part] = {name}
 
-    def _carried(self, track: Track, before: FloatMap) -> FloatMap | None:
-        """Somebody's mask where the flow takes it; None for one who is not seen."""
-        if track.unseen:
-            return None
-        moved: FloatMap = self._motion.carried(track.mask, before)
-        return moved
+    def _carried(self, rgb: npt.NDArray[np.uint8], before: FloatMap) -> dict[int, Body]:
+        """Everybody as they should be in this frame."""
+        bodies = {}
+        for track in self.tracks.values():
+            if track.body is not None:
+                bodies[track.number] = carried_body(
+                    track.body, rgb, before, self._motion, nobody_hides=self.is_alone(track.number)
+                )
+        return bodies
 
-    def _prior(self, number: int, carried: dict[int, FloatMap | None]) -> FloatMap:
-        """Where somebody may be: carried by the flow, or for one who is hidden, by their speed, and vaguely."""
-        mask = carried[number]
-        if mask is not None:
-            return np.asarray(cv2.GaussianBlur(mask, (0, 0), 1.0), np.float32)
-        track = self.tracks[number]
-        moved = np.array([[1, 0, track.speed[0] * track.unseen], [0, 1, track.speed[1] * track.unseen]])
-        there: Any = cv2.warpAffine(track.mask, moved, self._size[::-1])
-        vague = cv2.GaussianBlur(there, (0, 0), 2.0 + 0.3 * track.unseen)
-        return np.asarray(0.3 * vague, np.float32)
+    def _prior(self, number: int) -> FloatMap:
+        """Where somebody may be; vaguely for one who is hidden."""
+        track, body = self.tracks[number], self._bodies.get(number)
+        if body is None:
+            return np.zeros(self._size, np.float32)
+        if not track.unseen:
+            return np.asarray(cv2.GaussianBlur(body.whole, (0, 0), 1.0), np.float32)
+        return np.asarray(0.3 * cv2.GaussianBlur(body.whole, (0, 0), 2.0 + 0.3 * track.unseen), np.float32)
 
     def _looks(self, number: int) -> Appearance:
         """What somebody looks like, or looked like before they met others."""
@@ -483,9 +510,10 @@ class ShotFollower:
         if area < self._least:
             return self._nearest(inside, labels)
         place = self._middle(mask)
-        emerging = self._emerging(place, area, codes, inside, labels)
-        if emerging:
-            return emerging
+        emerging = self._emerging(area, codes, inside, labels)
+        torn = emerging or self._torn_from(inside, labels)
+        if torn:
+            return torn
         looks = Appearance()
         looks.learn(codes, mask)
         best, score = None, _ALIKE
@@ -505,34 +533,41 @@ class ShotFollower:
         self.tracks[number] = Track(number, looks, pts, pts, mask, area=area, first_x=first_x, place=place)
         return number
 
-    def _emerging(
-        self,
-        place: npt.NDArray[np.float64],
-        area: float,
-        codes: Codes,
-        inside: npt.NDArray[np.bool_],
-        labels: Labels,
-    ) -> int:
+    def _emerging(self, area: float, codes: Codes, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
         """Who comes out from behind somebody here, by colour, of those who are hidden near by; or 0."""
         best, score = 0, -np.inf
+        far: Any = cv2.distanceTransform((~inside).astype(np.uint8), cv2.DIST_L2, 3)
         for crossing in self._crossings:
             for number, looks in crossing.members.items():
-                track = self.tracks[number]
+                track, body = self.tracks[number], self._bodies.get(number)
                 missing = track.area - float((labels == number).sum())
-                distance = float(np.hypot(*(place - track.place)))
-                if (
-                    area > 1.3 * missing
-                    or distance > 0.2 * self._size[1] + np.hypot(*track.speed) * track.unseen
-                ):
+                if body is None or area > 1.3 * missing or not (body.whole > 0.5).any():
+                    continue
+                if far[body.whole > 0.5].min() > _OUT_OF_REACH * self._size[1] + 0.5 * track.unseen:
                     continue
                 likely = float(np.log(looks.likelihood(codes, track.span)[inside]).mean())
                 if likely > score:
                     best, score = number, likely
         return best
 
+    def _torn_from(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
+        """Who stands right above or below a part, in the same columns: the matte has a gap at their waist; or 0."""
+        reach = max(round(_OUT_OF_REACH * self._size[1]), 2)
+        rows, columns = np.flatnonzero(inside.any(axis=1)), inside.any(axis=0)
+        for number in self.tracks:
+            own = labels == number
+            theirs = np.flatnonzero(own.any(axis=1))
+            if not len(theirs) or (self._faces_in(inside) and self._faces_in(own)):
+                continue
+            gap = max(rows[0] - theirs[-1], theirs[0] - rows[-1])  # less than 0 beside arms that hang down
+            common = (columns & own.any(axis=0)).sum()
+            if -len(rows) / 3 <= gap <= reach and common > 0.7 * min(columns.sum(), own.any(axis=0).sum()):
+                return number
+        return 0
+
     def _nearest(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
         """Whose limb a small part may be: the nearest person's, if near enough."""
-        reach = max(round(0.04 * self._size[1]), 2)
+        reach = max(round(_OUT_OF_REACH * self._size[1]), 2)
         near: Any = cv2.dilate(inside.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8))
         around = labels[(near > 0) & (labels > 0)]
         return int(np.bincount(around).argmax()) if len(around) else 0
@@ -541,7 +576,14 @@ class ShotFollower:
         total = max(float(mask.sum()), 1e-6)
         return np.array([float((mask * self._columns).sum()), float((mask * self._rows).sum())]) / total
 
-    def _note(self, pts: int, labels: Labels, codes: Codes, shared: Sequence[set[int]]) -> None:
+    def _note(
+        self,
+        pts: int,
+        rgb: npt.NDArray[np.uint8],
+        labels: Labels,
+        codes: Codes,
+        shared: Sequence[set[int]],
+    ) -> None:
         """Update everybody by what was found."""
         meeting = set().union(*shared) | {
             number for crossing in self._crossings for number in crossing.members
@@ -549,22 +591,73 @@ class ShotFollower:
         cells = np.bincount(labels.ravel(), minlength=_MOST_TRACKS + 1)
         for track in self.tracks.values():
             area = float(cells[track.number])
+            own = labels == track.number
+            track.body = (
+                self._learned(track.number, rgb, own, labels)
+                if track.number in meeting
+                else learned_body(self._bodies.get(track.number), rgb, own, None)
+            )
             if area < max(_HIDDEN * track.area, 2.0):
                 track.unseen += 1
+                if track.unseen > _PATIENCE_FRAMES:
+                    track.body = None
+                elif track.body.whole.any():
+                    track.place = self._middle(track.body.whole)
                 continue
-            mask = (labels == track.number).astype(np.float32)
-            place = self._middle(mask)
-            if not track.unseen and track.frames:
-                track.speed = 0.8 * track.speed + 0.2 * (place - track.place)
-            track.mask, track.place, track.unseen = mask, place, 0
+            mask = own.astype(np.float32)
+            track.mask, track.place, track.unseen = mask, self._middle(track.body.whole), 0
             track.frames += 1
             track.last_pts = pts
             top, bottom = track.rows
             track.low_frames += top > _LOW_TOP * labels.shape[0] and bottom >= labels.shape[0] - 1
             track.largest = max(track.largest, area / labels.size)
             if track.number not in meeting:
+                track.apart_frames += 1
                 track.area = area if track.frames == 1 else 0.9 * track.area + 0.1 * area
                 track.appearance.learn(codes, mask, span=track.span)
+
+    def _without_limbs(self, shared: Sequence[set[int]]) -> list[set[int]]:
+        """Who shares a part, after each that was taken for somebody and is a part of another became theirs.
+
+        Something small, without a face, that hangs on to somebody and was hardly ever apart is a shoulder or a hand
+        that came out from behind somebody else.
+        """
+        for group in shared:
+            for number in sorted(group & self.tracks.keys()):
+                track = self.tracks[number]
+                if track.face_height or track.apart_frames >= _SURE_FRAMES or track.frames < 2 * _SURE_FRAMES:
+                    continue
+                around: Any = cv2.dilate(track.mask, np.ones((3, 3), np.uint8))
+                touched = {
+                    other: float((around * self.tracks[other].mask).sum())
+                    for other in group & self.tracks.keys()
+                    if other != number and self.tracks[other].area > 2 * track.mask.sum()
+                }
+                if touched and max(touched.values()) > 0:
+                    self._join(number, max(touched, key=lambda other: touched[other]))
+        kept = [group & self.tracks.keys() for group in shared]
+        return [group for group in kept if len(group) > 1]
+
+    def _join(self, number: int, host: int) -> None:
+        """From now on, and in frames that still wait, one is a part of another."""
+        part, whole = self.tracks.pop(number), self.tracks[host]
+        whole.mask = np.maximum(whole.mask, part.mask)
+        if whole.body is not None and part.body is not None:
+            whole.body = joined_body(whole.body, part.body)
+        self.limbs[number] = host
+        for frame in self._pending:
+            frame.labels[frame.labels == number] = host
+            scores = frame.scores.pop(number, None)
+            if scores is not None and host in frame.scores:
+                frame.scores[host] = np.maximum(frame.scores[host], scores)
+        for crossing in self._crossings:
+            crossing.members.pop(number, None)
+
+    def _learned(
+        self, number: int, rgb: npt.NDArray[np.uint8], own: npt.NDArray[np.bool_], labels: Labels
+    ) -> Body:
+        """Somebody who meets others, after whose each cell is was decided."""
+        return learned_body(self._bodies.get(number), rgb, own, (labels > 0) & ~own)
 
     def _watch_crossings(self, shared: Sequence[set[int]]) -> None:
         """Begin, join and end crossings."""
@@ -641,10 +734,10 @@ class ShotFollower:
     def _exchange(self, names: dict[int, int], seen: Sequence[_Seen]) -> None:
         """Give tracks the places of others from the end of a crossing on."""
         before = {number: self.tracks[number] for number in names}
-        places = {number: (one.mask, one.place, one.speed, one.area) for number, one in before.items()}
+        places = {number: (one.mask, one.place, one.body, one.area) for number, one in before.items()}
         for number, name in names.items():
             track = self.tracks[name]
-            track.mask, track.place, track.speed, track.area = places[number]
+            track.mask, track.place, track.body, track.area = places[number]
         table = np.arange(256, dtype=np.uint8)
         for number, name in names.items():
             table[number] = name
@@ -652,35 +745,68 @@ class ShotFollower:
             frame.labels = table[frame.labels]
 
 
-def _split(
+def _scores(
     inside: npt.NDArray[np.bool_],
+    rgb: npt.NDArray[np.uint8],
     codes: Codes,
     priors: dict[int, FloatMap],
+    bodies: dict[int, Body],
     looks: dict[int, Appearance],
     spans: dict[int, tuple[int, int]],
-) -> Labels:
-    """Give out the cells of a part: by where each was, by colour, and by what surrounds a cell.
+) -> dict[int, FloatMap]:
+    """How well each cell of a part is each person's: by where each was, by colour, and by what surrounds a cell.
 
     Args:
         inside: bool [h, w], the part.
-        codes: int32 [h, w], colours.
+        rgb: The frame, uint8 [h, w, 3].
+        codes: int32 [h, w], its colours.
         priors: For each number, float32 [h, w], how surely they are there.
+        bodies: Those whose colours are known cell by cell, carried to this frame.
         looks: What each looks like.
         spans: Rows at which each begins and ends.
 
     Returns:
-        uint8 [h, w] of numbers; of no meaning outside the part.
+        For each number, float32 [h, w], log-likelihoods; of no meaning outside the part.
     """
-    numbers = list(priors)
     cover = inside.astype(np.float32)
     around = np.maximum(cv2.GaussianBlur(cover, (0, 0), _SMOOTH_SIGMA), 1e-3)
-    scores = []
-    for number in numbers:
-        score = np.log(priors[number] + _SHADOW)
-        if not looks[number].is_blank:
-            score = score + _COLOR_WEIGHT * np.log(looks[number].likelihood(codes, spans[number]))
-        scores.append(cv2.GaussianBlur(score * cover, (0, 0), _SMOOTH_SIGMA) / around)
-    found: Labels = np.asarray(numbers, np.uint8)[np.argmax(scores, axis=0)]
+    likely = {
+        number: np.log(own.likelihood(codes, spans[number]))
+        for number, own in looks.items()
+        if not own.is_blank
+    }
+    best = np.max(list(likely.values()), axis=0) if likely else 0.0
+    fits = {number: fit(body, rgb) for number, body in bodies.items()}
+    before = _before_others(inside, bodies, fits)
+    scores = {}
+    for number, prior in priors.items():
+        score = np.log(prior + _SHADOW) + fits.get(number, UNKNOWN_FIT) + before.get(number, 0.0)
+        if number in likely:
+            weight = _COLOR_WEIGHT_OF_KNOWN if number in fits else _COLOR_WEIGHT
+            score = score + weight * np.maximum(likely[number] - best, -_WORST_COLOR)
+        smooth: FloatMap = cv2.GaussianBlur(score * cover, (0, 0), _SMOOTH_SIGMA) / around
+        scores[number] = smooth
+    return scores
+
+
+def _before_others(
+    inside: npt.NDArray[np.bool_], bodies: dict[int, Body], fits: dict[int, FloatMap]
+) -> dict[int, FloatMap]:
+    """What speaks for whom where bodies overlap: who shows in most of the overlap is before the other, in all of it."""
+    added = {number: np.zeros(inside.shape, np.float32) for number in bodies}
+    for one, other in combinations(bodies, 2):
+        overlap = inside & (bodies[one].whole > 0.5) & (bodies[other].whole > 0.5)
+        overlap = cv2.erode(overlap.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+        if overlap.sum() >= _LEAST_OVERLAP:
+            lean = float((fits[one] - fits[other])[overlap].mean())
+            added[one][overlap] += np.clip(lean, -_MOST_LEAN, _MOST_LEAN)
+            added[other][overlap] -= np.clip(lean, -_MOST_LEAN, _MOST_LEAN)
+    return added
+
+
+def _best(scores: dict[int, FloatMap]) -> Labels:
+    """The number with the best score of each cell, uint8 [h, w]."""
+    found: Labels = np.asarray(list(scores), np.uint8)[np.argmax(list(scores.values()), axis=0)]
     return found
 
 
@@ -695,26 +821,40 @@ def _give_out_anew(
         looks: What each looked like before.
         motion: Of the grid.
     """
-    backward: dict[int, FloatMap] = {
-        number: (seen[-1].labels == number).astype(np.float32) for number in members
+    last = seen[-1]
+    bodies = {
+        number: learned_body(None, last.rgb, last.labels == number, None)
+        for number in members
+        if (last.labels == number).any()
     }
     greys: list[Any] = [cv2.cvtColor(one.rgb, cv2.COLOR_RGB2GRAY) for one in seen]
     for at in range(len(seen) - 2, 0, -1):
         frame = seen[at]
         ahead = motion.place(greys[at], greys[at + 1])
-        codes = color_codes(frame.rgb)
         ours = np.isin(frame.labels, members)
         late = 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
-        for number in members:
-            mask = motion.carried(backward[number], ahead)
-            forward = (frame.labels == number).astype(np.float32)
-            priors[number] = cv2.GaussianBlur((1 - late) * forward + late * mask, (0, 0), 1.0)
-            rows = np.flatnonzero(priors[number].max(axis=1) > 0.3)
-            spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(codes))
-        found = _split(ours, codes, priors, looks, spans)
-        frame.labels = np.where(ours, found, frame.labels)
-        backward = {number: (frame.labels == number).astype(np.float32) for number in members}
+        for number, body in bodies.items():
+            bodies[number] = body = carried_body(body, frame.rgb, ahead, motion)
+            priors[number] = np.asarray(cv2.GaussianBlur(body.whole, (0, 0), 1.0), np.float32)
+            rows = np.flatnonzero(body.whole.max(axis=1) > 0.3)
+            spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(ours))
+        known = {number: looks[number] for number in bodies}
+        backward = _scores(ours, frame.rgb, color_codes(frame.rgb), priors, bodies, known, spans)
+        forward = {
+            number: frame.scores.get(number, np.where(frame.labels == number, 0.0, _NOT_THEIRS))
+            for number in members
+        }
+        both = {
+            number: (1 - late) * own.astype(np.float32) + late * backward.get(number, own)
+            for number, own in forward.items()
+        }
+        frame.labels = np.where(ours, _best(both), frame.labels)
+        empty = frame.labels == 0  # what the network missed of somebody is theirs, not of who is nearest
+        for number, body in bodies.items():
+            own = frame.labels == number
+            bodies[number] = learned_body(body, frame.rgb, own, ours & ~own)
+            frame.labels[empty & (body.whole > 0.5)] = number
 
 
 def everywhere(labels: Labels, *, reach: float) -> Labels:

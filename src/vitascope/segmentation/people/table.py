@@ -275,6 +275,44 @@ class PeopleTable:
             pts: The time.
             since: When the shot began, for one whose first frame was not looked at; frames before it do not count.
         """
+        nearest = self._nearest(pts, since)
+        return None if nearest is None else self._piece(nearest[0])[nearest[1]]
+
+    def labels_around(self, pts: int, *, since: int | None = None) -> list[tuple[float, Labels]]:
+        """Whose each cell is in the frames of a shot that were looked at before and after a time.
+
+        Args:
+            pts: The time.
+            since: As for ``labels_at``.
+
+        Returns:
+            How much each counts, by how near it is, and labels as of ``labels_at``; one, or two whose shares add up to
+            one; nothing where nothing was looked at.
+        """
+        nearest = self._nearest(pts, since)
+        if nearest is None:
+            return []
+        at, frame = nearest
+        labels, time = self._piece(at)[frame], self.facts.pieces[at].pts[frame]
+        if time == pts:
+            return [(1.0, labels)]
+        other_at, other = at, frame + (1 if time < pts else -1)
+        if other < 0 or other == len(self.facts.pieces[at].pts):
+            other_at += 1 if other else -1
+            other = 0 if other else -1
+        if (
+            not 0 <= other_at < len(self.facts.pieces)
+            or self.facts.pieces[other_at].shot != self.facts.pieces[at].shot
+        ):
+            return [(1.0, labels)]
+        other_time = self.facts.pieces[other_at].pts[other]
+        share = (pts - time) / (other_time - time)
+        if not 0 < share < 1 or (since is not None and other_time < since):
+            return [(1.0, labels)]
+        return [(1 - share, labels), (share, self._piece(other_at)[other])]
+
+    def _nearest(self, pts: int, since: int | None) -> tuple[int, int] | None:
+        """The piece and the frame in it that was looked at nearest to a time."""
         pieces = self.facts.pieces
         if not pieces:
             return None
@@ -287,8 +325,7 @@ class PeopleTable:
                 frame = later[0]
             elif at + 1 < len(pieces):
                 at, frame = at + 1, 0
-        labels: Labels = self._piece(at)[frame]
-        return labels
+        return at, frame
 
     def _piece(self, at: int) -> Labels:
         if self._open is None or self._open[0] != at:
