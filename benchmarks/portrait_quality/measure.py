@@ -2,7 +2,8 @@
 
 Self-reenactment: the film is the truth, frame by frame. Three kinds of rows:
 
-- films of people; and of each its middle half, mirrored, which begins and ends in the middle of an expression;
+- films of people; of each its middle half, mirrored, which begins and ends in the middle of an expression; and its
+  calmest frame, rolled by 12 degrees to either side: people who talk hardly turn;
 - films made here: portraits moved by known weights. They were drawn by the mesh animator itself, so their PSNR says how
   well motion is read and made again, and nothing of how real a picture is;
 - each film of a person on each portrait: what is read of the result against what is read of the driver.
@@ -23,7 +24,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -64,6 +65,7 @@ WAVES: list[dict[str, float]] = [
     {"jawOpen": 0.4, "mouthSmileLeft": 0.5, "mouthSmileRight": 0.5, "yaw": -10.0, "pitch": -5.0},
 ]
 """One weight, angle or glance after another, and some together."""
+ROLLS_DEGREES = 12 * np.sin(np.linspace(0, 2 * np.pi, 40))
 
 
 def made_film(portrait: Path, folder: Path) -> Path:
@@ -84,19 +86,34 @@ def made_film(portrait: Path, folder: Path) -> Path:
 
 def middle_mirrored(film: Path, folder: Path) -> Path:
     """The middle half of a film, left and right exchanged."""
-    made = folder / f"{film.stem}_middle_mirrored.mkv"
     frames = frames_of(film)
     part = frames[len(frames) // 4 : -len(frames) // 4]
     rate = (len(part) - 1) / (part[-1][0] - part[0][0])
-    height, width = part[0][1].shape[:2]
-    with av.open(str(made), "w") as container:
-        stream = container.add_stream("ffv1", rate=round(rate))
+    mirrored = [np.ascontiguousarray(rgb[:, ::-1]) for _, rgb in part]
+    return written(folder / f"{film.stem}_middle_mirrored.mkv", mirrored, rate=round(rate))
+
+
+def written(path: Path, pictures: Sequence[RgbPicture], *, rate: int) -> Path:
+    """A lossless film of pictures."""
+    height, width = pictures[0].shape[:2]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=rate)
         stream.width, stream.height, stream.pix_fmt = width, height, "bgr0"
-        for _, rgb in part:
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb[:, ::-1]), format="rgb24")
+        for rgb in pictures:
+            picture = av.VideoFrame.from_ndarray(rgb, format="rgb24")
             container.mux(stream.encode(picture.reformat(format="bgr0")))
         container.mux(stream.encode())
-    return made
+    return path
+
+
+def rolled(film: Path, still: RgbPicture, folder: Path) -> Path:
+    """A film's calmest frame that rolls to both sides, and does nothing else."""
+    height, width = still.shape[:2]
+    frames = []
+    for angle in ROLLS_DEGREES:
+        turn = cv2.getRotationMatrix2D((width / 2, height / 2), float(angle), 1.0)
+        frames.append(cv2.warpAffine(still, turn, (width, height), borderMode=cv2.BORDER_REPLICATE))
+    return written(folder / f"{film.stem}_rolled.mkv", frames, rate=25)
 
 
 def frames_of(path: Path) -> list[tuple[float, RgbPicture]]:
@@ -232,14 +249,17 @@ def cases(
     films: list[Path], portraits: list[Path], folder: Path, mesh: CanonicalMesh, model: Path
 ) -> Iterator[tuple[Path, Path | RgbPicture | None]]:
     """What is measured: a film, and what it is shown on."""
+    rolling = []
     for film in films:
         yield film, None
         frames = frames_of(film)
         still = calmest(frames, tracked(frames, model), mesh)
         yield middle_mirrored(film, folder), np.ascontiguousarray(still[:, ::-1])
+        rolling.append(rolled(film, still, folder))
+        yield rolling[-1], None
     for portrait in portraits:
         yield made_film(portrait, folder), None
-    for film in films:
+    for film in (*films, *rolling[:1]):
         for portrait in portraits:
             yield film, portrait
 

@@ -104,12 +104,13 @@ def test_a_moving_mouth_is_speaking_even_while_it_is_closed(mesh, posed):
     assert found(mesh, faces).face.pts_seconds >= 5 / 25
 
 
-def test_noise_is_averaged_away(mesh):
+def test_noise_is_averaged_away(mesh, shut):
     rng = np.random.default_rng(0)
     faces = [
-        made_face(mesh, seconds=step / 25, noise=rng.normal(scale=0.4, size=(478, 3))) for step in range(60)
+        made_face(mesh, displacement=shut, seconds=step / 25, noise=rng.normal(scale=0.4, size=(478, 3)))
+        for step in range(60)
     ]
-    still = read_face(mesh, made_face(mesh)).vertices
+    still = read_face(mesh, made_face(mesh, displacement=shut)).vertices
     one = np.abs(read_face(mesh, faces[0]).vertices - still).mean()
     assert np.abs(found(mesh, faces).reading.vertices - still).mean() < 0.6 * one
 
@@ -123,6 +124,26 @@ def test_a_driver_who_always_grins_has_a_rest_without_the_grin(mesh, posed):
     before = np.linalg.norm(read_face(mesh, faces[0]).vertices[lips] - still.vertices[lips], axis=1).mean()
     assert np.linalg.norm(rest.vertices[lips] - still.vertices[lips], axis=1).mean() < 0.4 * before
     assert rest.blendshapes[BLENDSHAPE_INDEX["mouthSmileLeft"]] == pytest.approx(0)
+
+
+def test_lips_that_never_meet_rest_closed_and_leave_the_chin(mesh, posed, shut):
+    faces = [made_face(mesh, seconds=step / 25) for step in range(20)]  # half a centimetre apart
+    rest = found(mesh, faces).reading.vertices
+    assert 0.0 < rest[13, 1] - rest[14, 1] < 0.15
+    assert abs(rest[152, 1] - read_face(mesh, faces[0]).vertices[152, 1]) < 0.3
+
+
+@pytest.mark.parametrize("yaw", [0.0, 25.0, -25.0])
+def test_eyes_that_always_look_aside_rest_at_the_camera(mesh, posed, yaw):
+    looks = {
+        aside: found(mesh, [posed(seconds=step / 25, aside=aside, pose={"yaw": yaw}) for step in range(20)])
+        .reading.irises[:, 0]
+        .mean()
+        for aside in (-0.5, 0.5)
+    }
+    at_the_camera = -0.35 * np.sin(np.radians(yaw))
+    assert looks[-0.5] == pytest.approx(at_the_camera, abs=0.02)
+    assert looks[0.5] == pytest.approx(at_the_camera, abs=0.02)
 
 
 def test_people_are_told_apart_by_their_bones(mesh, posed, wider):

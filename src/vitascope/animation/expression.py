@@ -78,6 +78,8 @@ class ExpressionBasis:
             self._fields[BLENDSHAPE_INDEX[name]] = spread_out(spec)
         self.lips_apart = spread_out(_lips_apart)
         """float32 [468, 3]: lips that part by a centimetre or so, the lower one more; the chin follows a little."""
+        self.lips_lower = spread_out(_lips_lower)
+        """float32 [468, 3]: both lips a centimetre lower, the chin by half of that."""
 
     def field(self, name: str) -> FloatArray:
         """Get the displacement for a weight of 1: float32 [468, 3]."""
@@ -233,6 +235,11 @@ def _lips_apart(number: int, place: FloatArray) -> _Vector:
     if number in _LOWER_LIP:
         return 0.0, -0.65 * share, 0.0
     return (0.0, -0.3, 0.0) if number in CHIN_POINTS else _ZERO
+
+
+def _lips_lower(number: int, place: FloatArray) -> _Vector:
+    del place  # all of the mouth goes the same way
+    return (0.0, -1.0, 0.0) if number in _LIPS else (0.0, -0.5, 0.0) if number in CHIN_POINTS else _ZERO
 
 
 def _mouth_sideways(number: int, place: FloatArray) -> _Vector:

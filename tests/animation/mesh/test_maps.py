@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitascope.animation.mesh.maps import MapGrid, draw_triangles
+from vitascope.animation.mesh.layers import Patch
+from vitascope.animation.mesh.maps import MapGrid, draw_triangles, mix_at_folds
 
 
 def grid_of_triangles(rng, *, count, size):
@@ -80,3 +81,37 @@ def test_lines_and_points_do_no_harm():
     draw_triangles(places, places, np.array([[0, 1, 2], [3, 4, 5]], np.int32), grid=grid, into=made)
     assert np.isfinite(made).all()
     draw_triangles(places, places, np.empty((0, 3), np.int32), grid=grid, into=made)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_colours_are_mixed_where_a_map_folds_and_nowhere_else(step):
+    rgb = np.zeros((60, 90, 3), np.uint8)
+    rgb[:, 45:] = 200
+    grid = MapGrid((step - 1) / 2 - step, (step - 1) / 2 - step, step, 60 // step + 2, 60 // step + 2)
+    whole = Patch(0, 0, 60, 60)
+
+    def drawn(places):
+        out = np.full((60, 60, 3), 7, np.uint8)
+        mix_at_folds(out, rgb, places, grid=grid, within=whole)
+        return out
+
+    assert (drawn(grid.blank()) == 7).all()
+    folded = grid.blank()
+    columns = folded[0, :, 0] > 20
+    folded[:, columns, 0] += 30  # what is right of column 20 shows the light part of the picture
+    out = drawn(folded)
+    changed = np.nonzero((out != 7).any(axis=(0, 2)))[0]
+    assert 1 <= len(changed) <= step and 19 <= changed[0] <= changed[-1] <= 21
+    mixed = out[30, changed, 0].astype(int)
+    assert ((mixed > 0) & (mixed < 200)).all() and (np.diff(mixed) > 0).all()
+    assert mixed.mean() == pytest.approx(100, abs=5)
+
+
+def test_a_fold_outside_of_the_part_is_left():
+    grid = MapGrid(-1.0, -1.0, 1, 42, 42)
+    folded = grid.blank()
+    folded[:, 30:, 0] += 20
+    rgb = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    out = np.full((40, 40, 3), 7, np.uint8)
+    mix_at_folds(out, rgb, folded, grid=grid, within=Patch(0, 0, 20, 40))
+    assert (out == 7).all()

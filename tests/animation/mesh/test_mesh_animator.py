@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from faces import made_face
 
+from vitascope.animation.canonical_mesh import FACE_OVAL
+from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
+from vitascope.animation.mesh.rig import build_rig
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import InputError, UsageError
 
@@ -191,3 +195,41 @@ def test_a_driver_that_stands_still_does_not_shake_the_portrait(animator, mesh, 
         places.append(animator.bent(following.update(face, pts_seconds=index / 30)).places)
     shaking = np.array(places[30:]).std(axis=0)
     assert np.sqrt((shaking**2).mean()) < 0.3
+
+
+def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, astronaut_face, mesh):
+    """The astronaut smiles, and her corners stand high."""
+    corners, middle = [61, 291], [13, 14]
+
+    def smile(motion):
+        vertices = animator.bent(motion).vertices
+        return float(vertices[corners, 1].mean() - vertices[middle, 1].mean())
+
+    pucker = ExpressionBasis(mesh).field("mouthPucker")
+    at_rest = smile(FaceMotion(vertices=np.zeros_like(pucker)))
+    assert smile(FaceMotion(vertices=pucker)) < at_rest - 0.3
+    assert smile(FaceMotion(vertices=0.05 * pucker)) == pytest.approx(at_rest, abs=0.05)
+
+
+def test_lips_that_meet_show_no_dark_corners(animator, mesh):
+    """The edges of lips that a portrait shows apart show lips once they are closed."""
+    still = np.zeros((468, 3), np.float32)
+    closed = animator.bent(FaceMotion(vertices=still))
+    shout = animator.bent(FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen")))
+    edges = [78, 191, 13, 14, 88, 324]
+    apart = np.linalg.norm(closed.sources[edges] - shout.sources[edges], axis=1)
+    assert (apart > 0.3).all()
+
+
+def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
+    """A cheek that bulges beyond the mesh's border moves what is beside it, not the border behind it."""
+    turned = made_face(mesh, yaw=-35, scale=20, centre=(320, 240))
+    rings = build_rig(mesh, turned, size=(480, 640)).rings
+    frontal = build_rig(mesh, made_face(mesh, scale=20), size=(480, 640)).rings
+    assert frontal.rim.tolist() == list(FACE_OVAL)
+    moved = rings.rim != np.array(FACE_OVAL)
+    assert moved.any()
+    centre = rings.sources[0].mean(axis=0)
+    border = np.linalg.norm(turned.landmarks[list(FACE_OVAL), :2] - centre, axis=1)
+    rim = np.linalg.norm(turned.landmarks[rings.rim, :2] - centre, axis=1)
+    assert (rim[moved] > border[moved]).all()

@@ -112,6 +112,51 @@ def test_a_jaw_that_drops_behind_closed_lips_leaves_them_closed(mesh, basis):
     assert np.abs(drawn[list(INNER_UPPER_LIP), 1] - drawn[list(INNER_LOWER_LIP), 1]).max() < 0.05
 
 
+def test_a_chin_that_was_measured_behind_closed_lips_stays_where_it_was(mesh, basis):
+    response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.5, in_smile=0.5))
+    sealed = np.float32(0.4) * (basis.field("jawOpen") + basis.field("mouthClose"))
+    weights = np.zeros(52, np.float32)
+    weights[BLENDSHAPE_INDEX["jawOpen"]] = 0.4
+    motion = FaceMotion(blendshapes=weights, vertices=sealed)
+    drawn, _ = response.adjust(sealed, np.zeros(2, np.float32), motion)
+    assert np.abs(drawn - sealed).max() < 0.02
+
+
+def test_a_side_of_a_smile_that_is_hardly_seen_takes_the_others_curve(mesh, basis):
+    face, smile = make_smile_reader(mesh, basis), {}
+    for far in (0.3, 0.9):
+        smile[far] = measured(mesh, basis, face(far)).curves
+    for far, same in ((0.3, True), (0.9, False)):
+        assert (smile[far]["mouthSmileRight"] is smile[far]["mouthSmileLeft"]) is same
+
+
+def make_smile_reader(mesh, basis):
+    """Readers of smiles whose right side reads as a share of the left one."""
+    field, face = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight"), made_face(mesh)
+
+    def reads(far):
+        def read(motion):
+            strength = max(float(np.vdot(motion.vertices, field) / np.square(field).sum()), 0.0)
+            weights = np.zeros(52, np.float32)
+            weights[BLENDSHAPE_INDEX["mouthSmileLeft"]] = 0.7 * strength
+            weights[BLENDSHAPE_INDEX["mouthSmileRight"]] = far * 0.7 * strength
+            return replace(face, blendshapes=weights)
+
+        return read
+
+    return reads
+
+
+def test_an_upper_lip_does_not_climb_into_the_nose(mesh, basis):
+    lips, up = LipFit(basis, mesh.vertices), np.zeros_like(mesh.vertices)
+    for name in ("mouthUpperUpLeft", "mouthUpperUpRight"):
+        up = up + basis.field(name)
+    fitted = lips.fit(2 * up, gap=2.0, wider=0.0)
+    room = mesh.vertices[2, 1] - mesh.vertices[[37, 0, 267], 1].mean()
+    assert (fitted[[37, 0, 267], 1] - fitted[2, 1]).mean() < 0.5 * room
+    assert gap_cm(mesh.vertices + fitted) == pytest.approx(2.0, abs=0.1)
+
+
 def test_glances_are_drawn_as_far_as_they_read(mesh, basis):
     """MediaPipe reads two thirds of an iris's way."""
     face = made_face(mesh)

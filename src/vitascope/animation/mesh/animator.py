@@ -30,6 +30,7 @@ from vitascope.animation.mesh.maps import (
     PortraitMaps,
     draw_triangles,
     feature_grid,
+    mix_at_folds,
     plan_maps,
 )
 from vitascope.animation.mesh.mouth import Mouth
@@ -44,6 +45,8 @@ __all__ = ["Difference", "MeshAnimator"]
 
 _TAKEN_SHARE = 0.85
 """Share of an expression that the portrait shows itself which is not added a second time."""
+_DRAWN_TOGETHER = (0.04, 0.2)
+"""A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
@@ -78,8 +81,8 @@ class _Portrait:
     mouth: Mouth
     creases: Creases
     lips: LipFit
-    own_wider: float
-    """How much wider its own smile makes its mouth, as a share."""
+    own_smile: FloatArray
+    """float32 [468, 3], centimetres: the displacement of the smile that it shows itself."""
     on_gpu: GpuDrawing | None
     """The GPU's drawing; None where the CPU draws."""
     response: Response | None = None
@@ -179,13 +182,13 @@ class MeshAnimator:
         self.close()
         lips = LipFit(self._basis, rig.reading.vertices)
         smile = np.where(_OF_A_SMILE, face.blendshapes, 0).astype(np.float32)
-        own_wider = max(wider(self._basis.displacement(smile)), 0.0)
+        own_smile = self._basis.displacement(smile)
         self._portrait = _Portrait(
-            rgb, rig, maps, maps.around.blank(), eyes, mouth, creases, lips, own_wider, on_gpu
+            rgb, rig, maps, maps.around.blank(), eyes, mouth, creases, lips, own_smile, on_gpu
         )
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; 48 pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 49 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.
@@ -245,12 +248,17 @@ class MeshAnimator:
             motion = replace(motion, eye_closure=closure, gaze=gaze)
         else:
             displacement = motion.vertices + self._basis.displacement(weights)
+        # Lips that are drawn together do not smile.
+        shown = self._basis.displacement(change) if motion.vertices is None else motion.vertices
+        gone = np.interp(-wider(shown), _DRAWN_TOGETHER, (0, 1))
+        displacement = displacement - portrait.own_smile * np.float32(gone)
         if portrait.response is not None:
-            displacement, closure = portrait.response.adjust(displacement, motion.eye_closure, motion)
+            added = replace(motion, blendshapes=motion.blendshapes + weights)
+            displacement, closure = portrait.response.adjust(displacement, motion.eye_closure, added)
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
-            width -= min(max(width, 0.0), portrait.own_wider)
+            width -= min(max(width, 0.0), max(wider(portrait.own_smile), 0.0))
             if portrait.response is not None:
                 gap, width = portrait.response.lips(gap, width)
             displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
@@ -327,6 +335,9 @@ class MeshAnimator:
         out[top:bottom, left:right] = read_at(
             rgb, full[step : step + bottom - top, step : step + right - left]
         )
+        skin = portrait.maps.skin(bent)
+        if skin is not None:
+            mix_at_folds(out, rgb, coarse, grid=portrait.maps.face, within=skin)
         for feature in portrait.maps.features:
             self._draw_feature(portrait, rgb, feature, bent, coarse, out)
         return out
@@ -381,6 +392,7 @@ class MeshAnimator:
         step = feature.step
         full = _enlarged(fine, step)
         patch.of(out)[...] = read_at(rgb, full[step : step + patch.height, step : step + patch.width])
+        mix_at_folds(out, rgb, fine, grid=grid, within=patch)
 
     def _loaded(self) -> _Portrait:
         if self._portrait is None:

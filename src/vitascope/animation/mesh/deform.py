@@ -14,6 +14,8 @@ from vitascope.animation.canonical_mesh import (
     FACE_OVAL,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
+    OUTER_LOWER_LIP,
+    OUTER_UPPER_LIP,
     CanonicalMesh,
     Pose,
 )
@@ -23,6 +25,7 @@ from vitascope.animation.face import (
     angles_of,
     rotation_from_degrees,
 )
+from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.rig import GRAZING, PortraitRig
 
 __all__ = ["Bent", "Gains", "bend"]
@@ -43,6 +46,14 @@ _CLOSED_RISE = np.array([-0.30, -0.20, -0.12, -0.04, 0.03, 0.08, 0.13, 0.14, 0.1
 The line in which lids meet slopes down to the ear."""
 _RETRACTS = (0.1, 0.6)
 """Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
+_SHOWN_APART_CM = (0.1, 0.3)
+"""Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
+_TO_OUTER_EDGE = np.array([[1.1, 1.0, 0.8, 0.5, 0.35, 0.3, 0.35, 0.5, 0.8, 1.0, 1.1]], np.float32).T
+"""The edges of lips that were brought together show what is so far towards the lips' outer edges, corner to corner."""
+_LIP_EDGES = (
+    (list(INNER_UPPER_LIP), list(OUTER_UPPER_LIP), _TO_OUTER_EDGE),
+    (list(INNER_LOWER_LIP[1:-1]), list(OUTER_LOWER_LIP[1:-1]), _TO_OUTER_EDGE[1:-1]),
+)
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -110,7 +121,7 @@ def bend(
     places = np.concatenate((points[:, :2], _move_rings(rig, pose, points)))
     return Bent(
         places.astype(np.float32),
-        _sources(rig, pose, retracted),
+        _sources(rig, pose, retracted, _lips_met(rig.reading.vertices, vertices)),
         points[:, 2],
         pose,
         vertices,
@@ -121,10 +132,18 @@ def bend(
     )
 
 
-def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatArray:
+def _lips_met(rest: FloatArray, now: FloatArray) -> float:
+    """Share with which lips that the portrait shows apart are brought together."""
+    gap = gap_cm(rest)
+    apart = float(np.clip((gap - _SHOWN_APART_CM[0]) / (_SHOWN_APART_CM[1] - _SHOWN_APART_CM[0]), 0, 1))
+    return apart * float(np.clip(1.2 - 1.2 * gap_cm(now) / max(gap, 1e-3), 0, 1))
+
+
+def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray, lips_met: float) -> FloatArray:
     """Choose what the points show: their own places, but for skin that turns to the camera and was hardly seen before.
 
-    Without this a cheek that comes forward would wear whatever lies behind it in the portrait.
+    Without this a cheek that comes forward would wear whatever lies behind it in the portrait. And the edges of lids
+    and lips that close show what is beside lashes, teeth and the dark corners of an open mouth.
     """
     turn = (pose.rotation @ rig.pose.rotation.T).astype(np.float32)
     before = -rig.normals[:, 2]
@@ -136,6 +155,9 @@ def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatAr
     for eye, retracted in zip(EYES, lid_retracted, strict=True):
         edges = list(eye.upper[1:-1] + eye.lower[1:-1])
         sources[edges] += (rig.lid_skin[edges] - sources[edges]) * retracted
+    if lips_met > 0:
+        for inner, outer, shares in _LIP_EDGES:
+            sources[inner] += (sources[outer] - sources[inner]) * (shares * np.float32(lips_met))
     return np.asarray(sources, np.float32)
 
 
@@ -239,14 +261,13 @@ def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> FloatArray:
     outline = rings.flatness[..., None]
     rigid = like_surface * (1 - outline) + like_outline * outline + rings.depths[..., None] * turn[:2, 2]
     moved = rigid * size + pose.shift[:2].astype(np.float32) - rings.sources
-    oval = list(FACE_OVAL)
-    expression = points[oval, :2] - pose.place(rig.reading.vertices[oval])[:, :2]
+    expression = points[rings.rim, :2] - pose.place(rig.reading.vertices[rings.rim])[:, :2]
     places = (
         rings.sources
         + moved * rings.weights[..., None]
         + expression[None] * rings.expression_weights[..., None]
     )
-    places[0] = points[oval, :2]
+    places[0] = points[list(FACE_OVAL), :2]
     return _unfolded(rings.sources, places, rings.directions).reshape(-1, 2)
 
 

@@ -114,8 +114,9 @@ def frame_type(points: int) -> np.dtype[Any]:
             ("depths", "f4", MESH_VERTEX_COUNT),
             ("maps", _MAP, MAPS),
             ("features", PATCH, _FEATURES),
+            ("skin", PATCH),
             ("creases", "f4", CREASES),
-            # 35 + 12 + 4 words lie before the eyes: one more for their float2.
+            # 35 + 12 + 4 + 4 words lie before the eyes: one more for their float2.
             ("pad", "i4"),
             ("eyes", _EYE, 2),
             ("mouth", _MOUTH),
@@ -164,6 +165,7 @@ def fill_frame(
         first += counts[-1]
     for index, patch in enumerate(patches):
         told["features"][index] = _corners(patch)
+    told["skin"] = _corners(maps.skin(bent))
     for index, eye in enumerate(eyes):
         _fill_eye(told["eyes"][index], eye)
     _fill_mouth(told["mouth"], mouth)

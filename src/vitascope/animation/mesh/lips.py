@@ -24,6 +24,10 @@ _WIDEST, _NARROWEST = 1.45, 0.62
 _MOST_WIDER_CM = 1.2
 _CANONICAL_WIDTH_CM = 5.1
 _UPPER_SHARE = 0.35
+_NOSE, _UPPER_EDGE = 2, [37, 0, 267]
+_MOST_RAISED = 0.45
+"""An upper lip rises by at most this share of the skin between it and the nose, whose shadow it would squeeze to a
+line; a shouting driver's rose by 0.44 of it. The whole mouth is lower then."""
 
 
 def gap_cm(vertices: FloatArray) -> float:
@@ -67,6 +71,8 @@ class LipFit:
         narrow = basis.field("mouthPucker")
         self._narrow = narrow / np.float32(_widened(narrow))
         self._rest_width = max(width_cm(rest), 1.0)
+        self._lower = basis.lips_lower
+        self._room = _MOST_RAISED * max(float(rest[_NOSE, 1] - rest[_UPPER_EDGE, 1].mean()), 0.0)
 
     def fit(self, displacement: FloatArray, *, gap: float, wider: float, share: float = 1.0) -> FloatArray:
         """A displacement after which lips have some gap and width.
@@ -81,6 +87,8 @@ class LipFit:
         now = self._rest + fitted
         lack = float(np.clip(max(gap, 0.0) - gap_cm(now), -_MOST_CM, _MOST_CM)) * share
         fitted = fitted + self._apart * np.float32(lack)
+        raised = float((fitted[_UPPER_EDGE, 1] - fitted[_NOSE, 1]).mean())
+        fitted = fitted + self._lower * np.float32(max(raised - self._room, 0.0))
         if lack >= 0:
             return fitted
         # Lips meet along their whole length, or as they part in the middle; the field leaves slits beside it.

@@ -20,12 +20,21 @@ from vitascope.animation.canonical_mesh import (
     OUTER_UPPER_LIP,
     CanonicalMesh,
 )
-from vitascope.animation.face import FloatArray
+from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.mesh.deform import Bent
-from vitascope.animation.mesh.layers import Patch, patch_around
+from vitascope.animation.mesh.layers import Patch, patch_around, read_at
 from vitascope.animation.mesh.rig import SPOKES, PortraitRig
 
-__all__ = ["COARSER", "Feature", "MapGrid", "PortraitMaps", "draw_triangles", "feature_grid", "plan_maps"]
+__all__ = [
+    "COARSER",
+    "Feature",
+    "MapGrid",
+    "PortraitMaps",
+    "draw_triangles",
+    "feature_grid",
+    "mix_at_folds",
+    "plan_maps",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +130,60 @@ def draw_triangles(
     into.reshape(-1, 2)[flat_index] = shown
 
 
+def mix_at_folds(
+    out: RgbPicture, rgb: RgbPicture, places: FloatArray, *, grid: MapGrid, within: Patch
+) -> None:
+    """Mix colours, not places, where neighbouring samples of a map lie far apart in the portrait, in place.
+
+    Between skin that covers what is behind it and what it covers there is nothing to read: a place between the two is a
+    smear, and a hard border a staircase. There each of the four samples around a pixel says what it would show, and
+    their colours are mixed.
+
+    Args:
+        out: uint8 [H, W, 3], read through the map already.
+        rgb: uint8 [H, W, 3]: the portrait.
+        places: float32 [grid.height, grid.width, 2]: the map.
+        grid: Where its samples are.
+        within: The part of ``out`` in which folds are looked for.
+    """
+    step, limit = int(grid.step), np.float32(_FOLD * grid.step)
+    first_row, first_column = (
+        max(int((edge - start) / step), 0)
+        for edge, start in ((within.top, grid.top), (within.left, grid.left))
+    )
+    part = places[first_row:, first_column:][: within.height // step + 3, : within.width // step + 3]
+    x, y = np.ascontiguousarray(part[..., 0]), np.ascontiguousarray(part[..., 1])
+    across = (np.abs(x[:, 1:] - x[:, :-1] - np.float32(step)) > limit) | (
+        np.abs(y[:, 1:] - y[:, :-1]) > limit
+    )
+    down = (np.abs(x[1:] - x[:-1]) > limit) | (np.abs(y[1:] - y[:-1] - np.float32(step)) > limit)
+    rows, columns = np.nonzero(across[1:] | across[:-1] | down[:, 1:] | down[:, :-1])
+    if not len(rows):
+        return
+    rows, columns = rows + first_row, columns + first_column
+    inside = np.arange(step)
+    left, top = grid.left + columns * step, grid.top + rows * step
+    column = np.ceil(left)[:, None].astype(np.int32) + np.tile(inside, step)
+    row = np.ceil(top)[:, None].astype(np.int32) + np.repeat(inside, step)
+    seen = (column >= within.left) & (row >= within.top)
+    seen &= (column < within.left + within.width) & (row < within.top + within.height)
+    cell = np.nonzero(seen)[0]
+    column, row = column[seen], row[seen]
+    from_left, from_top = (column - left[cell]).astype(np.float32), (row - top[cell]).astype(np.float32)
+    # Pixels are the middles of shares: a sample lies on one, or where steps are even between two.
+    right, down = (np.floor(from_left) + 0.5) / step, (np.floor(from_top) + 0.5) / step
+    mixed = np.zeros((len(cell), 3), np.float32)
+    for below in (0, 1):
+        for beside in (0, 1):
+            shown = places[rows[cell] + below, columns[cell] + beside]
+            shown += np.stack((from_left - beside * step, from_top - below * step), -1)
+            share = np.abs(1 - beside - right) * np.abs(1 - below - down)
+            # OpenCV reads lines of at most 32,767: so several, the last one filled up.
+            lines = np.resize(shown, (len(shown) // _LINE + 1, _LINE, 2))
+            mixed += read_at(rgb, lines).reshape(-1, 3)[: len(shown)] * share[:, None]
+    out[row, column] = np.rint(mixed).astype(np.uint8)
+
+
 def _count_up(starts: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """``start, start + 1, …`` of each range, one after the other."""
     ends = np.cumsum(counts)
@@ -143,6 +206,9 @@ def _affine_sources(shown: FloatArray, corners: FloatArray) -> tuple[FloatArray,
     return gradient, origin
 
 
+_FOLD = 3.0
+"""Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
+_LINE = 256
 COARSER = 4
 """Samples of the face's map to one of the map around it, along each axis."""
 _ROWS_A_FACE = 100
@@ -187,6 +253,11 @@ class PortraitMaps:
     """The innermost of them, drawn into ``face`` before the skin."""
     features: tuple[Feature, ...]
     """Right eye, left eye, mouth."""
+
+    def skin(self, bent: Bent) -> Patch | None:
+        """The rectangle that skin takes in a motion, where it covers what is behind it; None outside the picture."""
+        places = bent.places[: len(bent.depths)]
+        return patch_around(places, margin=2 * self.face.step, size=self.features[0].size)
 
 
 def plan_maps(rig: PortraitRig, mesh: CanonicalMesh) -> PortraitMaps:

@@ -18,6 +18,7 @@
 #define LASHES 7      // lengths that are given, from the outer corner to the inner
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
+#define FOLD 3.0f     // as in maps.py
 #define CREASES 4     // smile at the right, at the left, brows down, brows up
 
 struct Matrix {
@@ -62,6 +63,7 @@ struct Frame {
     float depths[FACE_POINTS];
     Map maps[MAPS];
     Patch features[FEATURES];
+    Patch skin;              // of the face's map only this part is looked through for folds
     float creases[CREASES];  // how strongly the skin folds
     Eye eyes[2];
     Mouth mouth;
@@ -424,6 +426,44 @@ __device__ Colour with_crease(Colour under, const Crease& crease, float strength
 
 __device__ unsigned char code_of(float value) { return static_cast<unsigned char>(__float2int_rn(fminf(fmaxf(value, 0.f), 255.f))); }
 
+// The portrait at a place of it, its skin folded.
+__device__ Colour portrait_at(const Scene& scene, const Frame& frame, float2 place) {
+    Colour colour = read_rgb(scene.rgb, scene.width, scene.height, place.x, place.y);
+    for (int fold = 0; fold < CREASES; ++fold)
+        if (frame.creases[fold] > 0.f) colour = with_crease(colour, scene.creases[fold], frame.creases[fold], place);
+    return colour;
+}
+
+__device__ bool far_apart(float2 one, float2 other, float x, float y, float limit) {
+    return fabsf(other.x - one.x - x) > limit || fabsf(other.y - one.y - y) > limit;
+}
+
+// Between samples that lie far apart in the portrait, what each of the four would show is mixed: maps.mix_at_folds.
+__device__ Colour skin_at(const Scene& scene, const Frame& frame, const Map& map, const float2* samples, int x, int y) {
+    const int column = static_cast<int>(floorf((x - map.left) / map.step)), row = static_cast<int>(floorf((y - map.top) / map.step));
+    if (column >= 0 && row >= 0 && column + 1 < map.width && row + 1 < map.height) {
+        const float2* upper = samples + map.first + row * map.width + column;
+        const float2 shown[2][2] = {{upper[0], upper[1]}, {upper[map.width], upper[map.width + 1]}};
+        const float step = map.step, limit = FOLD * step;
+        if (far_apart(shown[0][0], shown[0][1], step, 0.f, limit) || far_apart(shown[1][0], shown[1][1], step, 0.f, limit)
+            || far_apart(shown[0][0], shown[1][0], 0.f, step, limit) || far_apart(shown[0][1], shown[1][1], 0.f, step, limit)) {
+            const float from_left = x - (map.left + column * step), from_top = y - (map.top + row * step);
+            const float right = (floorf(from_left) + 0.5f) / step, down = (floorf(from_top) + 0.5f) / step;
+            Colour colour = {0.f, 0.f, 0.f};
+            for (int below = 0; below < 2; ++below)
+                for (int beside = 0; beside < 2; ++beside) {
+                    const float2 place = shown[below][beside];
+                    const float share = fabsf(1 - beside - right) * fabsf(1 - below - down);
+                    const Colour one = portrait_at(scene, frame,
+                        make_float2(place.x + from_left - beside * step, place.y + from_top - below * step));
+                    colour = {colour.r + one.r * share, colour.g + one.g * share, colour.b + one.b * share};
+                }
+            return colour;
+        }
+    }
+    return portrait_at(scene, frame, read_map(map, samples, static_cast<float>(x), static_cast<float>(y)));
+}
+
 // grid: (columns / blockDim.x, rows / blockDim.y) of the box. Outside it nothing moves: the caller has copied the portrait.
 extern "C" __global__ void __launch_bounds__(256) paint(
     const __grid_constant__ Scene scene, const Frame* frame, const float2* samples, unsigned char* out) {
@@ -432,10 +472,9 @@ extern "C" __global__ void __launch_bounds__(256) paint(
     int map = 1;
     for (int feature = 0; feature < FEATURES; ++feature)
         if (holds(frame->features[feature], x, y)) map = 2 + feature;
-    const float2 place = read_map(frame->maps[map], samples, x, y);
-    Colour colour = read_rgb(scene.rgb, scene.width, scene.height, place.x, place.y);
-    for (int fold = 0; fold < CREASES; ++fold)
-        if (frame->creases[fold] > 0.f) colour = with_crease(colour, scene.creases[fold], frame->creases[fold], place);
+    Colour colour = map > 1 || holds(frame->skin, x, y)
+        ? skin_at(scene, *frame, frame->maps[map], samples, x, y)
+        : portrait_at(scene, *frame, read_map(frame->maps[map], samples, x, y));
     for (int eye = 0; eye < 2; ++eye)
         if (holds(frame->eyes[eye].patch, x, y)) colour = with_eye(colour, frame->eyes[eye], scene.eyes[eye], scene, x, y);
     if (holds(frame->mouth.patch, x, y)) colour = with_mouth(colour, frame->mouth, scene, x, y);

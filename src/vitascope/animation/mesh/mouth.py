@@ -53,7 +53,7 @@ _WIDTHS_CM = {
     "lower": (0.50, 0.54, 0.60, 0.52, 0.44, 0.4),
 }
 _HEIGHTS_CM = {"upper": (1.0, 0.86, 0.95, 0.82, 0.74, 0.68), "lower": (0.84, 0.86, 0.92, 0.82, 0.74, 0.68)}
-_BETWEEN, _GUM = np.array([[0.62, 0.48, 0.42], [0.80, 0.55, 0.54]], np.float32)
+_BETWEEN, _GUM = np.array([[0.74, 0.62, 0.55], [0.80, 0.55, 0.54]], np.float32)
 """Colours between the crowns and above them, in shares of the teeth's own."""
 _SQUARENESS = (6.0, 4.5, 2.6, 3.0, 3.5, 3.5)
 """Exponents of the superellipses that the crowns end in: incisors are cut straight, canines are pointed."""
@@ -93,7 +93,8 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     shade = bulge * (
         0.80 + 0.2 * np.clip(1.15 - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
     )
-    shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
+    shade = shade * np.clip(1.05 - 0.03 * across - 0.04 * across**2, 0.2, 1)
+    shade *= 1 - 0.75 * np.clip((across - 2.1) / 0.7, 0, 1)  # cheeks leave the last ones in the dark
     enamel = np.stack((shade, shade * (0.985 - 0.015 * across), shade * (0.95 - 0.04 * across)), -1)
     gum = np.clip((from_edge - 0.75) / 0.15, 0, 1)
     # Between two crowns their own shadow is seen, higher up the gum.

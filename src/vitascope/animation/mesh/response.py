@@ -40,18 +40,20 @@ _GAP, _WIDER, _GAZE = "lip gap", "mouth wider", ("gaze sideways", "gaze down")
 the irises moved, in widths of the eye."""
 CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, *_EYES, *_BROWS, _GAP, _WIDER, *_GAZE))
 """Names of all curves."""
-_GAPS_CM = np.array([0.0, 0.4, 0.9, 1.6, 2.6])
+_GAPS_CM = np.array([0.0, 0.2, 0.4, 0.9, 1.6, 2.6])
 _PUCKERS = np.array([0.45, 0.9])
 _BROW_STRENGTHS = np.array([0.0, 0.5, 1.0, 1.6])
 _GLANCES = (np.array([-0.3, -0.15, 0.15, 0.3]), np.array([-0.12, 0.12]))
 _LEAST_READ, _MOST_READ = 0.6, 1.1
 """What is read of a length that is drawn is taken for at least, and most, so many times that length: of irises that
 move MediaPipe reads two thirds."""
-_MOST_GAP, _PARTED_CM = 1.3, 0.3
+_MOST_GAP, _PARTED_CM = 1.5, 0.3
 """Lips are drawn at most so many times as far apart as the driver's, and no nearer once those are this far apart."""
 _BROW_POINTS = list(RIGHT_BROW + LEFT_BROW)
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
+_FAR_SIDE = 0.75
+"""A side of a smile that reads less than this share of the other is seen too little to be measured by itself."""
 _MOST_MORE = {
     "browInnerUp": 0.8,
     "browDown": 0.8,
@@ -114,11 +116,11 @@ class Response:
         """A displacement [468, 3] and closures [2] that read as the motion's weights."""
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
-        # A jaw may drop behind closed lips: then they stay closed.
+        # A jaw may drop behind closed lips: then they stay closed, and a chin that was measured is where it was.
         gap, parted = gap_cm(displacement), _parted(displacement)
         if motion.vertices is not None:
             room = max(_MOST_WIDER * gap_cm(motion.vertices) - gap, 0.0) / gap_cm(self._fields[0])
-            more[0] = min(more[0], room / max(parted, 1e-3))
+            more[0] = min(more[0], room / max(parted, 1e-3)) * parted
         displacement = displacement + self._closing * np.float32(more[0] * (1 - parted))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
         for name, field in self._brows.items():
@@ -182,7 +184,7 @@ def _sides(name: str) -> list[str]:
 def measure_response(
     basis: ExpressionBasis, lips: LipFit, mesh: CanonicalMesh, read: ExpressionReader
 ) -> Response:
-    """Draw and read a portrait 48 times.
+    """Draw and read a portrait 49 times.
 
     Args:
         basis: Displacements of expressions.
@@ -202,6 +204,14 @@ def measure_response(
     ):
         drawn = [read(FaceMotion(vertices=beside + field * np.float32(x))) for x in _SKIN_STRENGTHS]
         curves |= _curves(names, _SKIN_STRENGTHS, drawn)
+    # The far side of a turned head reads weakly, however much it smiles, and would be torn up to its eye.
+    smiles = [curves[name] for name in _SKIN[1:] if name in curves]
+    best = max(smiles, key=lambda curve: float(curve.readings[-1]), default=None)
+    for name in _SKIN[1:]:
+        if best is not None and (
+            name not in curves or curves[name].readings[-1] < _FAR_SIDE * best.readings[-1]
+        ):
+            curves[name] = best
     closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
     curves |= _curves(_EYES, _CLOSURES, closing)
     for name in _BROWS:
@@ -273,6 +283,8 @@ def steady_reader(model: Path) -> Iterator[Callable[[RgbPicture], TrackedFace | 
 
     MediaPipe reads the same picture differently as it frames the face: of a painting's small jaw opening 0.09 where it
     follows the face from the picture before, 0.16 where it finds it anew. So it does both, and weights are the mean.
+    Landmarks are those of the face followed, as a driver's are: of another painting's lips that are 0.2 cm apart, 0.1
+    is read so and 0.4 anew.
 
     Args:
         model: The file ``face_landmarker.task``.
@@ -297,6 +309,6 @@ def steady_reader(model: Path) -> Iterator[Callable[[RgbPicture], TrackedFace | 
             if not found:
                 return None
             weights = np.mean([face.blendshapes for face in found], axis=0)
-            return replace(found[0], blendshapes=np.asarray(weights, np.float32))
+            return replace(found[-1], blendshapes=np.asarray(weights, np.float32))
 
         yield read

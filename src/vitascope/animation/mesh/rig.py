@@ -29,6 +29,9 @@ _BACK_CM = -3.0
 """Depth of the head's outline (hair, ears) on the canonical face's z axis, in front of whose zero the face lies."""
 _BACK_BY = 1.5
 """The ring at which that depth is reached."""
+_BESIDE_SPOKE, _BULGES = 0.1, 0.02
+"""Vertices so near to a spoke are on it, and beyond the mesh's border if they are so much farther out; both in its
+lengths."""
 _UPPER_LASHES, _LOWER_LASHES = 0.035, 0.012
 """Height of lashes and wet rim, in widths of the eye."""
 _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
@@ -55,6 +58,9 @@ class Rings:
     """float32 [K, S], pixels away from the camera, from the canonical origin."""
     directions: FloatArray
     """float32 [S, 2]: unit vectors along the spokes, outward."""
+    rim: npt.NDArray[np.int32]
+    """int32 [S]: the vertex whose expression a spoke's rings follow: that of the mesh's border, or where a turned face
+    bulges beyond it, the outermost one."""
     triangles: npt.NDArray[np.int32]
     """int32 [.., 3]: indices into the rig's points; outermost first."""
 
@@ -220,7 +226,8 @@ def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
     # Behind the chin is the neck, which does not swing to and fro with the head.
     depths = depths * (1 - below) + np.minimum(depths, 0) * 0.3 * below
     depths[0] = border_depth
-    expression = np.exp(-(_FACTORS[:, None] - 1) / 0.18) * np.ones(SPOKES)
+    rim, beyond = _rim(landmarks[:, :2] - centre, directions, lengths)
+    expression = np.exp(-np.maximum(factors - 1 - beyond, 0) / (0.18 * shrink + 1e-6))
     expression[-1] = 0
     return Rings(
         sources.astype(np.float32),
@@ -229,7 +236,30 @@ def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
         share_back.astype(np.float32),
         depths.astype(np.float32),
         directions,
+        rim,
         _ring_triangles(len(_FACTORS)),
+    )
+
+
+def _rim(
+    points: FloatArray, directions: FloatArray, lengths: FloatArray
+) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """The outermost vertex along each spoke, and how far beyond the mesh's border it lies, in the spoke's lengths.
+
+    Args:
+        points: float32 [468, 2], from the face's middle, pixels.
+        directions: float32 [S, 2].
+        lengths: float32 [S], pixels.
+    """
+    along = points @ directions.T  # [468, S]
+    beside = np.abs(points[:, :1] * directions[:, 1] - points[:, 1:] * directions[:, 0])
+    beyond = np.where(beside < _BESIDE_SPOKE * lengths, along / lengths - 1, -1)
+    outermost = beyond.argmax(axis=0)
+    reach = np.take_along_axis(beyond, outermost[None], axis=0)[0]
+    bulges = reach > _BULGES
+    return (
+        np.where(bulges, outermost, FACE_OVAL).astype(np.int32),
+        np.where(bulges, reach, 0).astype(np.float32),
     )
 
 
