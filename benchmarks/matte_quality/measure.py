@@ -24,6 +24,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import yaml
 from metrics import METRICS, Alpha, scores, unknown_band
 from truth import CLASSES, Film, cut_figure, make_film, write_film
 
@@ -183,7 +184,8 @@ def main() -> None:
     from row_stamp import commit, write_rows
 
     size = given.height, given.height * 16 // 9
-    columns, settings = given.columns.split(","), dict(word.split("=", 1) for word in given.set)
+    columns = given.columns.split(",")
+    settings = {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in given.set)}
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     sources = [HERE.parents[1] / "examples" / "astronaut.jpg", *given.clips]
     cut = [cut_figure(source, network, count=given.frames) for source in sources]
