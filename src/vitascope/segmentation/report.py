@@ -76,9 +76,8 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
     if preview is not None:
         lines.append(f"{preview}  contact sheet")
     frames = frames_in_words(report.frame_count)
-    lines.append(
-        f"{frames} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps; {_pace(report)}"
-    )
+    pace = f": {report.frames_per_second:.1f} fps; {_pace(report)}" if report.frame_count > 1 else ""
+    lines.append(f"{frames} in {report.wall_seconds:.1f} s{pace}")
     height, width = report.network_size
     eyes = eyes_in_words(report.stereo, report.stereo_reason, report.projection, report.projection_reason)
     lines.append(f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}")

@@ -266,7 +266,7 @@ def positions(path):
         return [packet.pos for packet in container.demux(video=0) if packet.size]
 
 
-@pytest.mark.parametrize("codec", [0xFF, 0xA1, 0x22])
+@pytest.mark.parametrize("codec", [0xFF, 0xA1, 0xA7, 0x22])
 def test_a_tag_of_flash_video_of_another_codec_is_a_break(tmp_path, codec):
     """0xA1 begins an enhanced head, whose four characters then are a piece of H.264; 0x22 is Sorenson's H.263."""
     path = make(tmp_path / "in.flv")
@@ -278,8 +278,15 @@ def test_flash_video_with_enhanced_heads_is_whole(tmp_path):
     path = write_clip(
         tmp_path / "in.flv", codec="libx265", frame_count=24, codec_options={"x265-params": "log-level=none"}
     )
-    assert path.read_bytes().count(b"hvc1") >= 24
+    content = path.read_bytes()
+    assert content.count(b"hvc1") >= 24
     assert broken(path) is None
+    tag = positions(path)[12]
+    assert content[tag + 12 : tag + 16] == b"hvc1"
+    assert (
+        broken(hurt_at(path, tag + 11, content[tag + 11] & 0xF0 | 7)) is None
+    )  # more of a head is told first
+    assert broken(hurt_at(path, tag + 15, ord("2"))) == tag
 
 
 def test_a_block_of_a_video_that_says_it_holds_several_frames_is_a_break(tmp_path):

@@ -208,10 +208,10 @@ def _avi_break(data: mmap.mmap) -> int | None:
 _AVC_HEADS = (b"\x17\0", b"\x27\0")
 """What begins the decoder's configuration in H.264's tags, called a keyframe or none."""
 _FLV_VIDEO, _ENHANCED = 9, 0x80
-_SAME_CODEC = {b"avc1": b"\7", b"hvc1": b"\x0c"}
+_NUMBER_OF = {b"avc1": b"\7", b"hvc1": b"\x0c"}
 """Four characters of enhanced tags, and the number of others."""
-_WITHOUT_PICTURES = frozenset({2, 4, 5, 6, 7})
-"""Enhanced tags that end a sequence, tell colours, or hold others: they need not name the video's codec."""
+_HOLDING_OTHERS = frozenset({6, 7})
+"""Enhanced tags of several tracks, or with more of a head: the codec comes later."""
 _FLV_FILE_SIZE = re.compile(rb"\0\x08filesize\0(.{8})", re.DOTALL)
 """A number of the metadata: name, type, double."""
 _FLV_METADATA_BYTES = 1 << 16
@@ -219,7 +219,7 @@ _FLV_METADATA_BYTES = 1 << 16
 
 def _flv_break(data: mmap.mmap) -> int | None:
     """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
-    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), None
+    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), b""
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
         if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
@@ -227,9 +227,10 @@ def _flv_break(data: mmap.mmap) -> int | None:
         is_head = data[at] & 0x1F == 9 and data[at + 11 : at + 13] in _AVC_HEADS
         if is_head and data[at + 16 : at + 17] != b"\1":  # the version of what it is called and is not
             return at
-        if data[at] & 0x1F == _FLV_VIDEO and (own := _flv_codec(data[at + 11 : at + min(length, 16)])):
+        if data[at] & 0x1F == _FLV_VIDEO and length > 11:
+            own = _flv_codec(data[at + 11 : at + min(length, 16)], before=codec)
             codec = codec or own
-            if own != codec:  # a stream of its own to FFmpeg
+            if _NUMBER_OF.get(own, own) != _NUMBER_OF.get(codec, codec):  # a stream of its own to FFmpeg
                 return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
@@ -239,11 +240,12 @@ def _flv_break(data: mmap.mmap) -> int | None:
     return size if written and struct.unpack(">d", written[1])[0] > size else None
 
 
-def _flv_codec(head: bytes) -> bytes:
-    """The codec of a video tag, which may have the head of "Enhanced RTMP" (v2); nothing where it has none."""
-    if not head or not head[0] & _ENHANCED:
-        return bytes(byte & 0xF for byte in head[:1])
-    return b"" if head[0] & 0xF in _WITHOUT_PICTURES else _SAME_CODEC.get(head[1:], head[1:])
+def _flv_codec(head: bytes, *, before: bytes) -> bytes:
+    """The codec of a video tag, perhaps with the head of "Enhanced RTMP" (v2); where that names it later, the last."""
+    if not head[0] & _ENHANCED:
+        return bytes([head[0] & 0xF])
+    # Tags that begin with a number are followed by such.
+    return before if head[0] & 0xF in _HOLDING_OTHERS and len(before) != 1 else head[1:]
 
 
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
