@@ -16,6 +16,7 @@ from vitascope.cli import main
 from vitascope.device import probe_gpus
 from vitascope.media.writing import nvenc
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation import batch
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +228,45 @@ def test_dry_run_of_a_folder_ends_with_a_total(run, folder, tmp_path):
     assert "would be done" not in run("segment", folder / "a.mp4", tmp_path / "o.mp4", "--dry-run")[1]
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_folder_that_nothing_can_be_written_to_is_one_error(run, folder, tmp_path, more):
+    (tmp_path / "text").write_text("no folder")
+    code, printed, complained = run(
+        "segment", folder, "-o", tmp_path / "text" / "cut", "--profile", "fast", *more
+    )
+    assert (code, printed) == (4, "")
+    (line,) = complained.splitlines()
+    assert line.startswith(f"vitascope: {tmp_path / 'text' / 'cut' / 'a.mp4'}: cannot create its folder")
+    assert line.endswith("; nor can any of the other 3 outputs be created")
+
+
+def test_a_folder_that_is_interrupted_says_how_to_go_on(run, folder, tmp_path, monkeypatch):
+    whole = batch.segment_all
+
+    def interrupted(segmenter, planned, **options):
+        yield next(iter(whole(segmenter, planned, **options)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "segment_all", interrupted)
+    words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast")
+    code, _, said = run(*words)
+    assert code == 130
+    assert "note: 1 of 4 inputs are done; --resume goes on with the others" in said
+    monkeypatch.undo()
+    code, printed, _ = run(*words, "--resume")
+    assert code == 3
+    assert f"{folder / 'a.mp4'}: done already" in printed
+    assert printed.splitlines()[-1] == f"3 of 4 inputs done, 1 failed: {folder / 'bad.mp4'}"
+
+
+def test_a_photograph_has_no_pace(run, folder, tmp_path):
+    words = ("segment", folder / "photo.png", tmp_path / "cut.png", "--profile", "fast")
+    assert " fps" not in run(*words, "--dry-run")[1]
+    printed = run(*words)[1]
+    assert "1 frame in " in printed
+    assert "bottleneck" not in printed
+
+
 def test_dry_run_lists_the_good_beside_the_bad(run, clip, tmp_path):
     bad = tmp_path / "bad.mp4"
     bad.write_text("this is text")
@@ -407,7 +447,7 @@ def test_a_folder_ends_with_a_tally_and_resume_redoes_what_is_too_short(run, cli
     words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast")
     code, out, _ = run(*words, "--end", "0.3")
     assert code == 3
-    assert out.splitlines()[-1] == f"1 of 2 videos done, 1 failed: {folder / 'bad.mp4'}"
+    assert out.splitlines()[-1] == f"1 of 2 inputs done, 1 failed: {folder / 'bad.mp4'}"
     (folder / "bad.mp4").unlink()
     # A try with --end is no finished film.
     assert "done already" not in run(*words, "--resume")[1]

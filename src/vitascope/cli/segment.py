@@ -263,7 +263,7 @@ def segment(
     assert out is not None  # split above
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.segmentation.batch import failure_to_dict, plan_batch
+        from vitascope.segmentation.batch import failure_to_dict, plan_batch, refuse_closed_outputs
 
     screen = Screen()
     videos: Sequence[str | Path] = inputs
@@ -279,6 +279,8 @@ def segment(
             settings_files=source.files,
         )
         videos = [plan.video for plan in planned]
+        if not resume:
+            refuse_closed_outputs(planned)
         if not quiet:
             _tell_of_pictures(planned, screen=screen)
             if not recursive:
@@ -314,6 +316,9 @@ def segment(
         if json:
             undone = [{"input": str(video), "status": "interrupted"} for video in videos[len(items) :]]
             print_json([*(item.fields for item in items), *undone])
+        elif len(videos) > 1 and not (quiet or dry_run):
+            done = sum(item.error is None for item in items)
+            screen.print(f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others")
         raise
     if json:
         print_json([item.fields for item in items])
@@ -562,7 +567,7 @@ def _segment(
             str(plan.video) for plan, item in zip(planned, items, strict=True) if item.error is not None
         ]
         tail = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
-        page.print(f"{len(items) - len(failed)} of {len(items)} videos done{tail}")
+        page.print(f"{len(items) - len(failed)} of {len(items)} inputs done{tail}")
 
 
 def _gpus(segmenter: Segmenter) -> list[int]:

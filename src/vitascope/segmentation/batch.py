@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitascope.config import OutputKind, Settings, load_settings
-from vitascope.errors import InputError, VitascopeError, let_go, one_line
+from vitascope.errors import InputError, OutputError, VitascopeError, let_go, one_line
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
+from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["Outcome", "failure_to_dict", "plan_batch", "segment", "segment_all"]
+__all__ = ["Outcome", "failure_to_dict", "plan_batch", "refuse_closed_outputs", "segment", "segment_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,24 @@ def plan_batch(
     planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, preview=preview, settings=settings)
     refuse_clashes(planned, settings=settings, settings_files=settings_files)
     return planned
+
+
+def refuse_closed_outputs(planned: Sequence[PlannedVideo]) -> None:
+    """Refuse a run as a whole of which no output could be created.
+
+    Raises:
+        OutputError: None could be: their folder may not be written, as a rule.
+    """
+    refusals = []
+    for path in (path for plan in planned for _, path in plan.outputs):
+        try:
+            refuse_unwritable(path)
+        except OutputError as error:
+            refusals.append(error)
+        else:
+            return
+    if len(refusals) > 1:
+        raise OutputError(f"{refusals[0]}; nor can any of the other {len(refusals) - 1} outputs be created")
 
 
 def segment(

@@ -77,9 +77,11 @@ class Explanation:
         seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
         if self.stretch_seconds is not None and self.stretch_seconds != info.duration_seconds:
             seconds = f"{self.stretch_seconds:.1f} s of {seconds}"
-        rate = float(info.average_frame_rate)
+        pace = f"{float(info.average_frame_rate):.3f} fps, {seconds}, "
+        if info.container == "images" and info.frame_count_estimate == 1:
+            pace = ""  # a photograph
         head = (
-            f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {rate:.3f} fps, {seconds}, "
+            f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {pace}"
             f"{self.vr.in_words()}, network {self.model}"
         )
         if self.skipped:

@@ -76,9 +76,11 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
     if preview is not None:
         lines.append(f"{preview}  contact sheet")
     frames = frames_in_words(report.frame_count)
+    pace = f": {report.frames_per_second:.1f} fps" if report.frame_count > 1 else ""
     # Nothing was measured where an earlier run had made all that was left to join.
-    pace = f"; {_pace(report)}" if report.pipeline.stages else ""
-    lines.append(f"{frames} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps{pace}")
+    if pace and report.pipeline.stages:
+        pace += f"; {_pace(report)}"
+    lines.append(f"{frames} in {report.wall_seconds:.1f} s{pace}")
     height, width = report.network_size
     eyes = eyes_in_words(report.stereo, report.stereo_reason, report.projection, report.projection_reason)
     lines.append(f"{report.model} at {width}x{height} on {report.engine}; profile {report.profile}, {eyes}")

@@ -327,7 +327,7 @@ def test_no_memory_left_is_said_and_not_taken_for_damage(
 
 
 def _with_stream(video: OpenedVideo, stream: object) -> SimpleNamespace:
-    return SimpleNamespace(stream=stream, path=video.path, _decoding=video._decoding)
+    return SimpleNamespace(stream=stream, path=video.path, _decoding=video._decoding, _patient=None)
 
 
 def test_a_file_that_vanishes_is_an_input_error(tmp_path: Path) -> None:

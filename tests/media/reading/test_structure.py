@@ -266,7 +266,7 @@ def positions(path):
         return [packet.pos for packet in container.demux(video=0) if packet.size]
 
 
-@pytest.mark.parametrize("codec", [0xFF, 0xA1, 0x22])
+@pytest.mark.parametrize("codec", [0xFF, 0xA1, 0xA6, 0xA7, 0x22])
 def test_a_tag_of_flash_video_of_another_codec_is_a_break(tmp_path, codec):
     """0xA1 begins an enhanced head, whose four characters then are a piece of H.264; 0x22 is Sorenson's H.263."""
     path = make(tmp_path / "in.flv")
@@ -278,7 +278,29 @@ def test_flash_video_with_enhanced_heads_is_whole(tmp_path):
     path = write_clip(
         tmp_path / "in.flv", codec="libx265", frame_count=24, codec_options={"x265-params": "log-level=none"}
     )
-    assert path.read_bytes().count(b"hvc1") >= 24
+    content = path.read_bytes()
+    assert content.count(b"hvc1") >= 24
+    assert broken(path) is None
+    tag = positions(path)[12]
+    assert content[tag + 12 : tag + 16] == b"hvc1"
+    assert (
+        broken(hurt_at(path, tag + 11, content[tag + 11] & 0xF0 | 7)) is None
+    )  # more of a head is told first
+    assert broken(hurt_at(path, tag + 15, ord("2"))) == tag
+
+
+def test_flash_video_with_two_pictures_at_a_time_is_whole(tmp_path):
+    """FFmpeg gives the second track heads of another kind."""
+    source, path = make(tmp_path / "in.flv"), tmp_path / "two.flv"
+    with av.open(str(source)) as reading, av.open(str(path), "w") as writing:
+        streams = [writing.add_stream_from_template(reading.streams.video[0]) for _ in range(2)]
+        for packet in reading.demux(video=0):
+            for stream in streams if packet.size else ():
+                copy = av.Packet(bytes(packet))
+                copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
+                copy.is_keyframe, copy.stream = packet.is_keyframe, stream
+                writing.mux(copy)
+    assert path.stat().st_size > 1.8 * source.stat().st_size
     assert broken(path) is None
 
 
@@ -379,6 +401,22 @@ def test_a_chunk_of_an_avi_that_belongs_to_no_stream_is_a_break(tmp_path, which)
     path = make(tmp_path / "in.avi")
     chunk = positions(path)[which] - 8
     assert broken(hurt_at(path, chunk, ord("4"))) == chunk
+
+
+def test_chunks_of_an_avi_that_ffmpeg_passes_over_are_missing(tmp_path):
+    """Without its stuffing the list of headers no longer ends where it says, and FFmpeg skips the first picture."""
+    path = make(tmp_path / "in.avi")
+    content = bytearray(path.read_bytes())
+    begin = content.index(b"JUNK")
+    content[begin : begin + 40] = bytes(40)
+    hurt = tmp_path / "hurt.avi"
+    hurt.write_bytes(content)
+    assert broken(hurt) is None
+    with open_video(hurt) as reader:
+        shown = len(list(reader))
+    assert shown == 48 or reader.corrupt_count > 0
+    assert broken_at(path, "avi", stream_id=0, came=48) is None
+    assert broken_at(path, "avi", stream_id=0, came=47) == path.stat().st_size
 
 
 def test_an_avi_may_have_chunks_without_content(tmp_path):

@@ -316,3 +316,22 @@ def test_folder_keep_and_discard(tmp_path: Path) -> None:
     (partial.path / "000000.png").touch()
     partial.discard()
     assert names(tmp_path) == ["cut.part"]
+
+
+def test_what_an_interrupted_run_kept_goes_with_the_next_that_is_whole(tmp_path):
+    film, pictures = tmp_path / "a.mp4", tmp_path / "cut"
+    interrupted = PartialFile(film)
+    interrupted.path.write_bytes(b"half")
+    kept = [interrupted.keep()]
+    folder = PartialFolder(pictures, file_pattern=NUMBERED)
+    (folder.path / "000001.png").write_bytes(b"half")
+    kept.append(folder.keep())
+    assert all(path.exists() for path in kept)
+    PartialFile(film).discard()
+    assert all(path.exists() for path in kept)
+    PartialFile(film).commit()
+    PartialFolder(pictures, file_pattern=NUMBERED).commit()
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == [
+        "a.mp4",
+        "cut",
+    ]

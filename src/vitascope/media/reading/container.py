@@ -17,7 +17,7 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
-from vitascope.errors import InputError, MissingDependencyError, UsageError
+from vitascope.errors import CorruptInputError, InputError, MissingDependencyError, UsageError
 from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, silence_libav
 from vitascope.media.metadata.color_tags import read_chroma_location
 from vitascope.media.reading.damage import (
@@ -33,12 +33,14 @@ from vitascope.media.reading.damage import (
     promised_end_seconds,
     promised_frames,
 )
+from vitascope.media.reading.patient_decoder import DecoderHangsError, PatientDecoder
 from vitascope.media.reading.source import SourceFacts
 from vitascope.media.reading.structure import broken_at, walks
 
 __all__ = ["ContainerSource", "Decoding", "OpenedVideo", "on_cuda_device", "open_container"]
 
 
+_MAY_HANG = frozenset({"hevc"})
 _NOT_A_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 
@@ -79,7 +81,8 @@ class OpenedVideo:
     PyAV's default, slice threads alone, keeps a single core busy on the one-slice-a-picture H.264 that most encoders
     write. The known hang of ``AUTO`` on an early break (PyAV issue 1861) needs FFmpeg's log callback to wait for the
     GIL while closing the decoder holds it; ``silence_libav`` takes the callback away, and tests close readers early in
-    a loop. On the GPU one thread feeds the decoder: more would each hold back a picture and win nothing.
+    a loop. On the GPU one thread feeds the decoder: more would each hold back a picture and win nothing. Frame threads
+    of H.265 may hang for ever, see ``patient_decoder``.
 
     Args:
         path: The file.
@@ -97,6 +100,7 @@ class OpenedVideo:
         """Size of the file when it was opened."""
         self._decoding = decoding
         self._container: InputContainer | None = None
+        self._patient: PatientDecoder | None = None
         self.reopen()
 
     def reopen(self) -> None:
@@ -126,6 +130,8 @@ class OpenedVideo:
                 other.discard = Discard.all
         self.stream.thread_type = "AUTO" if on_cpu else "SLICE"
         self.stream.thread_count = decoding.threads if on_cpu else 1
+        if on_cpu and decoding.threads != 1 and self.stream.codec_context.name in _MAY_HANG:
+            self._patient = PatientDecoder(self.stream)
 
     @property
     def lists_packets(self) -> bool:
@@ -146,7 +152,8 @@ class OpenedVideo:
     def close(self) -> None:
         """Free the decoder with its threads, and the file. Idempotent."""
         container, self._container = self._container, None
-        if container is not None:
+        patient, self._patient = self._patient, None
+        if container is not None and (patient is None or patient.end()):
             container.close()
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[av.VideoFrame]:
@@ -158,11 +165,18 @@ class OpenedVideo:
         Raises:
             FFmpegError: The packet could not be decoded.
             InputError: There is no memory left for the picture.
+            CorruptInputError: The decoder hangs.
         """
         try:
-            pictures = self.stream.decode(packet)
+            pictures = (self._patient or self.stream).decode(packet)
         except av.error.EOFError:
             return []  # flushed before
+        except DecoderHangsError:
+            self._container = self._patient = None  # closing would hang, too
+            raise CorruptInputError(
+                f"{self.path}: its decoder hangs: it is damaged, and FFmpeg's threads wait for each other; one alone "
+                "goes on (--set pipeline.stages.decode.threads=1)"
+            ) from None
         except (MemoryError, av.error.BlockingIOError) as error:  # the latter where it gets no thread
             where = (
                 "host" if self._decoding.cuda_device is None else f"CUDA device {self._decoding.cuda_device}"

@@ -408,10 +408,12 @@ def check_end(
             damage.add(count=lost)
         if damage.count:
             return
-        times = progress.time_count if missing is not None and missing.is_exact else None
         container, pid = video.container.format.name, video.stream.id
+        came: int | None = progress.packets
+        if container == "mpegts":
+            came = progress.time_count if missing is not None and missing.is_exact else None
         has_failed = missing is not None and missing.has_failed
-        if has_failed or broken_at(video.path, container, stream_id=pid, time_count=times) is not None:
+        if has_failed or broken_at(video.path, container, stream_id=pid, came=came) is not None:
             damage.add(None if missing is None else missing.cause)
 
 

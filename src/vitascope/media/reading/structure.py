@@ -23,9 +23,7 @@ __all__ = ["broken_at", "walks"]
 _SMALLEST_FILE_BYTES = 64
 
 
-def broken_at(
-    path: Path, container: str, *, stream_id: int = -1, time_count: int | None = None
-) -> int | None:
+def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | None = None) -> int | None:
     """The byte at which a file's structure breaks; None where it holds, or the container's is not known here.
 
     Matroska, WebM, AVI, FLV, GIF, MP4's outermost boxes, and MPEG-TS.
@@ -33,9 +31,9 @@ def broken_at(
     Args:
         path: The file.
         container: FFmpeg's name of its format.
-        stream_id: The video's PID, in MPEG-TS.
-        time_count: Different times that came one after the other, in MPEG-TS: fewer than were written is a break at
-            the end. None where that says nothing: fields may share a packet.
+        stream_id: The video's number, in AVI, or PID, in MPEG-TS.
+        came: Packets of the video that came, in AVI, or different times, one after the other, in MPEG-TS, of which
+            two fields may share one: fewer than were written is a break at the end. None does not look.
     """
     size = path.stat().st_size
     if size < _SMALLEST_FILE_BYTES:
@@ -43,16 +41,16 @@ def broken_at(
     with path.open("rb") as file:
         if "mp4" in container:
             return next((box.offset for box in declared_boxes(file) if box.end > size), None)
-        walk = next((walk for name, walk in _WALKS.items() if name in container), None)
-        if walk is None:
-            return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _transport_break(data, stream_id, time_count) if container == "mpegts" else walk(data)
+            if container in _COUNTING_WALKS:
+                return _COUNTING_WALKS[container](data, stream_id, came)
+            walk = next((walk for name, walk in _WALKS.items() if name in container), None)
+            return None if walk is None else walk(data)
 
 
 def walks(container: str) -> bool:
     """True for a format whose structure is known here piece by piece."""
-    return any(name in container for name in _WALKS)
+    return any(name in container for name in (*_WALKS, *_COUNTING_WALKS))
 
 
 # Matroska (RFC 9559): a segment's children, a cluster's, a block group's.
@@ -182,9 +180,10 @@ _UNKNOWN_BYTES = 1 << 31
 """A list as long as this, or longer, has the placeholder of a writer that could not go back."""
 
 
-def _avi_break(data: mmap.mmap) -> int | None:
+def _avi_break(data: mmap.mmap, number: int, came: int | None) -> int | None:
     """Microsoft's AVI RIFF reference, and OpenDML's further ``RIFF`` pieces."""
-    at, size, stream_count = 0, len(data), -1
+    at, size, stream_count, written = 0, len(data), -1, 0
+    own = (b"%02ddc" % number, b"%02ddb" % number)
     while at + 8 <= size:
         kind, length = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
         if not _FOUR_CHARACTERS.fullmatch(kind):
@@ -199,19 +198,20 @@ def _avi_break(data: mmap.mmap) -> int | None:
         if is_movi or kind == b"RIFF" or (kind == b"LIST" and data[at + 8 : at + 12] == b"rec "):
             at += 12  # what is in it is looked at
             continue
+        written += kind in own and length > 0 and stream_count >= 0
         at += 8 + length + length % 2
         if at > size + 1:
             return size
-    return None if stream_count >= 0 else size
+    return size if stream_count < 0 or (came is not None and written > came) else None
 
 
 _AVC_HEADS = (b"\x17\0", b"\x27\0")
 """What begins the decoder's configuration in H.264's tags, called a keyframe or none."""
 _FLV_VIDEO, _ENHANCED = 9, 0x80
-_SAME_CODEC = {b"avc1": b"\7", b"hvc1": b"\x0c"}
+_NUMBER_OF = {b"avc1": b"\7", b"hvc1": b"\x0c"}
 """Four characters of enhanced tags, and the number of others."""
-_WITHOUT_PICTURES = frozenset({2, 4, 5, 6, 7})
-"""Enhanced tags that end a sequence, tell colours, or hold others: they need not name the video's codec."""
+_SEVERAL_TRACKS, _MORE_OF_A_HEAD = 6, 7
+"""Enhanced tags that tell the codec later, or several."""
 _FLV_FILE_SIZE = re.compile(rb"\0\x08filesize\0(.{8})", re.DOTALL)
 """A number of the metadata: name, type, double."""
 _FLV_METADATA_BYTES = 1 << 16
@@ -219,7 +219,7 @@ _FLV_METADATA_BYTES = 1 << 16
 
 def _flv_break(data: mmap.mmap) -> int | None:
     """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
-    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), None
+    at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), b""
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
         if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
@@ -227,9 +227,10 @@ def _flv_break(data: mmap.mmap) -> int | None:
         is_head = data[at] & 0x1F == 9 and data[at + 11 : at + 13] in _AVC_HEADS
         if is_head and data[at + 16 : at + 17] != b"\1":  # the version of what it is called and is not
             return at
-        if data[at] & 0x1F == _FLV_VIDEO and (own := _flv_codec(data[at + 11 : at + min(length, 16)])):
+        if data[at] & 0x1F == _FLV_VIDEO and length > 11:
+            own = _flv_codec(data[at + 11 : at + min(length, 17)], before=codec)
             codec = codec or own
-            if own != codec:  # a stream of its own to FFmpeg
+            if _NUMBER_OF.get(own, own) != _NUMBER_OF.get(codec, codec):  # a stream of its own to FFmpeg
                 return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
@@ -239,11 +240,14 @@ def _flv_break(data: mmap.mmap) -> int | None:
     return size if written and struct.unpack(">d", written[1])[0] > size else None
 
 
-def _flv_codec(head: bytes) -> bytes:
-    """The codec of a video tag, which may have the head of "Enhanced RTMP" (v2); nothing where it has none."""
-    if not head or not head[0] & _ENHANCED:
-        return bytes(byte & 0xF for byte in head[:1])
-    return b"" if head[0] & 0xF in _WITHOUT_PICTURES else _SAME_CODEC.get(head[1:], head[1:])
+def _flv_codec(head: bytes, *, before: bytes) -> bytes:
+    """The codec of a video tag, perhaps with the head of "Enhanced RTMP" (v2); where that names it later, the last."""
+    kind, four = head[0] & 0xF, head[1:5]
+    if not head[0] & _ENHANCED:
+        return bytes([kind])
+    # Heads that are a number are followed by such, but for those of further tracks.
+    is_other = kind == _SEVERAL_TRACKS and head[2:6].isalnum()
+    return before if is_other or (kind == _MORE_OF_A_HEAD and len(before) != 1) else four
 
 
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
@@ -296,16 +300,16 @@ _TIMED_HEAD_BYTES = 14
 _TIMES, _TICKS_A_SECOND = 1 << 33, 90_000
 
 
-def _transport_break(data: mmap.mmap, pid: int, time_count: int | None) -> int | None:
+def _transport_break(data: mmap.mmap, pid: int, came: int | None) -> int | None:
     """ISO/IEC 13818-1: packets of one length; those of the video are counted, from 0 to 15 and again."""
     content = np.frombuffer(data, np.uint8)
     try:
-        return _packets_break(content, pid, time_count)
+        return _packets_break(content, pid, came)
     finally:
         del content  # the map cannot be closed while it is looked at
 
 
-def _packets_break(content: npt.NDArray[np.uint8], pid: int, time_count: int | None) -> int | None:
+def _packets_break(content: npt.NDArray[np.uint8], pid: int, came: int | None) -> int | None:
     length, begin = _packet_grid(content)
     count = (len(content) - begin) // length
     packets = content[begin : begin + count * length].reshape(count, length)
@@ -319,7 +323,7 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int, time_count: int | N
         at, last_counter, times = _video_break(part, pid, last_counter, times)
         if at is not None or out_of_step.size:
             return begin + (first + (len(part) if at is None else at)) * length
-    if time_count is not None and times.size and np.count_nonzero(np.diff(times)) + 1 > time_count:
+    if came is not None and times.size and np.count_nonzero(np.diff(times)) + 1 > came:
         return len(content)
     return None
 
@@ -377,8 +381,11 @@ def _time_of(coded: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 _WALKS: dict[str, Callable[[mmap.mmap], int | None]] = {
     "matroska": _matroska_break,
-    "avi": _avi_break,
     "flv": _flv_break,
     "gif": _gif_break,
-    "mpegts": lambda _: None,  # looked at with its PID
 }
+_COUNTING_WALKS: dict[str, Callable[[mmap.mmap, int, int | None], int | None]] = {
+    "avi": _avi_break,
+    "mpegts": _transport_break,
+}
+"""Those that look at one stream, and at what came of it."""

@@ -192,6 +192,8 @@ class PartialFile:
             _sync(self.path)
             self.path.replace(self.target)
             _sync_folder(self.target.parent)
+        with suppress(OSError):
+            _kept_earlier(self.target).unlink()
         self._lock.release()
 
     def discard(self) -> None:
@@ -285,6 +287,7 @@ class PartialFolder:
             self.path.rename(self.target)
             _sync_folder(self.target.parent)
         shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(_kept_earlier(self.target), ignore_errors=True)
         self._lock.release()
 
     def discard(self) -> None:
@@ -318,6 +321,11 @@ class PartialFolder:
                     old.rename(self.target)
         for stale in _siblings(self.target, head, ".part"):
             shutil.rmtree(stale, ignore_errors=True)
+
+
+def _kept_earlier(target: Path) -> Path:
+    """What an interrupted run kept, which is in the whole one; shortened names may be another target's."""
+    return target.absolute().with_name(f"{target.absolute().name}.part")
 
 
 def _lock(target: Path, *, made_folders: list[Path]) -> WriterLock:
