@@ -30,6 +30,7 @@ __all__ = ["OF_ONE_PROCESS", "MeasuredRun", "MeasuredSegmenter"]
 
 OF_ONE_PROCESS = (
     "processing.use_multiprocessing=false",
+    "processing.cluster=null",
     "processing.enable_caching=false",
     "gpu.device_ids=null",
     "debug.profile_performance=false",

@@ -55,6 +55,8 @@ COMMANDS = (
     ("cache",),
     ("cache", "info"),
     ("cache", "clear"),
+    ("cluster",),
+    ("cluster", "status"),
     ("doctor",),
     ("optimize",),
     ("profile",),

@@ -35,8 +35,8 @@ class Segmenter:
 
     One video at a time: networks and CUDA streams serve one job. Finish or close one ``stream`` before the next.
 
-    With ``gpu.device_ids`` or ``processing.use_multiprocessing`` the network is open in worker processes instead, which
-    share each video that is written; see ``docs/several-gpus.md``.
+    With ``gpu.device_ids``, ``processing.use_multiprocessing`` or ``processing.cluster`` the network is open in worker
+    processes instead, which share each video that is written; see ``docs/several-gpus.md``.
 
     Args:
         profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.

@@ -38,6 +38,7 @@ _MOST_COMPARED_WIDTH = 1920
 # One process, and a network that really runs, whatever the job itself will do.
 _ALONE: Mapping[str, Any] = {
     "processing.use_multiprocessing": False,
+    "processing.cluster": None,
     "gpu.device_ids": None,
     "processing.enable_caching": False,
     "debug.profile_performance": False,

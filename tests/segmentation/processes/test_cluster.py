@@ -123,6 +123,9 @@ def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_pa
         assert len(segmenter._runner._makers) == 4
         report = segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=lose)
         assert is_lost.wait(PATIENCE_SECONDS)
+        again = segmenter.write(clip, [("key", tmp_path / "again.mp4")])
+    assert "3 of 3 processes" in again.device
+    assert packets(tmp_path / "again.mp4") == by_processes
     assert report.frame_count == FRAMES
     assert packets(tmp_path / "o.mp4") == by_processes
 
@@ -213,6 +216,8 @@ def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, tmp_path):
         Segmenter(settings={"processing.cluster": nodes.address, "gpu.device": "cuda"})
     with pytest.raises(UsageError, match="leave one of them out"):
         Segmenter(settings={"processing.cluster": "auto", "gpu.device_ids": "0,1"})
+    with pytest.raises(UsageError, match=r"leave people\.\* or the cluster out"):
+        Segmenter(settings={"processing.cluster": nodes.address, "people.keep": "1"})
     for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
         with pytest.raises(WorkerError, match=rf"no Ray cluster at {address}; is it up"):
             ClusterMakers(load_settings(), address=address).open()

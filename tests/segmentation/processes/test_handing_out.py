@@ -21,7 +21,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.segmentation.processes.handing_out import SharedFilm
-from vitascope.segmentation.processes.port import FilmOrder, StretchMade, StretchProgress
+from vitascope.segmentation.processes.port import FilmOrder, MakerGoneError, StretchMade, StretchProgress
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.processes.work_folder import WorkFolder
@@ -190,6 +190,18 @@ def test_damage_ends_the_film_where_it_lies_or_at_once(tmp_path):
         run(tmp_path, Scripted(1, {(3, 1): damage}))
     with pytest.raises(CorruptInputError, match="too much damage: 3 frames"):
         run(tmp_path, Scripted(2), most_corrupt=2)
+
+
+@pytest.mark.parametrize("makers", [1, 2, 4])
+def test_a_film_that_nobody_is_left_for_ends(tmp_path, makers):
+    scripted = Scripted(makers, {n: MakerGoneError(f"node {n} is lost") for n in range(makers)})
+    with pytest.raises(WorkerError, match="is lost"):
+        run(tmp_path, scripted)
+
+
+def test_who_is_gone_takes_no_try_from_a_stretch(tmp_path):
+    script = {1: MakerGoneError("lost"), 2: MakerGoneError("lost"), (0, 1): EngineError("once")}
+    assert run(tmp_path, Scripted(3, script))[0] == [*range(18)]
 
 
 def test_what_is_in_hand_ends_with_the_run(tmp_path):

@@ -99,7 +99,8 @@ def cluster_at(address: str) -> Iterator[Any]:
             logging_level=logging.CRITICAL,
         )
     except ConnectionError as error:
-        raise WorkerError(f"no Ray cluster at {address}; start one with: ray start --head") from error
+        how = "start one with: ray start --head" if address == "auto" else " ".join(str(error).split())[:200]
+        raise WorkerError(f"no Ray cluster at {address}; {how}") from error
     except ImportError as error:  # of what ray:// needs
         raise MissingDependencyError(
             f"{address} needs Ray's client: pip install 'vitascope[cluster]'"
@@ -168,9 +169,13 @@ class ClusterMakers:
         loaded: Settings of the run.
         address: See ``cluster_at``.
 
+    Raises:
+        UsageError: Some people are to be kept.
     """
 
     def __init__(self, loaded: LoadedSettings, *, address: str) -> None:
+        if loaded.settings.people.active:
+            raise UsageError("who is who is found and kept on one machine; leave people.* or the cluster out")
         self._loaded, self._address = _with_whole_paths(loaded), address
         self._connection = ExitStack()
         self._ray: Any = None
@@ -235,8 +240,10 @@ class ClusterMakers:
         sign.write_text(token)
         fingerprint = video_fingerprint(film.video)
         try:
-            for seat in self._seats:
-                seen = self._get(seat, seat.actor.sees.remote(sign, film.video))
+            seats = self._seats_that_are_up()
+            asked = [(seat, seat.actor.sees.remote(sign, film.video)) for seat in seats]
+            for seat, sight in asked:
+                seen = self._get(seat, sight)
                 if isinstance(seen, Failed):
                     raise seen.raised_in(seat.label)
                 if seen.sign != token:
@@ -255,6 +262,18 @@ class ClusterMakers:
                     )
         finally:
             sign.unlink(missing_ok=True)
+
+    def _seats_that_are_up(self) -> list[_Seat]:
+        """Where somebody works; nodes that were lost are left out from now on, and processes started anew."""
+        up = {node.node_id for node in nodes_of(self._ray)}
+        self._notes += [f"{seat.label} is lost" for seat in self._seats if seat.node.node_id not in up]
+        self._seats = [seat for seat in self._seats if seat.node.node_id in up]
+        if not self._seats:
+            raise WorkerError(f"no node of the cluster at {self._address} is left")
+        for seat in self._seats:
+            if seat.actor is None:
+                self._introduced(seat, self._start(seat))
+        return self._seats
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vitascope.device import peak_memory_bytes
-from vitascope.errors import CorruptInputError, InputError, UsageError, VitascopeError
+from vitascope.errors import CorruptInputError, InputError, UsageError, VitascopeError, WorkerError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.processes.joining import join_pipeline_reports
@@ -105,6 +105,7 @@ class SharedFilm:
         self._at_work = self.maker_count
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
+        self._last_loss: WorkerError = WorkerError(f"{film.video}: nobody is left to work on it")
         self._is_over = False
         self._began_at = perf_counter()
         self._ended_at = 0.0
@@ -201,16 +202,20 @@ class SharedFilm:
             while (stretch := self._next_for(number)) is not None:
                 failures = 0 if self._make(number, stretch) else failures + 1
                 if failures == _MOST_TRIES and self._at_work > 1:  # better without it
-                    return
+                    break
         except MakerGoneError as error:
-            if self._at_work == 1:
-                self._fail(error)
+            self._last_loss = error
         except BaseException as error:  # it must reach the run, whatever it is
             self._fail(error)
         finally:
             with self._changed:
                 self._at_work -= 1
+                nobody_is_left = not self._at_work and any(
+                    not stretch.is_there for stretch in self._stretches
+                )
                 self._changed.notify_all()
+            if nobody_is_left:
+                self._fail(self._last_loss)
 
     def _next_for(self, number: int) -> _Stretch | None:
         """The first stretch that waits; one that this maker failed with rather goes to another."""
@@ -220,14 +225,10 @@ class SharedFilm:
                     if number not in stretch.failed_with or self._at_work == 1:
                         self._waiting.remove(stretch)
                         return stretch
-                if not self._waiting and not self._others_may_fail():
+                if all(stretch.is_there for stretch in self._stretches):  # else one in hand may come back
                     return None
                 self._changed.wait(INTERRUPT_CHECK_SECONDS)
         return None
-
-    def _others_may_fail(self) -> bool:
-        """True while another maker has a stretch that may come back."""
-        return any(not stretch.is_there for stretch in self._stretches)
 
     def _make(self, number: int, stretch: _Stretch) -> bool:
         """Let a maker make a stretch; False where another one shall try.

@@ -231,7 +231,7 @@ class StretchFile:
             raise self._damaged()
 
     def _damaged(self) -> OutputError:
-        return OutputError(f"{self.path}: it is damaged; remove it, and --resume makes this stretch again")
+        return OutputError(f"{self.path}: it is damaged; --resume makes this stretch again")
 
 
 def _summary(values: dict[str, Any]) -> StretchSummary:
