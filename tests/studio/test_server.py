@@ -234,6 +234,7 @@ def test_a_second_cut_keeps_the_first_and_asks_no_network(studio, films):
     film = studio.film()
     first = studio.job(studio.order(film, task="cut", kind="mask"))
     second = studio.job(studio.order(film, task="cut", kind="mask", begin_seconds=0))
+    assert any("20 of 20 frames came from the cache" in line for line in second["said"])
     assert [job["made"][0]["name"] for job in (first, second)] == ["wedding_mask.mp4", "wedding_mask_2.mp4"]
     assert (films / "wedding_mask.mp4").is_file()
     # What was made is no film to cut.

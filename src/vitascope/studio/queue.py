@@ -318,7 +318,8 @@ class Queue:
         with Segmenter(loaded=loaded, store=self._store, fetch_progress=self._fetched) as segmenter:
             report = segmenter.write(planned.video, planned.outputs, on_start=self._has_started)
         job.made = tuple(output.path for output in report.outputs)
-        job.said = tuple(report.notes)
+        levers = [] if report.levers is None else report.levers.lines(report.frame_count)
+        job.said = (*levers, *report.notes)
 
     def _out(self, job: Job) -> str | Path:
         """Where a cut goes: beside its film, under a name that is free. A player's own name needs a folder."""
