@@ -316,7 +316,7 @@ def test_a_job_is_taken_out_of_the_list_and_its_file_stays(studio, films):
     assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 204
     assert studio.get("/api/jobs").json["jobs"] == []
     assert (films / "wedding_mask.mp4").is_file()
-    assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 422
+    assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 404
 
 
 def test_cuts_are_found_and_kept(serving, films):
@@ -420,7 +420,7 @@ def test_the_queue_is_bounded(studio, monkeypatch):
     for _ in range(2):
         studio.order(film, task="cut")
     answer = studio.ask("POST", f"/api/films/{film['id']}/jobs", {"task": "cut"})
-    assert answer.status == 422
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
     assert "2 jobs wait already" in answer.json["error"]
     with pytest.raises(UsageError):
         queue.find("nothing")
