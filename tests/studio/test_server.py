@@ -424,3 +424,15 @@ def test_the_queue_is_bounded(studio, monkeypatch):
     assert "2 jobs wait already" in answer.json["error"]
     with pytest.raises(UsageError):
         queue.find("nothing")
+
+
+def test_a_fault_of_ours_fails_one_job_and_no_other(studio, monkeypatch):
+    def fault(*_, **__):
+        raise ZeroDivisionError("nobody thought of it")
+
+    film = studio.film()
+    with monkeypatch.context() as patch:
+        patch.setattr("vitascope.studio.queue.plan_outputs", fault)
+        failed = studio.job(studio.order(film, task="cut", kind="mask"), state="failed")
+    assert failed["error"] == "a fault of Vitascope: ZeroDivisionError: nobody thought of it"
+    assert studio.job(studio.order(film, task="cut", kind="mask"))["made"]

@@ -226,6 +226,8 @@ class Previews:
         return Preview(jpeg(picture), frames.seconds_of(frame), (perf_counter() - began) * 1e3)
 
     def _opened(self, loaded: LoadedSettings) -> FilmRunner:
+        # One frame is for one process, whatever jobs are shared by.
+        loaded = loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False})
         if self._runner is None:
             self._runner = FilmRunner(
                 loaded, store=self._store, keeps_mattes=False, fetch_progress=self._fetch_progress

@@ -6,6 +6,7 @@ begins. Mattes are kept on disk, so that a second cut of a film with other corre
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -291,6 +292,9 @@ class Queue:
             job.error = (
                 one_line(error) if isinstance(error, VitascopeError) else f"no memory is left: {error}"
             )
+        except Exception as error:  # a fault of ours; the jobs behind this one shall run all the same
+            logging.getLogger(__name__).exception("job %s of %s failed", job.id, job.film)
+            job.state, job.error = "failed", f"a fault of Vitascope: {type(error).__name__}: {error}"
 
     def _look(self, job: Job) -> None:
         loaded = self._source.load()

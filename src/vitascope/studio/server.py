@@ -275,7 +275,10 @@ class Studio:
             made.jpeg,
             media_type="image/jpeg",
             headers={
-                "Cache-Control": "private, max-age=3600" if "version" in query else "no-store",
+                # A source picture stays what it is; a matted one depends on settings of this start.
+                "Cache-Control": "private, max-age=3600"
+                if wanted.view == "source" and "version" in query
+                else "no-store",
                 "X-Seconds": f"{made.seconds:.6f}",
                 "Server-Timing": f"picture;dur={made.milliseconds:.0f}",
             },
