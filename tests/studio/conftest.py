@@ -133,8 +133,10 @@ def serving(home):
 
     running = []
 
-    def start(*named: Path, settings=("gpu.device=cpu",)):
-        opened = open_studio(named, SettingsSource(assignments=settings), home=home, host="127.0.0.1", port=0)
+    def start(*named: Path, settings=("gpu.device=cpu",), **how):
+        opened = open_studio(
+            named, SettingsSource(assignments=settings), home=home, host="127.0.0.1", port=0, **how
+        )
         thread = threading.Thread(target=opened.run, name="studio")
         thread.start()
         client = Client(opened)

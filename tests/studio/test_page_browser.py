@@ -123,13 +123,21 @@ def test_from_a_film_to_its_cut(page, studio, films):
 
     # A brush takes away what is painted over.
     page.click("#tab-touch")
-    page.click("#brushes button:last-child")
+    page.click("#brushes button:nth-child(2)")
     for _ in range(6):
         page.press("]")
     page.drag("#picture", [(76 / 96, 0.5), (76 / 96, 0.7), (76 / 96, 0.9)])
     page.until_color(76 / 96, 0.75, BLACK)
     page.until("document.querySelectorAll('#strokes .go').length === 1")
     page.click("#strokes .icon")
+    page.until_color(76 / 96, 0.75, WHITE)
+
+    # A box that is never kept.
+    page.click("#brushes button:nth-child(3)")
+    page.drag("#picture", [(0.6, 0.1), (0.8, 0.5), (0.99, 0.99)])
+    page.until_color(76 / 96, 0.75, BLACK)
+    page.until("document.querySelector('#boxes .icon') !== null")
+    page.press("z")
     page.until_color(76 / 96, 0.75, WHITE)
 
     # An edge slider.

@@ -82,7 +82,7 @@ def test_a_film_that_is_turned_and_one_of_two_eyes_are_shown_upright_and_one_by_
 
 
 def test_who_looks_around_sees_what_lies_there(tmp_path, model_store):
-    """Of a picture whose columns say their longitude, the middle of a look is the longitude looked at."""
+    """A picture's columns say their longitude: the middle of a look is the longitude looked at."""
 
     def longitudes(_):
         eye = np.repeat(np.linspace(0, 255, 180, dtype=np.uint8)[None, :, None], 180, 0).repeat(3, 2)

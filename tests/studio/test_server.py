@@ -234,6 +234,7 @@ def test_a_second_cut_keeps_the_first_and_asks_no_network(studio, films):
     film = studio.film()
     first = studio.job(studio.order(film, task="cut", kind="mask"))
     second = studio.job(studio.order(film, task="cut", kind="mask", begin_seconds=0))
+    assert any("20 of 20 frames came from the cache" in line for line in second["said"])
     assert [job["made"][0]["name"] for job in (first, second)] == ["wedding_mask.mp4", "wedding_mask_2.mp4"]
     assert (films / "wedding_mask.mp4").is_file()
     # What was made is no film to cut.
@@ -315,7 +316,7 @@ def test_a_job_is_taken_out_of_the_list_and_its_file_stays(studio, films):
     assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 204
     assert studio.get("/api/jobs").json["jobs"] == []
     assert (films / "wedding_mask.mp4").is_file()
-    assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 422
+    assert studio.ask("DELETE", f"/api/jobs/{job['id']}").status == 404
 
 
 def test_cuts_are_found_and_kept(serving, films):
@@ -419,7 +420,19 @@ def test_the_queue_is_bounded(studio, monkeypatch):
     for _ in range(2):
         studio.order(film, task="cut")
     answer = studio.ask("POST", f"/api/films/{film['id']}/jobs", {"task": "cut"})
-    assert answer.status == 422
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
     assert "2 jobs wait already" in answer.json["error"]
     with pytest.raises(UsageError):
         queue.find("nothing")
+
+
+def test_a_fault_of_ours_fails_one_job_and_no_other(studio, monkeypatch):
+    def fault(*_, **__):
+        raise ZeroDivisionError("nobody thought of it")
+
+    film = studio.film()
+    with monkeypatch.context() as patch:
+        patch.setattr("vitascope.studio.queue.plan_outputs", fault)
+        failed = studio.job(studio.order(film, task="cut", kind="mask"), state="failed")
+    assert failed["error"] == "a fault of Vitascope: ZeroDivisionError: nobody thought of it"
+    assert studio.job(studio.order(film, task="cut", kind="mask"))["made"]

@@ -75,6 +75,7 @@ app = CompletingApp(
 app.command("vitascope.cli.segment:segment")
 app.command("vitascope.cli.people:people")
 app.command("vitascope.cli.studio:studio")
+app.command("vitascope.cli.serve:serve")
 app.command("vitascope.cli.animate:animate")
 app.command("vitascope.cli.vr:app", name="vr")
 app.command("vitascope.cli.models:app", name="models")

@@ -39,6 +39,7 @@ COMMANDS = (
     ("segment",),
     ("people",),
     ("studio",),
+    ("serve",),
     ("animate",),
     ("vr",),
     ("vr", "info"),

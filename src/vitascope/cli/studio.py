@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.config import FlagValue, SettingsSource
@@ -13,7 +14,10 @@ from vitascope.errors import MissingDependencyError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Screen
 
-__all__ = ["studio"]
+if TYPE_CHECKING:
+    from vitascope.studio.server import Opened
+
+__all__ = ["opened_studio", "studio"]
 
 
 def studio(
@@ -44,6 +48,36 @@ def studio(
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value; see vitascope config show.
     """
+    opened = opened_studio(
+        films, port=port, host=host, profile=profile, device=device, config=config, set_=set_
+    )
+    Screen().print(
+        f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
+    )
+    if not no_browser:
+        threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
+    opened.run()
+
+
+def opened_studio(
+    films: Sequence[Path],
+    *,
+    port: int,
+    host: str,
+    profile: str | None,
+    device: str | None,
+    config: ConfigFiles,
+    set_: Assignments,
+    token: str | None = None,
+) -> Opened:
+    """Open the studio; for programs alone where they have a token.
+
+    Raises:
+        MissingDependencyError: The packages of the extra are not installed.
+        ConfigError: A setting is unknown or out of range.
+        InputError: A film or folder does not exist.
+        OutputError: The address cannot be listened at, or another studio has the queue.
+    """
     flags = {} if device is None else {"gpu.device": FlagValue(device, "--device")}
     source = SettingsSource(
         profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
@@ -58,10 +92,12 @@ def studio(
             raise MissingDependencyError(
                 f"studio needs {error.name}: pip install 'vitascope[studio]'"
             ) from error
-    opened = open_studio(list(films) or [Path()], source, home=vitascope_home(), host=host, port=port)
-    Screen().print(
-        f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
+    return open_studio(
+        list(films) or [Path()],
+        source,
+        home=vitascope_home(),
+        host=host,
+        port=port,
+        token=token,
+        with_page=token is None,
     )
-    if not no_browser:
-        threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
-    opened.run()

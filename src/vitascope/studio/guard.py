@@ -6,7 +6,8 @@ Four checks stand before every answer, each against a known attack:
   rebinding). 421, as RFC 9110, 15.5.20 has it.
 - What changes something, and every WebSocket, must come from this page: ``Origin`` is this server (RFC 6454). Browsers
   send it with each such request. ``Sec-Fetch-Site`` refuses others' images, frames and scripts, too.
-- The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``.
+- The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``. Programs send it
+  as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
 - A body is small: the largest that is sent is a file of hints.
 
 Every answer forbids the browser to load, run or show anything that is not this server's (Content Security Policy 3).
@@ -94,6 +95,10 @@ class Guard:
         host = headers.get("host", "")
         if not host or not is_own_name(host, self._names):
             return _refused(421, "Ask for this server by its address.")
+        if _is(
+            headers.get("authorization", ""), f"Bearer {self._token}"
+        ):  # a program: no browser adds it by itself
+            return _too_long(headers)
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         if changes and headers.get("origin") not in (f"http://{host}", f"https://{host}"):
             return _refused(403, "This comes from another site.")
@@ -102,15 +107,13 @@ class Guard:
             return self._entered(scope, given[0])
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return _refused(403, "This comes from another site.")
-        if not hmac.compare_digest(self._cookie_of(headers).encode(), self._token.encode()):
+        if not _is(self._cookie_of(headers), self._token):
             return _refused(401, "Open the address that vitascope studio printed in the terminal.")
-        if int(headers.get("content-length") or 0) > MOST_BODY_BYTES:
-            return _refused(413, f"More than {MOST_BODY_BYTES} bytes are too many.")
-        return None
+        return _too_long(headers)
 
     def _entered(self, scope: Scope, given: str) -> Response:
         """The token becomes a cookie, and leaves the address."""
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        if not _is(given, self._token):
             return _refused(
                 401, "This address is of an earlier start; take the one that the terminal shows now."
             )
@@ -130,6 +133,17 @@ class Guard:
         except CookieError:
             return ""
         return cookies[self._cookie].value if self._cookie in cookies else ""
+
+
+def _is(given: str, secret: str) -> bool:
+    """Compare without telling by the time it takes how much is right."""
+    return hmac.compare_digest(given.encode(), secret.encode())
+
+
+def _too_long(headers: Headers) -> Response | None:
+    if int(headers.get("content-length") or 0) > MOST_BODY_BYTES:
+        return _refused(413, f"More than {MOST_BODY_BYTES} bytes are too many.")
+    return None
 
 
 def _refused(status: int, why: str) -> Response:

@@ -58,6 +58,7 @@ class Library:
 
     def __init__(self, named: Sequence[Path]) -> None:
         self._roots: list[Path] = []
+        self._seen: dict[str, ListedFile] = {}
         for path in named:
             if not path.exists():
                 raise InputError(f"{path}: there is no such film or folder")
@@ -87,6 +88,10 @@ class Library:
         Raises:
             InputError: No such file lies in the named folders any more.
         """
+        seen = self._seen.get(file_id)
+        # What was a file of the folder when it was listed may be a link by now.
+        if seen is not None and seen.path.is_file() and seen.path.resolve() == seen.path:
+            return seen
         for file in self._files(VIDEO_SUFFIXES | IMAGE_SUFFIXES):
             if file.id == file_id:
                 return file
@@ -101,7 +106,7 @@ class Library:
         count = 0
         for root in self._roots:
             if root.is_file():
-                yield _listed(root, root.name)
+                yield self._listed(root, root.name)
                 continue
             for path in _below(root, frozenset(suffixes)):
                 # A link may lead out of the folder; what it leads to was not named.
@@ -111,7 +116,12 @@ class Library:
                 count += 1
                 if count > _MOST_FILES:
                     return
-                yield _listed(real, path.relative_to(root).as_posix())
+                yield self._listed(real, path.relative_to(root).as_posix())
+
+    def _listed(self, path: Path, name: str) -> ListedFile:
+        file = ListedFile(film_id(path), path, name)
+        self._seen[file.id] = file
+        return file
 
 
 def _below(root: Path, suffixes: frozenset[str]) -> Iterator[Path]:
@@ -125,7 +135,3 @@ def _below(root: Path, suffixes: frozenset[str]) -> Iterator[Path]:
 def film_id(path: Path) -> str:
     """What the page calls a file, by its absolute path."""
     return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
-
-
-def _listed(path: Path, name: str) -> ListedFile:
-    return ListedFile(film_id(path), path, name)

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -110,6 +110,7 @@ class Previews:
         self._frames: OrderedDict[tuple[object, ...], tuple[Frame, VrDescription]] = OrderedDict()
         self._lock = threading.Lock()
         self._waiting = 0
+        self._is_warm = False
 
     def close(self) -> None:
         """Make what is being made, and free the network."""
@@ -118,7 +119,10 @@ class Previews:
             executor.shutdown(cancel_futures=True)
 
     def facts(self, film: ListedFile) -> Future[FilmFacts]:
-        """What a film is; fails with an ``InputError`` for one that cannot be read."""
+        """What a film is; fails with an ``InputError`` for one that cannot be read. The network is opened meanwhile."""
+        if not self._is_warm:
+            self._is_warm = True
+            self._matting.submit(self._warm)
 
         def look() -> FilmFacts:
             frames = self._films.get(film.path, film.version)
@@ -222,12 +226,18 @@ class Previews:
         return Preview(jpeg(picture), frames.seconds_of(frame), (perf_counter() - began) * 1e3)
 
     def _opened(self, loaded: LoadedSettings) -> FilmRunner:
+        # One frame is for one process, whatever jobs are shared by.
+        loaded = loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False})
         if self._runner is None:
             self._runner = FilmRunner(
                 loaded, store=self._store, keeps_mattes=False, fetch_progress=self._fetch_progress
             )
         self._runner.take(loaded)
         return self._runner
+
+    def _warm(self) -> None:
+        with suppress(VitascopeError):  # the first picture says why it cannot be made
+            self._opened(self._source.load())
 
     def _open_for_network(self, path: Path) -> Any:
         assert self._runner is not None  # opened before its films

@@ -6,6 +6,7 @@ begins. Mattes are kept on disk, so that a second cut of a film with other corre
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -29,7 +30,7 @@ from vitascope.segmentation.segmenter import Segmenter
 from vitascope.studio.corrections import read_corrections
 from vitascope.studio.previews import settings_of
 
-__all__ = ["Job", "Order", "Queue"]
+__all__ = ["Job", "NoSuchJobError", "Order", "Queue", "QueueFullError"]
 
 _MOST_JOBS = 200
 """Finished ones beyond that are forgotten, the oldest first."""
@@ -37,6 +38,14 @@ _SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}
 """What a cut's name ends in, where it is not ``.mp4``."""
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
+
+
+class QueueFullError(UsageError):
+    """As many jobs wait as may."""
+
+
+class NoSuchJobError(UsageError):
+    """A job that was never there, or was taken out of the list."""
 
 
 class _Kept(BaseModel):
@@ -162,26 +171,26 @@ class Queue:
         """A job.
 
         Raises:
-            UsageError: There is no such job.
+            NoSuchJobError: There is none.
         """
         with self._changed:
             for job in self._jobs:
                 if job.id == job_id:
                     return job
-        raise UsageError("there is no such job")
+        raise NoSuchJobError("there is no such job")
 
     def add(self, film: Path, order: Order) -> Job:
         """Put a job at the end.
 
         Raises:
             OutputError: The queue cannot be kept.
-            UsageError: It is full.
+            QueueFullError: As many wait as may.
         """
         job = Job(id=secrets.token_hex(8), film=film, order=order, added_at=time.time())
         with self._changed:
             over = [one for one in self._jobs if one.is_over]
             if len(self._jobs) - len(over) >= _MOST_JOBS:
-                raise UsageError(f"{_MOST_JOBS} jobs wait already")
+                raise QueueFullError(f"{_MOST_JOBS} jobs wait already; ask again later")
             if len(self._jobs) >= _MOST_JOBS:
                 self._jobs.remove(over[0])
             self._jobs.append(job)
@@ -197,7 +206,7 @@ class Queue:
         """Break a job off, or take one that waits or is over out of the list; its files stay.
 
         Raises:
-            UsageError: There is no such job.
+            NoSuchJobError: There is none.
         """
         job = self.find(job_id)
         with self._changed:
@@ -283,6 +292,9 @@ class Queue:
             job.error = (
                 one_line(error) if isinstance(error, VitascopeError) else f"no memory is left: {error}"
             )
+        except Exception as error:  # a fault of ours; the jobs behind this one shall run all the same
+            logging.getLogger(__name__).exception("job %s of %s failed", job.id, job.film)
+            job.state, job.error = "failed", f"a fault of Vitascope: {type(error).__name__}: {error}"
 
     def _look(self, job: Job) -> None:
         loaded = self._source.load()
@@ -318,7 +330,8 @@ class Queue:
         with Segmenter(loaded=loaded, store=self._store, fetch_progress=self._fetched) as segmenter:
             report = segmenter.write(planned.video, planned.outputs, on_start=self._has_started)
         job.made = tuple(output.path for output in report.outputs)
-        job.said = tuple(report.notes)
+        levers = [] if report.levers is None else report.levers.lines(report.frame_count)
+        job.said = (*levers, *report.notes)
 
     def _out(self, job: Job) -> str | Path:
         """Where a cut goes: beside its film, under a name that is free. A player's own name needs a folder."""

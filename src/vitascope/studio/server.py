@@ -40,8 +40,9 @@ from vitascope.studio.corrections import (
 from vitascope.studio.cuts import CutFinder
 from vitascope.studio.guard import Guard
 from vitascope.studio.library import Library, ListedFile, film_id
+from vitascope.studio.openapi import openapi
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
-from vitascope.studio.queue import Job, Order, Queue
+from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
 from vitascope.studio.still_frames import Look
 
 __all__ = ["Opened", "Studio", "open_studio"]
@@ -49,6 +50,7 @@ __all__ = ["Opened", "Studio", "open_studio"]
 T = TypeVar("T")
 _NEWS_SECONDS = 0.5
 _MOST_LISTENERS = 100
+_RETRY_SECONDS = "5"
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -65,6 +67,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (CorrectionsClashError, 409),
     (FilmChangedError, 409),
     (BusyError, 503),
+    (QueueFullError, 503),
+    (NoSuchJobError, 404),
     (UsageError, 422),
     (InputError, 404),
     (VitascopeError, 500),
@@ -96,33 +100,39 @@ class Studio:
         self.cuts = CutFinder(home / "cuts", wanted, on_news=self._tell_film)
         self._people: dict[Path, PeopleTable] = {}
 
-    def app(self, *, token: str, port: int, names: frozenset[str]) -> ASGIApp:
+    def app(self, *, token: str, port: int, names: frozenset[str], with_page: bool = True) -> ASGIApp:
         """The application, guarded.
 
         Args:
             token: The secret of the address.
             port: Where it is served.
             names: Host names that it is called by.
+            with_page: False for programs alone.
         """
-        routes: list[BaseRoute] = [
-            Route("/", self._page),
-            Route("/page/{name}", self._page),
-            Route("/api/studio", self._answer(self._studio)),
-            Route("/api/films", self._answer(self._films)),
-            Route("/api/films/{film}", self._answer(self._film)),
-            Route("/api/films/{film}/frame", self._answer(self._frame)),
-            Route("/api/films/{film}/cuts", self._answer(self._cuts)),
-            Route("/api/films/{film}/people", self._answer(self._who)),
-            Route("/api/films/{film}/people/at", self._answer(self._who_at)),
-            Route("/api/films/{film}/people/{number:int}.png", self._answer(self._face)),
-            Route("/api/films/{film}/corrections", self._answer(self._corrections)),
-            Route("/api/films/{film}/corrections", self._answer(self._correct), methods=["PUT"]),
-            Route("/api/films/{film}/jobs", self._answer(self._order), methods=["POST"]),
-            Route("/api/jobs", self._answer(self._jobs)),
-            Route("/api/jobs/{job}", self._answer(self._stop), methods=["DELETE"]),
-            Route("/api/jobs/{job}/files/{number:int}", self._answer(self._file)),
-            WebSocketRoute("/api/news", self._listen),
+        api: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+            ("GET", "/api/openapi.json", self._described),
+            ("GET", "/api/studio", self._studio),
+            ("GET", "/api/films", self._films),
+            ("GET", "/api/films/{film}", self._film),
+            ("GET", "/api/films/{film}/frame", self._frame),
+            ("GET", "/api/films/{film}/cuts", self._cuts),
+            ("GET", "/api/films/{film}/people", self._who),
+            ("GET", "/api/films/{film}/people/at", self._who_at),
+            ("GET", "/api/films/{film}/people/{number:int}.png", self._face),
+            ("GET", "/api/films/{film}/corrections", self._corrections),
+            ("PUT", "/api/films/{film}/corrections", self._correct),
+            ("POST", "/api/films/{film}/jobs", self._order),
+            ("GET", "/api/jobs", self._jobs),
+            ("GET", "/api/jobs/{job}", self._job),
+            ("DELETE", "/api/jobs/{job}", self._stop),
+            ("GET", "/api/jobs/{job}/files/{number:int}", self._file),
         ]
+        routes: list[BaseRoute] = [
+            Route(path, self._answer(work), methods=[method]) for method, path, work in api
+        ]
+        routes.append(WebSocketRoute("/api/news", self._listen))
+        if with_page:
+            routes += [Route("/", self._page), Route("/page/{name}", self._page)]
         inner = Starlette(routes=routes, lifespan=self._lifespan)
         return Guard(inner, token=token, port=port, names=names)
 
@@ -169,9 +179,9 @@ class Studio:
                 return await work(request)
             except VitascopeError as error:
                 status = next(status for kind, status in _STATUS if isinstance(error, kind))
-                return JSONResponse(
-                    {"error": one_line(error), "code": type(error).__name__}, status_code=status
-                )
+                later = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+                told = {"error": one_line(error), "code": type(error).__name__}
+                return JSONResponse(told, status_code=status, headers=later)
 
         return answer
 
@@ -179,6 +189,9 @@ class Studio:
 
     async def _studio(self, _: Request) -> Response:
         return JSONResponse({"version": __version__, "named": self.library.named})
+
+    async def _described(self, _: Request) -> Response:
+        return JSONResponse(openapi())
 
     async def _films(self, _: Request) -> Response:
         made = [path for job in self.queue.jobs() for path in job.made]
@@ -262,7 +275,10 @@ class Studio:
             made.jpeg,
             media_type="image/jpeg",
             headers={
-                "Cache-Control": "private, max-age=3600" if "version" in query else "no-store",
+                # A source picture stays what it is; a matted one depends on settings of this start.
+                "Cache-Control": "private, max-age=3600"
+                if wanted.view == "source" and "version" in query
+                else "no-store",
                 "X-Seconds": f"{made.seconds:.6f}",
                 "Server-Timing": f"picture;dur={made.milliseconds:.0f}",
             },
@@ -358,6 +374,12 @@ class Studio:
 
     async def _jobs(self, _: Request) -> Response:
         return JSONResponse(self._state())
+
+    async def _job(self, request: Request) -> Response:
+        job = self.queue.find(request.path_params["job"])
+        progress = self.queue.progress() if job.state == "running" else None
+        told = None if progress is None else progress.model_dump(mode="json")
+        return JSONResponse({**self._plain(job), "progress": told})
 
     async def _stop(self, request: Request) -> Response:
         await asyncio.to_thread(self.queue.stop, request.path_params["job"])
@@ -508,7 +530,16 @@ class Opened(NamedTuple):
             self.server.run(sockets=[self.listening])
 
 
-def open_studio(named: Sequence[Path], source: SettingsSource, *, home: Path, host: str, port: int) -> Opened:
+def open_studio(
+    named: Sequence[Path],
+    source: SettingsSource,
+    *,
+    home: Path,
+    host: str,
+    port: int,
+    token: str | None = None,
+    with_page: bool = True,
+) -> Opened:
     """Open the studio.
 
     Args:
@@ -517,6 +548,8 @@ def open_studio(named: Sequence[Path], source: SettingsSource, *, home: Path, ho
         home: The folder of everything that Vitascope keeps.
         host: Where to listen.
         port: Where to listen; 0 takes a free one.
+        token: The secret that opens it; a new one when omitted.
+        with_page: False for programs alone.
 
     Raises:
         InputError: A film or folder does not exist.
@@ -526,18 +559,18 @@ def open_studio(named: Sequence[Path], source: SettingsSource, *, home: Path, ho
     listening = _listening(host, port)
     try:
         port = int(listening.getsockname()[1])
-        token = secrets.token_urlsafe(24)
+        token = token or secrets.token_urlsafe(24)
         studio = Studio(library, source, home=home / "studio", store=ModelStore(home))
     except BaseException:
         listening.close()
         raise
     shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}/?token={token}"
-    if len(named) == 1 and named[0].is_file():
+    address = f"http://{shown}:{port}/" + (f"?token={token}" if with_page else "api/")
+    if with_page and len(named) == 1 and named[0].is_file():
         address += f"&film={film_id(named[0].resolve())}"
     names = frozenset({host.lower(), socket.gethostname().lower()})
     config = uvicorn.Config(
-        studio.app(token=token, port=port, names=names),
+        studio.app(token=token, port=port, names=names, with_page=with_page),
         log_level="error",
         access_log=False,
         server_header=False,

@@ -4,12 +4,17 @@ import os
 
 import numpy as np
 import pytest
-from two_people import two_people
 
 from clips import write_clip
+from two_people import two_people
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
+from vitascope.media.reading.reader import open_video
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.batch import plan_batch, segment_all
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.people.hinted import Keeping
+from vitascope.segmentation.people.scan import find_people
 from vitascope.segmentation.people.table import known_people
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.segmentation.stills import StillSegmenter
@@ -193,3 +198,20 @@ def test_live_pictures_and_stills_do_not_pass_over_who_is_kept(clip):
         segmenter.live(str(clip), ["null"])
     with pytest.raises(UsageError, match=r"keep everybody"):
         StillSegmenter(settings=settings)
+
+
+def test_a_stroke_at_one_moment_is_that_of_the_whole_film(clip, home, tmp_path):
+    """The studio looks at single frames: it carries a stroke no further, with the same result."""
+    stroke = "[[0.27, 0.3], [0.27, 0.95]]"
+    mark = f"at: 0.25\n    stroke: {stroke}\n    radius: 0.1\n    do: remove"
+    (tmp_path / "in.hints.yaml").write_text(f"marks:\n  - {mark}\n")
+    loaded = load_settings(flags={"people.hints": tmp_path / "in.hints.yaml"})
+    find_people(clip, loaded, store=ModelStore(home))
+    with open_video(clip) as reader:
+        frames = list(reader)
+        vr = vr_of(reader.info, loaded.settings.video)
+        (whole,) = Keeping(reader, vr, loaded.settings).layers
+        for frame in frames:
+            moment = float(frame.pts * reader.info.time_base)
+            (near,) = Keeping(reader, vr, loaded.settings, moment=moment).layers
+            assert np.array_equal(near.share_at(frame), whole.share_at(frame)), moment

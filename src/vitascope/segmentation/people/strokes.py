@@ -5,12 +5,14 @@ A stroke acts until the shot ends, until half-way to the next stroke of the shot
 
 from __future__ import annotations
 
+import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -117,10 +119,19 @@ def carried_strokes(
         if moment is not None:
             if not bounds[0] - _NEARBY_SECONDS <= moment <= bounds[1] + _NEARBY_SECONDS:
                 continue
-            first, last = sorted((mark.at, moment))
+            # By whole seconds: whoever looks at frame after frame need not carry the stroke for each.
+            way = moment - mark.at
+            first, last = mark.at + min(math.floor(way), 0), mark.at + max(math.ceil(way), 0)
             bounds = max(bounds[0], first - _NEARBY_SECONDS), min(bounds[1], last + _NEARBY_SECONDS)
         carried.append(
-            _carried(video, mark, bounds, table, regions=regions, rotation=rotation_degrees, eyes=eyes)
+            _carried(
+                _Stretch(video, table.facts.fingerprint, *bounds),
+                mark.model_copy(update={"line": 0}),
+                table.pts_at(mark.at),
+                regions=tuple(regions),
+                rotation=rotation_degrees,
+                eyes=eyes,
+            )
         )
     return carried
 
@@ -137,18 +148,27 @@ def _bounds(mark: Mark, marks: Sequence[Mark], table: PeopleTable) -> tuple[floa
     return begin, end if mark.to is None else min(end, mark.to)
 
 
+class _Stretch(NamedTuple):
+    """A part of a film, as it is now."""
+
+    video: Path
+    fingerprint: str
+    begin_seconds: float
+    end_seconds: float
+
+
+@lru_cache(maxsize=64)
 def _carried(
-    video: Path,
+    stretch: _Stretch,
     mark: Mark,
-    bounds: tuple[float, float],
-    table: PeopleTable,
+    mark_pts: int,
     *,
-    regions: Sequence[Region],
+    regions: tuple[Region, ...],
     rotation: Rotation,
     eyes: tuple[Eye, Eye],
 ) -> Stroked:
-    pts, greys = _pictures(video, bounds, regions, rotation)
-    at = min(range(len(pts)), key=lambda place: abs(pts[place] - table.pts_at(mark.at)))
+    pts, greys = _pictures(stretch, regions, rotation)
+    at = min(range(len(pts)), key=lambda place: abs(pts[place] - mark_pts))
     size = greys[0].shape[1:]
     motion = MotionField((size[0], size[1]))
     drawn = _drawn(mark, (size[0], size[1]))
@@ -176,14 +196,15 @@ def _carried(
 
 
 def _pictures(
-    video: Path, bounds: tuple[float, float], regions: Sequence[Region], rotation: Rotation
+    stretch: _Stretch, regions: Sequence[Region], rotation: Rotation
 ) -> tuple[list[int], list[Grey]]:
     """Time stamps and small grey pictures [E, rows, columns] of a stretch."""
+    begin, end = stretch.begin_seconds, stretch.end_seconds
     height, width = regions[0].size if rotation in (0, 180) else regions[0].size[::-1]
     shrink = max(height, width) / _GRID_SIDE
     size = max(round(height / shrink), 16), max(round(width / shrink), 16)
     pts, greys = [], []
-    with open_video(video, start_seconds=bounds[0] or None, end_seconds=bounds[1] + 1e-3) as reader:
+    with open_video(stretch.video, start_seconds=begin or None, end_seconds=end + 1e-3) as reader:
         for frame in reader:
             rgb: Any = preprocess(frame, regions=regions, size=size, layout="NHWC", rotation_degrees=rotation)
             eyes = [cv2.cvtColor(np.rint(eye * 255).astype(np.uint8), cv2.COLOR_RGB2GRAY) for eye in rgb]

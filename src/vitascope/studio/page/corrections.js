@@ -137,12 +137,20 @@ function timed(rule, begin, end) {
 
 const round = (value, digits = 4) => Number(value.toFixed(digits));
 
+const inPicture = (point) => point.map((one) => round(Math.min(Math.max(one, 0), 1)));
+
 export function withStroke(document, { at, stroke, radius, remove, eye }) {
-  const mark = { at: round(at), stroke: stroke.map((point) => point.map((one) => round(Math.min(Math.max(one, 0), 1)))), radius: round(radius), do: remove ? "remove" : "keep", ...(eye === "both" ? {} : { eye }) };
+  const mark = { at: round(at), stroke: stroke.map(inPicture), radius: round(radius), do: remove ? "remove" : "keep", ...(eye === "both" ? {} : { eye }) };
   return { ...document, marks: [...(document.marks ?? []), mark] };
 }
 
-// Without one mark, or one rule, of those that are like it the first.
+// A region that is never kept, by its corners.
+export function withRegion(document, polygon, eye) {
+  const region = { polygon: polygon.map(inPicture), ...(eye === "both" ? {} : { eye }) };
+  return { ...document, never: [...(document.never ?? []), region] };
+}
+
+// Without one hint, of those that are like it the first.
 export function without(document, name, hint) {
   const at = document[name].findIndex((one) => JSON.stringify(one) === JSON.stringify(hint));
   return { ...document, [name]: document[name].filter((_, place) => place !== at) };

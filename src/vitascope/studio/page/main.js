@@ -186,7 +186,7 @@ class Editor {
     for (const [id, text] of [["tag-left", label(this.view)], ["tag-right", label(this.beside)]]) { $(id).textContent = text; $(id).hidden = !this.beside; }
     $("shown").alt = `The frame: ${label(this.view)}`;
     $("eyes").hidden = !(this.film?.eyes > 1);
-    segments($("eyes"), [{ value: "left", label: "Left eye" }, { value: "right", label: "Right eye" }], this.eye, (eye) => { this.eye = eye; this.#choices(); this.stage.refresh(); });
+    segments($("eyes"), [{ value: "left", label: "Left" }, { value: "right", label: "Right" }], this.eye, (eye) => { this.eye = eye; this.#choices(); this.stage.refresh(); });
     $("look").hidden = !this.film?.looks_around; $("look").setAttribute("aria-pressed", String(Boolean(this.look)));
   }
 

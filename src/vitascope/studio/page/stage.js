@@ -107,6 +107,7 @@ export class Stage {
   setMode(mode) { // "paints", "picks", "looks" or "rests"
     this.mode = mode; this.stroke = null;
     for (const one of ["paints", "picks", "looks"]) this.element.classList.toggle(one, one === mode);
+    this.element.classList.toggle("boxes", mode === "paints" && Boolean(this.isBox));
     this.draw();
   }
 
@@ -194,8 +195,16 @@ export class Stage {
     };
     // What a saved stroke did is in the picture by now; a line says where it is.
     for (const mark of marks) paint(mark.stroke, 1.2 / width, mark.do === "remove", 0.9);
-    if (this.stroke) paint(this.stroke, this.radius, this.removes, 0.55);
-    if (this.pointer) {
+    const outline = (corners) => {
+      pen.setLineDash([6, 5]); pen.lineWidth = 2; pen.strokeStyle = "#ff5a4f";
+      pen.beginPath();
+      for (const [x, y] of corners) pen.lineTo(x * width, y * height);
+      pen.closePath(); pen.stroke(); pen.setLineDash([]);
+    };
+    for (const { polygon } of this.boxes ?? []) outline(polygon);
+    if (this.stroke && this.isBox) outline(boxOf(this.stroke[0], this.stroke.at(-1)));
+    else if (this.stroke) paint(this.stroke, this.radius, this.removes, 0.55);
+    if (this.pointer && !this.isBox) {
       pen.beginPath();
       pen.arc(this.pointer[0] * width, this.pointer[1] * height, this.radius * width, 0, 7);
       pen.lineWidth = 3; pen.strokeStyle = "#000a"; pen.stroke();
@@ -204,6 +213,7 @@ export class Stage {
   }
 }
 
+export const boxOf = ([left, top], [right, bottom]) => [[left, top], [right, top], [right, bottom], [left, bottom]];
 const wrapped = (degrees) => ((degrees + 540) % 360) - 180;
 
 export const thumbnail = (film, seconds) => address(`/api/films/${film.id}/frame`, { version: film.version, t: seconds.toFixed(3), view: "source", side: 160 });

@@ -1,8 +1,10 @@
 // The brush and its strokes, and the sliders of the edges.
 
-import { withEdge, without, withStroke } from "./corrections.js";
+import { withEdge, without, withRegion, withStroke } from "./corrections.js";
 import { $, clock, make, memory, segments, showing } from "./parts.js";
+import { boxOf } from "./stage.js";
 
+const LEAST_BOX = 0.01; // smaller ones are clicks that slipped
 const SHARE = 1000; // of the radius slider: thousandths of the picture's width
 
 export class Brush {
@@ -16,7 +18,12 @@ export class Brush {
   choose(kind) {
     this.kind = kind;
     this.editor.stage.removes = kind === "remove";
-    segments($("brushes"), [{ value: "keep", label: "Keep this" }, { value: "remove", label: "Take this away" }], kind, (value) => this.choose(value));
+    this.editor.stage.isBox = kind === "never";
+    this.editor.stage.setMode(this.editor.stage.mode);
+    $("radius").closest("label").hidden = kind === "never";
+    $("touch-lead").textContent = kind === "never" ? "Draw a box around what is never a person: a chair, a poster. It stays where it is, through the whole film."
+      : "Paint over what should stay or go. The stroke follows the motion, forwards and backwards, until the next cut.";
+    segments($("brushes"), [{ value: "keep", label: "Keep" }, { value: "remove", label: "Take away" }, { value: "never", label: "Never here" }], kind, (value) => this.choose(value));
   }
 
   size(value) {
@@ -32,6 +39,11 @@ export class Brush {
 
   paint(stroke) {
     const { editor } = this;
+    if (this.kind === "never") {
+      const [begin, end] = [stroke[0], stroke.at(-1)];
+      if (begin.every((one, axis) => Math.abs(end[axis] - one) > LEAST_BOX)) editor.corrections.change((doc) => withRegion(doc, boxOf(begin, end), editor.eyeOfStroke));
+      return;
+    }
     if (!editor.people.hasLooked) {
       editor.stage.note("To carry strokes, Vitascope looks through the film once.", editor.people.button());
       return;
@@ -47,6 +59,10 @@ export class Brush {
   show() {
     const { editor } = this;
     const marks = (editor.corrections.document.marks ?? []).slice().sort((one, other) => one.at - other.at);
+    const boxes = editor.corrections.document.never ?? [];
+    showing($("boxes"), boxes, () => boxes.map((box) => make("li", {}, make("span", { class: "go" }, make("span", { class: "dot never" }), "Never kept: a box"),
+      make("button", { class: "icon", type: "button", "aria-label": "Remove this box", onclick: () => editor.corrections.change((doc) => without(doc, "never", box)) }, "✕"))));
+    editor.stage.boxes = boxes;
     showing($("strokes"), marks, () => (marks.length ? marks.slice(0, 300).map((mark) => make("li", {},
       make("button", { class: "go", type: "button", onclick: () => editor.seek(mark.at) }, make("span", { class: `dot ${mark.do === "remove" ? "remove" : ""}` }),
         `${mark.do === "remove" ? "Taken away" : "Kept"} at ${clock(mark.at, 1)}`, mark.stroke ? "" : ` (${mark.click ? "click" : "box"})`),

@@ -1,0 +1,76 @@
+"""``vitascope serve``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Literal
+
+from vitascope.cli.options import Assignments, ConfigFiles
+from vitascope.cli.studio import opened_studio
+from vitascope.errors import ConfigError, OutputError
+from vitascope.observe.terminal import Screen
+
+__all__ = ["serve"]
+
+_SHORTEST_TOKEN = 16
+
+
+def serve(
+    *films: Path,
+    token_file: Path,
+    port: int = 8766,
+    host: str = "127.0.0.1",
+    profile: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+    config: ConfigFiles = None,
+    set_: Assignments = None,
+) -> None:
+    """Take jobs from programs, over HTTP: what the studio's page asks for, without the page.
+
+    vitascope serve films/ --token-file token
+    curl -H "Authorization: Bearer $(cat token)" http://127.0.0.1:8766/api/openapi.json
+
+    Args:
+        films: Films and folders that may be opened; nothing else can be read.
+        token_file: Holds the secret that programs send; made, for you alone to read, where it does not exist.
+        port: Where to listen; 0 takes a free port.
+        host: Address to listen at, for others to reach it.
+        profile: How much time previews and cuts spend: fast, balanced or quality [default: balanced].
+        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        config: Settings file (YAML); several override one another in order.
+        set_: One setting as key=value; see vitascope config show.
+    """
+    opened = opened_studio(
+        films,
+        port=port,
+        host=host,
+        profile=profile,
+        device=device,
+        config=config,
+        set_=set_,
+        token=_token(token_file),
+    )
+    Screen().print(f"Vitascope serves {opened.address}; Ctrl-C ends it.")
+    opened.run()
+
+
+def _token(path: Path) -> str:
+    """The secret in a file, which is made where there is none."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be made: {error.strerror or error}") from error
+    else:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(24))
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: no token can be read from it: {error}") from error
+    if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
+        raise ConfigError(f"{path}: a token is {_SHORTEST_TOKEN} letters and digits or more, on one line")
+    return token

@@ -1,0 +1,138 @@
+"""What the studio's server answers, in the words that programs read: OpenAPI 3.1."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from vitascope import __version__
+from vitascope.config.hints import Hints
+from vitascope.studio.queue import Order
+
+__all__ = ["openapi"]
+
+_FILM = "Id of a film, as `GET /api/films` gives it."
+_NUMBERS: Final = {
+    "t": "Time in seconds from the film's first picture.",
+    "x": "Share of the width of an eye's upright picture, 0 to 1.",
+    "y": "Share of its height, 0 to 1.",
+}
+_FRAME: Final = {
+    "t": _NUMBERS["t"],
+    "view": "source, mask, key, blur, replace, overlay or cutout.",
+    "beside": "Views with commas between that will be asked for of the same frame.",
+    "eye": "left or right.",
+    "side": "Longest side in pixels: 160, 480, 640, 960, 1280 or 1920.",
+    "yaw": "With pitch and fov: look there, in degrees; for VR films.",
+    "pitch": "Degrees up.",
+    "fov": "Width of what is seen, in degrees, 30 to 120.",
+    "background": "Id of a picture, for the view replace.",
+    "key_color": "For the view key: #78FF9B or a name.",
+    "version": "Of the film, as `GET /api/films/{film}` gives it; another one is answered with 409.",
+    "revision": "Of the corrections, so that pictures of older ones are not given.",
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The description of the interface, as plain data."""
+    place = "#/components/schemas/{model}"
+    schemas = {one.__name__: one.model_json_schema(ref_template=place) for one in (Order, Hints)}
+    definitions = {
+        name: schema for one in schemas.values() for name, schema in one.pop("$defs", {}).items()
+    } | schemas
+    order, corrections = _body("Order"), _revised()
+    paths: dict[str, dict[str, Any]] = {
+        "/api/openapi.json": {"get": _operation("This description")},
+        "/api/studio": {"get": _operation("Version, and the folders that may be read")},
+        "/api/films": {"get": _operation("Films and pictures of the folders")},
+        "/api/films/{film}": {"get": _operation("What a film is", 404)},
+        "/api/films/{film}/frame": {
+            "get": _operation(
+                "One frame, matted as a cut would", 404, 409, 422, 503, query=_FRAME, gives="image/jpeg"
+            )
+        },
+        "/api/films/{film}/cuts": {"get": _operation("Where its shots begin, as far as is known", 404)},
+        "/api/films/{film}/people": {"get": _operation("Who is in it, once a job looked", 404)},
+        "/api/films/{film}/people/at": {"get": _operation("Who is at a place", 404, 422, query=_NUMBERS)},
+        "/api/films/{film}/people/{number}.png": {
+            "get": _operation("A person's picture", 404, gives="image/png")
+        },
+        "/api/films/{film}/corrections": {
+            "get": _operation("The corrections, and their revision", 404),
+            "put": _operation(
+                "Write corrections, made from a revision", 404, 409, 413, 422, body=corrections
+            ),
+        },
+        "/api/films/{film}/jobs": {
+            "post": _operation("Queue a job; 503 says when to ask again", 404, 422, 503, body=order, done=201)
+        },
+        "/api/jobs": {"get": _operation("All jobs, and how far the running one is")},
+        "/api/jobs/{job}": {
+            "get": _operation("A job", 404),
+            "delete": _operation("Break it off, or take it out of the list; its files stay", 404, done=204),
+        },
+        "/api/jobs/{job}/files/{number}": {
+            "get": _operation("What it made, whole or in ranges", 404, 416, gives="application/octet-stream")
+        },
+    }
+    for path, operations in paths.items():
+        names = [part[1:].partition("}")[0] for part in path.split("/") if part.startswith("{")]
+        for operation in operations.values():
+            operation["parameters"] = [_parameter(name, "path") for name in names] + operation["parameters"]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Vitascope", "version": __version__},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": definitions,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(
+    summary: str,
+    *refusals: int,
+    query: dict[str, str] | None = None,
+    body: dict[str, Any] | None = None,
+    gives: str = "application/json",
+    done: int = 200,
+) -> dict[str, Any]:
+    answers: dict[str, Any] = {str(done): {"description": "Done"}}
+    if done != 204:
+        answers[str(done)]["content"] = {gives: {}}
+    for status in (401, *refusals):
+        answers[str(status)] = {"description": "Refused; `error` says why in one line"}
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "parameters": [_parameter(name, "query", words) for name, words in (query or {}).items()],
+        "responses": answers,
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return operation
+
+
+def _parameter(name: str, place: str, words: str | None = None) -> dict[str, Any]:
+    described = words or (_FILM if name == "film" else f"Which {name}.")
+    kind = "integer" if name == "number" else "string"
+    return {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": described,
+        "schema": {"type": kind},
+    }
+
+
+def _body(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _revised() -> dict[str, Any]:
+    revision = {"type": "string", "description": "What the corrections were made from, as GET gives it."}
+    return {
+        "type": "object",
+        "required": ["hints", "revision"],
+        "properties": {"hints": _body("Hints"), "revision": revision},
+    }

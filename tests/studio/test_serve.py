@@ -1,0 +1,100 @@
+"""The studio for programs: a token of a file, the interface described, and no page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vitascope.cli.serve import _token
+from vitascope.errors import ConfigError, OutputError
+from vitascope.studio.openapi import openapi
+
+TOKEN = "a-secret-of-a-program"
+
+
+@pytest.fixture
+def program(serving, films):
+    """Asks as a program does: with a bearer token, and without what browsers send."""
+    client = serving(films, token=TOKEN, with_page=False)
+    ask = client.ask
+
+    def bare(method, path, body=None, *, token=TOKEN, **headers):
+        given = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return ask(method, path, body, without=["Cookie", "Origin", "Sec-Fetch-Site"], **given, **headers)
+
+    client.ask = bare
+    return client
+
+
+def test_a_program_cuts_a_film(program, films):
+    film = program.film()
+    job_id = program.order(film, task="cut", kind="mask")
+    program.job(job_id)
+    job = program.get(f"/api/jobs/{job_id}").json
+    assert (job["state"], job["progress"]) == ("done", None)
+    content = program.get(f"/api/jobs/{job_id}/files/0").body
+    assert content == (films / "wedding_mask.mp4").read_bytes()
+    assert program.ask("DELETE", f"/api/jobs/{job_id}").status == 204
+    assert program.get(f"/api/jobs/{job_id}").status == 404
+
+
+def test_without_the_token_there_is_nothing_and_there_is_no_page(program):
+    for token in (None, "", "wrong", TOKEN[:-1], f"{TOKEN}x"):
+        assert program.ask("GET", "/api/films", token=token).status == 401
+        assert program.ask("POST", "/api/films/x/jobs", {}, token=token).status in (401, 403)
+    assert program.get("/").status == program.get("/page/main.js").status == 404
+    assert program.get("/api/films", Host="evil.example").status == 421
+
+
+def test_a_browser_of_another_site_gets_no_leave_to_send_the_token(program):
+    answer = program.ask(
+        "OPTIONS",
+        "/api/films",
+        token=None,
+        Access_Control_Request_Method="GET",
+        Access_Control_Request_Headers="authorization",
+    )
+    assert answer.status >= 400
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+
+
+def test_everything_that_is_answered_is_described_and_nothing_else(program):
+    described = program.get("/api/openapi.json").json
+    assert described == openapi()
+    told = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}
+    starlette = program.opened.server.config.app._app
+    there = {
+        (method, re.sub(r":int}", "}", route.path))
+        for route in starlette.routes
+        if hasattr(route, "methods")
+        for method in route.methods - {"HEAD"}
+    }
+    assert told == there
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path))
+    references = re.findall(r"'\$ref': '#/components/schemas/(\w+)'", str(described))
+    assert len(references) == str(described).count("$ref")
+    assert set(references) <= set(described["components"]["schemas"])
+
+
+def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path):
+    path = tmp_path / "token"
+    made = _token(path)
+    assert len(made) >= 32
+    assert _token(path) == made
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "content", ["", "short", "two words of a token", "line one and\nline two", "schlüssel" * 3]
+)
+def test_a_file_that_holds_no_token_is_refused(tmp_path, content):
+    path = tmp_path / "token"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="token"):
+        _token(path)
+    with pytest.raises(OutputError, match="cannot be made"):
+        _token(tmp_path / "nowhere" / "token")
