@@ -65,15 +65,15 @@ class Crossing:
 CROSSINGS = (
     Crossing(("astronaut", "driver_grin"), is_tuned_on=True),
     Crossing(("astronaut", "astronaut, exchanged"), is_tuned_on=True),
-    Crossing(("astronaut", "driver_mouth"), is_tuned_on=True),
-    Crossing(("driver_grin", "driver_mouth"), (0.6, 0.55), seed=4, is_tuned_on=True),
-    Crossing(("juggle", "juggle, exchanged"), (0.9, 0.8), seed=5, is_tuned_on=True),
     Crossing(("astronaut", "juggle"), (0.7, 0.9), seed=11),
     Crossing(("juggle", "driver_grin"), (0.9, 0.5), seed=12),
     Crossing(("astronaut, exchanged", "driver_mouth"), (0.8, 0.65), seed=13),
     Crossing(("driver_grin", "astronaut, exchanged"), (0.6, 0.75), seed=14),
     Crossing(("juggle, exchanged", "driver_mouth"), (0.85, 0.6), seed=15, ways=(0.35, 0.02)),
     Crossing(("driver_mouth", "driver_grin, exchanged"), (0.65, 0.6), seed=16),
+    Crossing(("astronaut", "driver_mouth"), is_tuned_on=True),
+    Crossing(("driver_grin", "driver_mouth"), (0.6, 0.55), seed=4, is_tuned_on=True),
+    Crossing(("juggle", "juggle, exchanged"), (0.9, 0.8), seed=5, is_tuned_on=True),
 )
 SPLICES = (
     (("astronaut", "driver_grin", "driver_mouth"), 5, True),
@@ -291,6 +291,12 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=HERE / "results" / "people.json")
     given = parser.parse_args()
     cast, parts, rows, sheets = figures(given.clips), given.only.split(","), [], []
+
+    def note(row: dict[str, Any]) -> None:
+        print(row, flush=True)
+        rows.append(row | stamp)
+        write_rows(given.rows, rows)
+
     stamp = {"people": list(cast), "commit": commit(), "date": time.strftime("%Y-%m-%d")}
     with TemporaryDirectory(prefix="vitascope-") as name:
         folder = Path(name)
@@ -298,18 +304,15 @@ def main() -> None:
             if cast.keys() >= set(pair.names):
                 clip = crossing(cast, pair, folder)
                 row, kept = measured_crossing(clip)
-                rows.append(row | {"is_tuned_on": pair.is_tuned_on} | stamp)
-                print(row, flush=True)
+                note(row | {"is_tuned_on": pair.is_tuned_on})
                 sheets.append(sheet_of(clip, kept))
         for names, seed, is_tuned_on in SPLICES if "spliced" in parts else ():
             if cast.keys() >= set(names):
                 row = measured_splice(spliced(cast, names, folder, seed=seed))
-                rows.append(row | {"is_tuned_on": is_tuned_on} | stamp)
-                print(row, flush=True)
+                note(row | {"is_tuned_on": is_tuned_on})
         if "speed" in parts:
             clip = crossing(cast, CROSSINGS[1], folder, frames=150)
-            rows.append(measured_speed(clip, folder) | stamp)
-            print(rows[-1], flush=True)
+            note(measured_speed(clip, folder))
         if given.picture is not None:
             clip = crossing(cast, CROSSINGS[1], folder, frames=125)
             table, _ = looked_at(clip)
@@ -320,8 +323,6 @@ def main() -> None:
             cv2.imwrite(str(given.picture), cv2.resize(picture, None, fx=0.6, fy=0.6)[..., ::-1])
     if given.sheet is not None and sheets:
         cv2.imwrite(str(given.sheet), np.vstack(sheets)[..., ::-1])
-    if rows:
-        write_rows(given.rows, rows)
 
 
 if __name__ == "__main__":

@@ -126,3 +126,42 @@ def test_surroundings_belong_to_the_nearest_within_reach():
     assert filled[10, 24] == 2
     assert filled[0, 0] == 0
     assert not everywhere(np.zeros((4, 4), np.uint8), reach=3).any()
+
+
+def test_a_shoulder_that_comes_out_from_behind_somebody_is_no_new_person():
+    """The matte of one who passes behind another is torn in two, far from where they were seen last."""
+
+    def torn():
+        walks = {1: lambda t: 60, 2: lambda t: 20 + 80 * t}
+        for rgb, alpha, truth in shot(walks, 60, order=lambda _: (2, 1)):
+            hidden = alpha.copy()
+            columns = np.flatnonzero((truth == 2).any(axis=0))
+            if len(columns) < 15:  # partly hidden: the network sees little of the rest
+                hidden[10:30][truth[10:30] == 2] = 0
+            yield rgb, hidden, truth * (hidden > 0)
+
+    follower, labels, truths = followed(torn())
+    assert len(follower.confirmed) == 2
+    _, lost = wrong(labels, truths, 2)
+    assert lost[[0, 1, -2, -1]].max() < 0.03
+
+
+def test_halves_of_a_person_whose_waist_the_network_misses_are_one_person():
+    steps = []
+    for rgb, alpha, truth in shot({1: lambda t: 40 + 20 * t}, 20):
+        alpha[36:40] = 0
+        steps.append((rgb, alpha, truth))
+    follower, labels, truths = followed(steps, faces=lambda n: [(35 + n, 11, 8, 8)])
+    assert len(follower.confirmed) == 1
+    whole = (truths == 1) & (np.stack([alpha for _, alpha, _ in steps]) > 0)
+    assert (labels[whole] == 1).all()
+
+
+def test_who_sits_below_another_is_somebody():
+    """As in rows of seats: the lower one has a face."""
+    steps = []
+    for rgb, alpha, truth in shot({1: lambda _: 40}, 20):
+        alpha[34:40] = 0
+        steps.append((rgb, alpha, truth))
+    follower, _, _ = followed(steps, faces=lambda n: [(36, 11, 8, 8), (36, 41, 8, 8)])
+    assert len(follower.confirmed) == 2

@@ -551,17 +551,23 @@ class ShotFollower:
         return best
 
     def _torn_from(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
-        """Who stands right above or below a part, in the same columns: the matte has a gap at their waist; or 0."""
+        """Whose upper or lower half a part is, where the matte has a gap at their waist; or 0.
+
+        Halves lie one above the other, and the lower one has no face, as it would have in a row of seats.
+        """
         reach = max(round(_OUT_OF_REACH * self._size[1]), 2)
         rows, columns = np.flatnonzero(inside.any(axis=1)), inside.any(axis=0)
-        for number in self.tracks:
+        for number, track in self.tracks.items():
             own = labels == number
             theirs = np.flatnonzero(own.any(axis=1))
-            if not len(theirs) or (self._faces_in(inside) and self._faces_in(own)):
+            if not len(theirs):
                 continue
             gap = max(rows[0] - theirs[-1], theirs[0] - rows[-1])  # less than 0 beside arms that hang down
             common = (columns & own.any(axis=0)).sum()
-            if -len(rows) / 3 <= gap <= reach and common > 0.7 * min(columns.sum(), own.any(axis=0).sum()):
+            if not -len(rows) / 3 <= gap <= reach or common < 0.3 * min(columns.sum(), own.any(axis=0).sum()):
+                continue
+            is_below = rows[-1] > theirs[-1]
+            if not (self._faces_in(inside) or not self._faces if is_below else track.face_height):
                 return number
         return 0
 
