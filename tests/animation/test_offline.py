@@ -371,3 +371,19 @@ def test_an_animation_that_is_done_leaves_nothing_in_memory(
     out = tmp_path / "out.mp4"
     settings = {"animation.calibrate": False}
     assert not left_by(lambda: vitascope.animate(EXAMPLES / "astronaut.jpg", driver, out, settings=settings))
+
+
+@pytest.mark.parametrize(("yaw", "eased"), [(15.0, 0), (45.0, 3)])
+def test_a_head_that_turns_too_far_is_said(tmp_path, yaw, eased):
+    turned = [
+        FaceMotion.authored(pts_seconds=step / 25, yaw_degrees=yaw if 2 <= step < 5 else 0.0)
+        for step in range(6)
+    ]
+    write_motion(tmp_path / "turn.motion", turned, frame_rate=25)
+    report = vitascope.animate(
+        EXAMPLES / "astronaut.jpg", tmp_path / "turn.motion", tmp_path / "out.mp4", profile="fast"
+    )
+    said = [note for note in report.notes if "farther than the portrait shows" in note]
+    assert [note.partition(";")[0] for note in said] == (
+        [f"in {eased} of 6 pictures the head turned farther than the portrait shows"] if eased else []
+    )

@@ -181,6 +181,8 @@ class OpenedAnimator:
     notes: tuple[str, ...] = ()
     curves: Mapping[str, Curve] | None = None
     """How the portrait's expressions read; None where that was not measured."""
+    eases: Callable[[FaceMotion], bool] = lambda _: False
+    """Tells whether a motion turns the head farther than the portrait can show."""
 
 
 def gains_of(settings: Settings) -> Gains:
@@ -305,6 +307,7 @@ def _open_mesh(
         device.label,
         notes=(*notes, *_ignored_by_mesh(loaded)),
         curves=animator.curves,
+        eases=animator.eases,
     )
 
 

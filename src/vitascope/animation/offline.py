@@ -271,7 +271,15 @@ def animate_file(
         files=tuple(files),
         frame_count=job.frame_count,
         lost_count=job.lost_count,
-        notes=(*face.notes, *opened.notes, *source.notes, *_for_live_runs(loaded), *replaced, *profiled),
+        notes=(
+            *face.notes,
+            *opened.notes,
+            *source.notes,
+            *job.notes,
+            *_for_live_runs(loaded),
+            *replaced,
+            *profiled,
+        ),
         profile=loaded.profile,
         wall_seconds=perf_counter() - began,
         pipeline=measured,
@@ -337,6 +345,17 @@ class _Job:
         self._mirror = mirror
         self.frame_count = 0
         self.lost_count = 0
+        self._eased_count = 0
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of how the portrait followed."""
+        if not self._eased_count:
+            return []
+        return [
+            f"in {self._eased_count} of {self.frame_count} pictures the head turned farther than the portrait shows; "
+            "it eases off there (less: --pose 0.5)"
+        ]
 
     def animate(self, batch: Sequence[Driven]) -> list[tuple[Driven, RgbPicture]]:
         motions = [driven.motion for driven in batch]
@@ -348,6 +367,7 @@ class _Job:
         self.lost_count += sum(not driven.has_face for driven in batch)
         if self._mirror is not None:
             motions = list(map(self._mirror, motions))
+        self._eased_count += sum(map(self._opened.eases, motions))
         return list(zip(batch, self._opened.animate_batch(motions), strict=True))
 
     def convert(self, animated: tuple[Driven, RgbPicture]) -> Frame:

@@ -20,7 +20,7 @@ from vitascope.animation.face import (
     rotation_from_degrees,
 )
 from vitascope.animation.mesh.creases import Creases
-from vitascope.animation.mesh.deform import Bent, Gains, bend
+from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.layers import read_at, to_host
 from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
@@ -263,6 +263,14 @@ class MeshAnimator:
                 gap, width = portrait.response.lips(gap, width)
             displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
         return bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=self.gains)
+
+    def eases(self, motion: FaceMotion) -> bool:
+        """Tell whether a motion turns the head farther than the portrait can show.
+
+        Raises:
+            UsageError: No portrait was set.
+        """
+        return turns_too_far(self._loaded().rig.pose, motion, self.gains.pose)
 
     def draw(self, bent: Bent, *, out: RgbPicture | None = None) -> RgbPicture:
         """Draw the portrait with its points moved: ``animate`` in two steps."""

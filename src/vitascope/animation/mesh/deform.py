@@ -28,11 +28,13 @@ from vitascope.animation.face import (
 from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.rig import GRAZING, PortraitRig
 
-__all__ = ["Bent", "Gains", "bend"]
+__all__ = ["Bent", "Gains", "bend", "turns_too_far"]
 
 _YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
 """Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
 _TOTAL_YAW_LIMIT, _LEAST_YAW_LIMIT = 42.0, 10.0
+_EASED_DEGREES = 3.0
+"""A turn that is drawn less far by so much is noticed."""
 _SHIFT_LIMIT_CM = 7.0
 _FARTHEST_CM = 6.0
 """No part of a face goes farther: what a damaged recording says is not followed."""
@@ -233,14 +235,34 @@ def _soft_limit(value: float, limit: float) -> float:
     return math.copysign(start + room * math.tanh((abs(value) - start) / room), value)
 
 
-def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
-    yaw, pitch, roll = (angle * gain for angle in angles_of(motion.rotation))
+def turns_too_far(rest: Pose, motion: FaceMotion, gain: float) -> bool:
+    """Tell whether a head is drawn turned less than a motion asks for, because the portrait cannot show it.
+
+    Args:
+        rest: The pose in the portrait.
+        motion: What is asked for.
+        gain: Of the pose.
+    """
+    yaw, pitch, roll = angles_of(motion.rotation)
+    asked = yaw * gain, pitch * gain, roll * gain
+    borne = _borne_angles(rest, asked)
+    return max(abs(one - other) for one, other in zip(asked, borne, strict=True)) > _EASED_DEGREES
+
+
+def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float, float, float]:
+    """The turn (yaw, pitch, roll; degrees) that a portrait can show of one that is asked for."""
+    yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides
         yaw = _soft_limit(yaw, max(_YAW_LIMIT - 0.5 * abs(own_yaw), _LEAST_YAW_LIMIT))
     else:
         yaw = _soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
-    turn = rotation_from_degrees(yaw, _soft_limit(pitch, _PITCH_LIMIT), _soft_limit(roll, _ROLL_LIMIT))
+    return yaw, _soft_limit(pitch, _PITCH_LIMIT), _soft_limit(roll, _ROLL_LIMIT)
+
+
+def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
+    yaw, pitch, roll = angles_of(motion.rotation)
+    turn = rotation_from_degrees(*_borne_angles(rest, (yaw * gain, pitch * gain, roll * gain)))
     size = math.exp(_soft_limit(math.log(max(motion.scale, 1e-3)) * gain, math.log(_SCALE_LIMIT)))
     shift = rest.shift.copy()
     length = float(np.linalg.norm(motion.translation)) * gain

@@ -219,15 +219,20 @@ def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
     factors = 1 + (_FACTORS[:, None] - 1) * shrink[None, :]
     sources = centre + spokes[None] * factors[..., None]
     below = _smooth(-upward, 0.2, 0.75)
-    weights = _HEAD_WEIGHTS[:, None] * (1 - below) + _NECK_WEIGHTS[:, None] * below
-    share_back = _smooth(_FACTORS, 1.0, _BACK_BY)[:, None] * np.ones(SPOKES)
+    # Up to where a turned face bulges beyond the mesh's border, rings are part of it.
+    rim, beyond = _rim(landmarks[:, :2] - centre, directions, lengths)
+    widest = _FACTORS[-1] - 1
+    beyond = np.minimum(beyond / np.maximum(shrink, 1e-6), 0.6 * widest)
+    from_rim = 1 + np.maximum(_FACTORS[:, None] - 1 - beyond, 0) * (widest / (widest - beyond))
+    head, neck = (np.interp(from_rim, _FACTORS, shares) for shares in (_HEAD_WEIGHTS, _NECK_WEIGHTS))
+    weights = head * (1 - below) + neck * below
+    share_back = _smooth(from_rim, 1.0, _BACK_BY)
     border_depth = oval[:, 2] - pose.shift[2]
     depths = border_depth * (1 - share_back) - _BACK_CM * pose.scale * share_back
     # Behind the chin is the neck, which does not swing to and fro with the head.
     depths = depths * (1 - below) + np.minimum(depths, 0) * 0.3 * below
     depths[0] = border_depth
-    rim, beyond = _rim(landmarks[:, :2] - centre, directions, lengths)
-    expression = np.exp(-np.maximum(factors - 1 - beyond, 0) / (0.18 * shrink + 1e-6))
+    expression = np.exp(-(from_rim - 1) / 0.18)
     expression[-1] = 0
     return Rings(
         sources.astype(np.float32),
