@@ -27,10 +27,8 @@ _TRUST = 4
 """The power of sureness that is its weight."""
 _LEAST_WEIGHT = 0.002
 """Where neither is sure, both count the same."""
-_FAVOUR = 6
-"""How much more an answer counts where it sees somebody: people are lost more often than invented."""
-_SETTLED_FRAMES = 9
-"""After so many of a shot the way there counts in full: at first it misses people whom the way back has seen before."""
+_FAVOUR = 50
+"""How much more an answer counts where it sees somebody: people are lost in one direction more often than invented."""
 
 
 class Bidirectional:
@@ -42,8 +40,8 @@ class Bidirectional:
     stands between it and the eye's own picture.
 
     Place by place, each direction counts as much as it is sure: the mean of ``|2 alpha - 1|`` over a cell, to the
-    fourth; more where it sees somebody; and less while it is new to the shot. Edges are as unsure in both, and are
-    averaged; of somebody whom one direction misses in part the other's answer is taken.
+    fourth; and far more where it sees somebody. Edges are as unsure in both, and are averaged; of somebody whom one
+    direction misses the other's answer is taken, if that one is sure.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -64,8 +62,6 @@ class Bidirectional:
             max(round(stream.wanted.size[1] / shrink), 1),
         )
         self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
-        self._frames_seen = 0
-        """Frames of the shot so far."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames: alpha's coefficients at the size of the way back."""
@@ -85,12 +81,6 @@ class Bidirectional:
         for at in range(0, len(batch), most):
             part = batch.take(range(at, min(at + most, len(batch))))
             ahead += self._known(self._forward.estimate(part), part.images, usual)
-        if batch.starts_shot[0]:
-            self._frames_seen = 0
-        for at, (gain, offset, weight) in enumerate(ahead):
-            self._frames_seen += 1
-            if self._frames_seen < _SETTLED_FRAMES:
-                ahead[at] = gain, offset, weight * (self._frames_seen / _SETTLED_FRAMES)
         back = self._seen_back([*batch.frames, *(batch.following if is_last else ())], count=len(batch))
         return [
             estimate
