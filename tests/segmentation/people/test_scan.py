@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 import pytest
 from skimage import data
-from two_people import COLORS, two_people
 
 from clips import write_clip
+from two_people import COLORS, two_people
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import UsageError

@@ -8,6 +8,7 @@ from typing import Any
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import available_cores
 from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
+from vitascope.segmentation.matting.shot_stretches import FOLLOWING_FRAMES, STRETCH_FRAMES
 from vitascope.segmentation.processes.local import WorkerPlan
 
 __all__ = [
@@ -130,10 +131,14 @@ def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
 def frames_after(settings: Settings) -> int:
     """Frames behind its last that a stretch must have seen, so that the last are as if the video went on for it.
 
-    Whether a shot begins with a frame is known a few frames later, and the first frames of a shot are matted together.
+    Whether a shot begins with a frame is known a few frames later; the first frames of a shot are matted together, and
+    with ``inference.bidirectional`` all of them are, a second or so at a time.
     """
     cuts = LOOK_AHEAD_FRAMES if settings.video.scene_cut_threshold > 0 else 0
-    return cuts + max(settings.model.look_ahead_frames - 1, 0)
+    together = settings.model.look_ahead_frames
+    if settings.inference.bidirectional:
+        together = max(together, STRETCH_FRAMES + FOLLOWING_FRAMES)
+    return cuts + max(together - 1, 0)
 
 
 _NOT_OF_PICTURES: dict[str, Any] = {
