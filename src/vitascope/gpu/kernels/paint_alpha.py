@@ -29,7 +29,7 @@ class PaintedPart:
     number: int
     source: Region
     target: Region
-    """Of the same size."""
+    """As large as the source."""
 
 
 # As in paint_alpha.cu.
