@@ -50,17 +50,6 @@ class InferenceOptions:
         """True when whole shots are to be seen backwards, too: parts, other sizes and first networks go one way."""
         return self.bidirectional and self.shows_whole_eyes and self.early_exit == "off"
 
-    @property
-    def is_plain(self) -> bool:
-        """True when every frame is shown to the network, whole and once."""
-        return (
-            self.skip_static == 0
-            and self.region == "whole"
-            and self.early_exit == "off"
-            and self.scales == (1.0,)
-            and not self.bidirectional
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class LeverReport:
