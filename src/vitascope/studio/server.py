@@ -43,7 +43,7 @@ from vitascope.studio.library import Library, ListedFile, film_id
 from vitascope.studio.openapi import openapi
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
-from vitascope.studio.still_frames import Look
+from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 
 __all__ = ["Opened", "Studio", "open_studio"]
 
@@ -115,6 +115,7 @@ class Studio:
             ("GET", "/api/films", self._films),
             ("GET", "/api/films/{film}", self._film),
             ("GET", "/api/films/{film}/frame", self._frame),
+            ("POST", "/api/films/{film}/places", self._places),
             ("GET", "/api/films/{film}/cuts", self._cuts),
             ("GET", "/api/films/{film}/people", self._who),
             ("GET", "/api/films/{film}/people/at", self._who_at),
@@ -284,6 +285,18 @@ class Studio:
             },
         )
 
+    async def _places(self, request: Request) -> Response:
+        """What was pointed at by who looked around, in the eye's own picture."""
+        film, given = await self._found(request), await _json(request)
+        try:
+            pointed = Pointed.model_validate(given)
+        except ValidationError as error:
+            raise UsageError(_first_fault(error)) from error
+        vr = (await _waited(self.previews.facts(film))).vr
+        look = Look(pointed.yaw, pointed.pitch, pointed.fov)
+        places = await asyncio.to_thread(places_in_eye, pointed.points, vr, eye=pointed.eye, look=look)
+        return JSONResponse({"points": places})
+
     async def _cuts(self, request: Request) -> Response:
         film = await self._found(request)
         cuts = self.cuts.of(film, film.version)
@@ -365,8 +378,7 @@ class Studio:
         try:
             order = Order.model_validate({**given, "background": background})
         except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise UsageError(_first_fault(error)) from error
         if order.task == "cut" and order.kind == "replace" and background is None:
             raise UsageError("choose the picture that shall be behind people")
         job = await asyncio.to_thread(self.queue.add, film.path, order)
@@ -477,6 +489,11 @@ async def _send(socket: WebSocket, news: asyncio.Queue[str]) -> None:
     with suppress(WebSocketDisconnect, RuntimeError):  # the page has gone
         while True:
             await socket.send_text(await news.get())
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 async def _waited(future: Future[T]) -> T:

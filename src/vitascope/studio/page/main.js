@@ -1,6 +1,6 @@
 // The page: which film is open, where one is in it, keys, news, and who is told of what.
 
-import { get, listen } from "./api.js";
+import { get, listen, send } from "./api.js";
 import { Corrections } from "./corrections.js";
 import { Jobs } from "./cutting.js";
 import { $, clock, make, memory, segments, toast } from "./parts.js";
@@ -21,7 +21,7 @@ class Editor {
     this.film = null; this.seconds = 0; this.frameSeconds = 0; this.cuts = []; this.pictures = [];
     this.view = memory.get("view", "key"); this.beside = ""; this.eye = "left"; this.look = null; this.tab = "people"; this.rate = 0;
     this.corrections = new Corrections({ id: "" }, () => {}, () => {});
-    this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
+    this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
     this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
     this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this);
     this.#wire();
@@ -156,16 +156,25 @@ class Editor {
       $(name).hidden = name !== tab;
       $(`tab-${name}`).setAttribute("aria-selected", String(name === tab)); $(`tab-${name}`).tabIndex = name === tab ? 0 : -1;
     }
-    if (tab === "touch" && this.look) this.#lookAround(false);
     this.#mode();
     if (this.film) { this.brush.show(); if (tab === "people" || tab === "cut") { this.people.show(); this.jobs.stretches(); } }
   }
 
-  #mode() { this.stage.setMode(this.look ? "looks" : { touch: "paints", people: "picks" }[this.tab] ?? "rests"); if (this.film) this.brush.show(); }
+  #mode() { this.stage.setMode({ touch: "paints", people: "picks" }[this.tab] ?? (this.look ? "looks" : "rests")); if (this.film) this.brush.show(); }
+
+  // Where points of what is shown lie in the eye's own picture, and how large a radius is there.
+  async inEye(points, radius = 0) {
+    if (!this.look) return { points, radius };
+    const inside = points.map((point) => point.map((one) => Math.min(Math.max(one, 0), 1)));
+    const [x, y] = inside[0], step = x > 0.5 ? -radius : radius;
+    const found = await (await send("POST", `/api/films/${this.film.id}/places`, { ...this.look, eye: this.eye, points: [[x, y], [x + step, y], ...inside] })).json();
+    const [begin, aside, ...places] = found.points;
+    if (!begin || !aside) return { points: [], radius }; // begun where the eye sees nothing
+    return { points: places.filter(Boolean), radius: radius && Math.min(Math.max(Math.hypot(aside[0] - begin[0], (aside[1] - begin[1]) * this.film.height / this.film.width), 0.001), 0.5) };
+  }
 
   #lookAround(on) {
     this.look = on ? { yaw: 0, pitch: 0, fov: 90 } : null;
-    if (on && this.tab === "touch") this.goTo("people");
     this.stage.shape(this.film, on);
     this.#choices(); this.#mode(); this.stage.refresh();
   }
