@@ -86,19 +86,17 @@ class Studio:
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
-        self.library, self.source = library, source
+        self.library = library
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: set[asyncio.Queue[str]] = set()
         self._news = threading.Event()
         self._fetching: str | None = None
-        self._told = ""
-        wanted = source.load().settings.video
+        self._wanted = source.load().settings.video
         self.queue = Queue(
             home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
         )
         self.previews = Previews(source, store=store, fetch_progress=self._fetched)
-        self.cuts = CutFinder(home / "cuts", wanted, on_news=self._tell_film)
-        self._people: dict[Path, PeopleTable] = {}
+        self.cuts = CutFinder(home / "cuts", self._wanted, on_news=self._tell_film)
 
     def app(self, *, token: str, port: int, names: frozenset[str], with_page: bool = True) -> ASGIApp:
         """The application, guarded.
@@ -312,7 +310,7 @@ class Studio:
     # People
 
     def _table(self, film: ListedFile) -> PeopleTable | None:
-        return known_people(film.path, self.source.load().settings.video)
+        return known_people(film.path, self._wanted)
 
     async def _who(self, request: Request) -> Response:
         film = await self._found(request)
@@ -459,7 +457,7 @@ class Studio:
         """One text for all who listen, twice a second while something runs, at once when something changed."""
         while True:
             await asyncio.sleep(_NEWS_SECONDS)
-            changed, self._news = self._news.is_set(), self._news
+            changed = self._news.is_set()
             self._news.clear()
             is_running = self.queue.progress() is not None or self._fetching is not None
             if self._listeners and (changed or is_running):

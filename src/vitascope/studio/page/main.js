@@ -47,6 +47,7 @@ class Editor {
     this.pause();
     let film;
     try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { toast(problem.message); return this.list(); }
+    film.seconds ||= 1 / film.frames_per_second; // a picture, or a film that does not say how long it is
     this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
@@ -61,7 +62,7 @@ class Editor {
     await this.corrections.read();
     this.#faults();
     this.people.read().catch((problem) => toast(problem.message));
-    this.readCuts();
+    this.readCuts().catch((problem) => toast(problem.message));
   }
 
   async list() {
@@ -74,13 +75,17 @@ class Editor {
     this.pictures = pictures;
     $("editor").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your films"; $("saved").textContent = "";
     $("library-lead").textContent = films.length ? "Choose a film to look at its matte, correct it and cut out its people." : `No film was found in ${named}. Start vitascope studio with the folder that holds your films.`;
+    const waiting = [];
     $("films").replaceChildren(...films.map((film) => {
       const words = make("small", {}, film.corrected ? "has corrections" : " ");
       const poster = make("span", { class: "poster" });
       const card = make("button", { class: "card", type: "button", onclick: () => this.open(film.id) }, poster, make("span", { class: "words" }, make("b", {}, film.name), words));
-      this.#describe(film, card, poster, words);
+      waiting.push([film, card, poster, words]);
       return make("li", {}, card);
     }));
+    // Two at a time, as long as the list is looked at: a film is opened for each.
+    const describe = async () => { for (let next = waiting.shift(); next && !this.film; next = waiting.shift()) await this.#describe(...next); };
+    describe(); describe();
   }
 
   async #describe(film, card, poster, words) {
@@ -109,8 +114,10 @@ class Editor {
   moved() {
     $("clock").replaceChildren(clock(this.seconds, 2), make("small", {}, ` / ${clock(this.film.seconds)}`));
     this.timeline.at(this.seconds);
-    const shot = JSON.stringify(this.shot());
-    if (shot !== this.lastShot && this.people.hasLooked !== null) { this.lastShot = shot; this.people.show(); this.jobs.stretches(); }
+    if (this.people.hasLooked === null) return;
+    this.people.show();
+    const shot = JSON.stringify([this.film.id, this.shot()]);
+    if (shot !== this.lastShot) { this.lastShot = shot; this.jobs.stretches(); }
   }
 
   step(frames) { this.pause(); return this.seek(this.frameSeconds + frames / this.film.frames_per_second); }
@@ -147,6 +154,7 @@ class Editor {
 
   pause() {
     this.rate = 0;
+    $("pace").textContent = "";
     $("play").closest(".transport").classList.remove("playing"); $("play").setAttribute("aria-label", "Play");
   }
 
@@ -199,10 +207,9 @@ class Editor {
     $("look").hidden = !this.film?.looks_around; $("look").setAttribute("aria-pressed", String(Boolean(this.look)));
   }
 
-  #shown({ seconds, milliseconds, problem }) {
+  #shown({ seconds, problem }) {
     if (problem) return this.#failed(problem);
     this.frameSeconds = seconds;
-    if (this.rate === 0) $("pace").textContent = `picture in ${milliseconds.toFixed(0)} ms`;
     if (this.tab === "touch") this.brush.show();
   }
 

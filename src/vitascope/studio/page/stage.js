@@ -52,14 +52,13 @@ export class Stage {
         if (ask.view !== "source" || (both && ask.beside !== "source")) {
           waits = setTimeout(() => this.#bridge(ask, () => done === this.wanted || this.running), SOURCE_AFTER_MS);
         }
-        const started = performance.now();
         const [left, right] = await Promise.all([this.#picture(ask, ask.view, ask.beside), both ? this.#picture(ask, ask.beside, ask.view) : null]);
         clearTimeout(waits);
         this.bridged = null;
         this.#place("shown", left.url); this.#place("beside", right?.url);
         this.shownKey = key;
         this.note(null);
-        this.onshown({ seconds: left.seconds, milliseconds: performance.now() - started });
+        this.onshown({ seconds: left.seconds });
       } catch (problem) {
         clearTimeout(waits);
         this.#place("beside", null);
