@@ -5,6 +5,7 @@ Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that 
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -251,6 +252,59 @@ def test_it_fits_and_everything_has_a_name(page, studio, films, width):
     for node in tree:
         if not node.get("ignored") and node["role"]["value"] in wanted:
             assert node["name"]["value"].strip(), node
+    assert faults(page) == []
+
+
+def test_a_folder_of_many_films_is_listed_whole(page, studio, films):
+    for number in range(39):
+        os.link(films / "wedding.mp4", films / f"guests {number}.mp4")
+    (films / "notes.mp4").write_bytes(b"no film")
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.card').length === 41")
+    page.until(
+        "[...document.querySelectorAll('.card small')].filter((one) => one.innerText.includes('96 × 64')).length === 40"
+    )
+    assert "notes.mp4" in page.text(".card.broken")
+    assert page.value("document.querySelectorAll('.card.broken').length") == 1
+
+
+def test_who_looks_around_in_vr_clicks_and_paints_what_is_seen(page, studio, films):
+    """Somebody at 31 to 54 degrees to the right; 40 degrees lie at 0.92 of a look of 90 degrees."""
+    (films / "wedding.mp4").unlink()
+
+    def somebody(n):
+        eye = np.full((128, 128, 3), (30, 50, 40), np.uint8)
+        eye[40:100, 86 + n // 8 : 103 + n // 8] = (250, 230, 90)
+        return np.hstack([eye, eye])
+
+    write_clip(films / "dance_LR_180.mp4", width=256, height=128, frame_count=16, paint=somebody)
+    film = studio.film("dance_LR_180.mp4")
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.person').length === 1")
+    page.press("2")
+    page.click("#look")
+    page.until(
+        "(({ naturalWidth: w, naturalHeight: h }) => w * 9 === h * 16)(document.querySelector('#shown'))"
+    )
+    page.until_color(0.92, 0.5, WHITE)
+    page.click("#picture", 0.92, 0.5)
+    page.until_color(0.92, 0.5, BLACK)
+    page.press("z")
+    page.until_color(0.92, 0.5, WHITE)
+    # The view is turned to the right, and who is there comes to its middle.
+    page.drag("#picture", [(0.7, 0.5), (0.5, 0.5), (0.7 - 40 / 90, 0.5)])
+    page.until_color(0.5, 0.5, WHITE)
+    page.click("#tab-touch")
+    page.click("#brushes button:nth-child(2)")
+    for _ in range(6):  # the scripted network has few cells
+        page.press("]")
+    page.drag("#picture", [(0.5, 0.3), (0.5, 0.5), (0.5, 0.7)])
+    page.until_color(0.5, 0.5, BLACK)
+    (mark,) = read_hints(films / "dance_LR_180.hints.yaml").marks
+    assert np.array(mark.stroke)[:, 0] == pytest.approx(0.5 + 40 / 180, abs=0.01)
+    assert mark.stroke[0][1] < 0.5 < mark.stroke[-1][1]
+    assert mark.eye == "left"
     assert faults(page) == []
 
 

@@ -11,10 +11,20 @@ import pytest
 from clips import write_clip
 from vitascope.config import SettingsSource
 from vitascope.errors import UsageError
+from vitascope.frames import Projection, StereoLayout
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.studio.library import Library
 from vitascope.studio.previews import BusyError, Previews, Wanted
-from vitascope.studio.still_frames import Look
+from vitascope.studio.still_frames import Look, places_in_eye
+from vitascope.vr.detection import Reason, VrDescription
+from vitascope.vr.projection import (
+    OUTSIDE,
+    Equirectangular,
+    Fisheye,
+    Rectilinear,
+    reprojection_map,
+    turned,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -98,6 +108,41 @@ def test_who_looks_around_sees_what_lies_there(tmp_path, model_store):
             shown = decoded(previews.picture(wanted).result())
             assert shown.shape == (270, 480, 3)
             assert shown[135, 240].mean() == pytest.approx((yaw + 90) / 180 * 255, abs=6)
+    finally:
+        previews.close()
+
+
+@pytest.mark.parametrize("lens", [Equirectangular(180, 180), Fisheye(190), Equirectangular(360, 180)])
+def test_what_is_pointed_at_lies_where_the_look_shows_it(lens):
+    """The place of a point is what the look's own map reads there."""
+    reason = Reason("declared", "sure")
+    vr = VrDescription(
+        StereoLayout.MONO, Projection.HALF_EQUIRECTANGULAR, 180, (lens,), reason, reason, reason
+    )
+    look = Look(35.0, -20.0, 80.0)
+    tall = np.degrees(2 * np.arctan(np.tan(np.radians(40)) * 9 / 16))
+    map_x, map_y = reprojection_map(
+        lens,
+        Rectilinear(80.0, float(tall)),
+        source_size=(1000, 1000),
+        target_size=(90, 160),
+        rotation=turned(yaw_degrees=35.0, pitch_degrees=-20.0),
+    )
+    pixels = [(0, 0), (159, 0), (80, 45), (12, 88), (159, 89)]
+    points = [((x + 0.5) / 160, (y + 0.5) / 90) for x, y in pixels]
+    for (x, y), place in zip(pixels, places_in_eye(points, vr, eye="left", look=look), strict=True):
+        if map_x[y, x] < OUTSIDE / 2:
+            assert place is None
+        else:
+            assert place == pytest.approx(((map_x[y, x] + 0.5) / 1000, (map_y[y, x] + 0.5) / 1000), abs=1e-5)
+
+
+def test_nobody_looks_around_in_a_flat_film(film, model_store):
+    previews = opened(model_store)
+    try:
+        wanted = Wanted(film, film.version, "", 0, "source", longest_side=480, look=Look(0, 0, 90))
+        with pytest.raises(UsageError, match="nobody can look around"):
+            previews.picture(wanted).result()
     finally:
         previews.close()
 

@@ -82,8 +82,20 @@ def test_a_matted_picture_is_what_the_run_writes(studio, films):
         assert np.abs(matte(studio, film, n / 24).astype(int) - mattes[n]).mean() < 3
     key, _ = picture(studio, film, 0.25, "key", beside="mask")
     assert np.abs(key[2:10, 40:60].astype(int) - (120, 255, 155)).max() < 12
-    _, again = picture(studio, film, 0.25, "mask")
-    assert again.headers["Server-Timing"] == "picture;dur=0"  # it was made beside the other
+
+
+def test_what_was_asked_for_beside_a_picture_needs_no_network(studio, monkeypatch):
+    film = studio.film()
+    picture(studio, film, 0.25, "key", beside="mask")
+
+    def asked(*_):
+        raise AssertionError("the network is asked again")
+
+    monkeypatch.setattr(BrightnessNetwork, "infer", asked)
+    for view in ("mask", "key"):
+        picture(studio, film, 0.25, view)
+    refused = studio.get(f"/api/films/{film['id']}/frame?t=0.5&view=mask&side=160")
+    assert refused.status == 500
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any, Final
 from vitascope import __version__
 from vitascope.config.hints import Hints
 from vitascope.studio.queue import Order
+from vitascope.studio.still_frames import Pointed
 
 __all__ = ["openapi"]
 
@@ -35,7 +36,7 @@ _FRAME: Final = {
 def openapi() -> dict[str, Any]:
     """The description of the interface, as plain data."""
     place = "#/components/schemas/{model}"
-    schemas = {one.__name__: one.model_json_schema(ref_template=place) for one in (Order, Hints)}
+    schemas = {one.__name__: one.model_json_schema(ref_template=place) for one in (Order, Hints, Pointed)}
     definitions = {
         name: schema for one in schemas.values() for name, schema in one.pop("$defs", {}).items()
     } | schemas
@@ -49,6 +50,9 @@ def openapi() -> dict[str, Any]:
             "get": _operation(
                 "One frame, matted as a cut would", 404, 409, 422, 503, query=_FRAME, gives="image/jpeg"
             )
+        },
+        "/api/films/{film}/places": {
+            "post": _operation("Points of a look, in the eye's own picture", 404, 422, body=_body("Pointed"))
         },
         "/api/films/{film}/cuts": {"get": _operation("Where its shots begin, as far as is known", 404)},
         "/api/films/{film}/people": {"get": _operation("Who is in it, once a job looked", 404)},

@@ -36,7 +36,7 @@ __all__ = ["BusyError", "FilmFacts", "Preview", "Previews", "View", "Wanted", "s
 T = TypeVar("T")
 View = str
 """``source``, or what a cut can write: ``mask``, ``key``, ``blur``, ``replace``, ``overlay``, ``cutout``."""
-VIEWS: Final = ("source", "mask", "key", "blur", "replace", "overlay", "cutout")
+_VIEWS: Final = ("source", "mask", "key", "blur", "replace", "overlay", "cutout")
 _MOST_WAITING = 24
 _REMEMBERED = 128
 _FRAMES_REMEMBERED = 6
@@ -101,6 +101,7 @@ class Previews:
         self, source: SettingsSource, *, store: ModelStore, fetch_progress: FetchProgress | None = None
     ) -> None:
         self._source, self._store, self._fetch_progress = source, store, fetch_progress
+        self._loaded = source.load()
         self._decoding = ThreadPoolExecutor(1, "vitascope-frames")
         self._matting = ThreadPoolExecutor(1, "vitascope-previews")
         self._runner: FilmRunner | None = None
@@ -137,9 +138,9 @@ class Previews:
             UsageError: There is no such view or size.
             BusyError: Too many are waiting.
         """
-        unknown = {wanted.view, *wanted.beside} - set(VIEWS)
+        unknown = {wanted.view, *wanted.beside} - set(_VIEWS)
         if unknown:
-            raise UsageError(f"view {sorted(unknown)[0]!r}: expected one of {', '.join(VIEWS)}")
+            raise UsageError(f"view {sorted(unknown)[0]!r}: expected one of {', '.join(_VIEWS)}")
         if wanted.longest_side not in _LONGEST_SIDES:
             raise UsageError(
                 f"side {wanted.longest_side}: expected one of {', '.join(map(str, _LONGEST_SIDES))}"
@@ -237,7 +238,7 @@ class Previews:
 
     def _warm(self) -> None:
         with suppress(VitascopeError):  # the first picture says why it cannot be made
-            self._opened(self._source.load())
+            self._opened(self._loaded)
 
     def _open_for_network(self, path: Path) -> Any:
         assert self._runner is not None  # opened before its films
@@ -249,7 +250,7 @@ class Previews:
             self._runner.close()
 
     def _vr(self, frames: FilmFrames) -> VrDescription:
-        return vr_of(frames.reader.info, self._source.load().settings.video)
+        return vr_of(frames.reader.info, self._loaded.settings.video)
 
     def _recall(self, key: tuple[object, ...]) -> Preview | None:
         with self._lock:

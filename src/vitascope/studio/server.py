@@ -43,7 +43,7 @@ from vitascope.studio.library import Library, ListedFile, film_id
 from vitascope.studio.openapi import openapi
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
-from vitascope.studio.still_frames import Look
+from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 
 __all__ = ["Opened", "Studio", "open_studio"]
 
@@ -86,19 +86,17 @@ class Studio:
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
-        self.library, self.source = library, source
+        self.library = library
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: set[asyncio.Queue[str]] = set()
         self._news = threading.Event()
         self._fetching: str | None = None
-        self._told = ""
-        wanted = source.load().settings.video
+        self._wanted = source.load().settings.video
         self.queue = Queue(
             home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
         )
         self.previews = Previews(source, store=store, fetch_progress=self._fetched)
-        self.cuts = CutFinder(home / "cuts", wanted, on_news=self._tell_film)
-        self._people: dict[Path, PeopleTable] = {}
+        self.cuts = CutFinder(home / "cuts", self._wanted, on_news=self._tell_film)
 
     def app(self, *, token: str, port: int, names: frozenset[str], with_page: bool = True) -> ASGIApp:
         """The application, guarded.
@@ -115,6 +113,7 @@ class Studio:
             ("GET", "/api/films", self._films),
             ("GET", "/api/films/{film}", self._film),
             ("GET", "/api/films/{film}/frame", self._frame),
+            ("POST", "/api/films/{film}/places", self._places),
             ("GET", "/api/films/{film}/cuts", self._cuts),
             ("GET", "/api/films/{film}/people", self._who),
             ("GET", "/api/films/{film}/people/at", self._who_at),
@@ -284,6 +283,18 @@ class Studio:
             },
         )
 
+    async def _places(self, request: Request) -> Response:
+        """What was pointed at by who looked around, in the eye's own picture."""
+        film, given = await self._found(request), await _json(request)
+        try:
+            pointed = Pointed.model_validate(given)
+        except ValidationError as error:
+            raise UsageError(_first_fault(error)) from error
+        vr = (await _waited(self.previews.facts(film))).vr
+        look = Look(pointed.yaw, pointed.pitch, pointed.fov)
+        places = await asyncio.to_thread(places_in_eye, pointed.points, vr, eye=pointed.eye, look=look)
+        return JSONResponse({"points": places})
+
     async def _cuts(self, request: Request) -> Response:
         film = await self._found(request)
         cuts = self.cuts.of(film, film.version)
@@ -299,7 +310,7 @@ class Studio:
     # People
 
     def _table(self, film: ListedFile) -> PeopleTable | None:
-        return known_people(film.path, self.source.load().settings.video)
+        return known_people(film.path, self._wanted)
 
     async def _who(self, request: Request) -> Response:
         film = await self._found(request)
@@ -365,8 +376,7 @@ class Studio:
         try:
             order = Order.model_validate({**given, "background": background})
         except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise UsageError(_first_fault(error)) from error
         if order.task == "cut" and order.kind == "replace" and background is None:
             raise UsageError("choose the picture that shall be behind people")
         job = await asyncio.to_thread(self.queue.add, film.path, order)
@@ -447,7 +457,7 @@ class Studio:
         """One text for all who listen, twice a second while something runs, at once when something changed."""
         while True:
             await asyncio.sleep(_NEWS_SECONDS)
-            changed, self._news = self._news.is_set(), self._news
+            changed = self._news.is_set()
             self._news.clear()
             is_running = self.queue.progress() is not None or self._fetching is not None
             if self._listeners and (changed or is_running):
@@ -477,6 +487,11 @@ async def _send(socket: WebSocket, news: asyncio.Queue[str]) -> None:
     with suppress(WebSocketDisconnect, RuntimeError):  # the page has gone
         while True:
             await socket.send_text(await news.get())
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 async def _waited(future: Future[T]) -> T:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
-from vitascope.errors import InputError
+from vitascope.errors import InputError, UsageError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -29,7 +30,7 @@ from vitascope.vr.projection import (
 )
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["EyeName", "FilmFrames", "Look", "OpenFilms", "jpeg", "upright_eye"]
+__all__ = ["EyeName", "FilmFrames", "Look", "OpenFilms", "Pointed", "jpeg", "places_in_eye", "upright_eye"]
 
 EyeName = Literal["left", "right"]
 
@@ -37,6 +38,7 @@ _FORWARD_SECONDS: Final = 1.5
 """So far ahead decoding on is quicker than going back to a keyframe."""
 _END_SECONDS = 2.0
 _QUALITY = 85
+_ASPECT = 16 / 9
 _LOOKED_AT_SIDE = 1440
 """Rows of the eye, and half its columns, that a look is read from at most: at 180 degrees, the half is shown."""
 
@@ -47,6 +49,22 @@ class Look(NamedTuple):
     yaw: float
     pitch: float
     fov: float
+
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Pointed(BaseModel):
+    """Points of a look, as a program sends them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    yaw: Annotated[float, Field(ge=-180, le=180)]
+    pitch: Annotated[float, Field(ge=-90, le=90)]
+    fov: Annotated[float, Field(ge=30, le=120)]
+    eye: EyeName = "left"
+    points: Annotated[list[tuple[Share, Share]], Field(min_length=1, max_length=20_000)]
+    """x and y as shares of the look's width and height."""
 
 
 class FilmFrames:
@@ -156,14 +174,18 @@ def upright_eye(
         eye: Which one, of a film with two.
         longest_side: Samples of the longer side.
         rotation_degrees: Clockwise turn that makes the picture upright.
-        look: Straighten the picture in this direction; for films whose lens is known.
+        look: Straighten the picture in this direction.
 
     Returns:
         uint8 RGB [H, W, 3].
+
+    Raises:
+        UsageError: Somebody looks around in a film whose lens nobody knows.
     """
-    region = _region_of(frame, vr, eye)
-    if look is not None and isinstance(vr.trusted_lens, Equirectangular | Fisheye):
-        return _looked(frame, region, vr, look, longest_side)
+    at = _number_of(vr, eye)
+    region = eye_regions(frame.width, frame.height, vr.layout)[at]
+    if look is not None:
+        return _looked(frame, region, _known_lens(vr, at), look, longest_side)
     height, width = region.size if rotation_degrees in (0, 180) else region.size[::-1]
     shrink = max(max(height, width) / longest_side, 1.0)
     size = max(round(height / shrink), 1), max(round(width / shrink), 1)
@@ -174,30 +196,67 @@ def upright_eye(
     return upright
 
 
-def _region_of(frame: Frame, vr: VrDescription, eye: EyeName) -> Region:
-    regions = eye_regions(frame.width, frame.height, vr.layout)
-    return regions[-1] if (eye == "right") != vr.right_eye_first else regions[0]
+def places_in_eye(
+    points: Sequence[tuple[float, float]], vr: VrDescription, *, eye: EyeName, look: Look
+) -> list[tuple[float, float] | None]:
+    """Where points of a look lie in the eye's own picture.
+
+    Args:
+        points: x and y as shares of the look's width and height.
+        vr: What the film is to VR.
+        eye: Which eye was looked at.
+        look: Where to.
+
+    Returns:
+        For each point x and y as shares of the eye's picture; None where it shows nothing.
+
+    Raises:
+        UsageError: Nobody knows the lens of this film.
+    """
+    lens = _known_lens(vr, _number_of(vr, eye))
+    x, y = np.array(points, np.float64).T
+    rays = np.tensordot(_turn(look), _camera(look).unproject(x, y), axes=1)
+    places = np.stack(lens.project(rays), axis=1)
+    return [(float(one[0]), float(one[1])) if np.isfinite(one).all() else None for one in places]
+
+
+def _number_of(vr: VrDescription, eye: EyeName) -> int:
+    """Which of a frame's regions an eye is."""
+    return len(vr.lenses) - 1 if (eye == "right") != vr.right_eye_first else 0
+
+
+def _known_lens(vr: VrDescription, at: int) -> Equirectangular | Fisheye:
+    lens = vr.lenses[at]
+    if vr.trusted_lens is None or not isinstance(lens, Equirectangular | Fisheye):
+        raise UsageError(
+            "nobody can look around in this film: its pictures are flat, or their lens is not known"
+        )
+    return lens
+
+
+def _camera(look: Look) -> Rectilinear:
+    across = np.tan(np.radians(look.fov / 2))
+    return Rectilinear(look.fov, float(np.degrees(2 * np.arctan(across / _ASPECT))))
+
+
+def _turn(look: Look) -> npt.NDArray[np.float64]:
+    return turned(yaw_degrees=look.yaw, pitch_degrees=look.pitch)
 
 
 def _looked(
-    frame: Frame, region: Region, vr: VrDescription, look: Look, longest_side: int
+    frame: Frame, region: Region, lens: Equirectangular | Fisheye, look: Look, longest_side: int
 ) -> npt.NDArray[np.uint8]:
-    lens = vr.lenses[0]
-    assert isinstance(lens, Equirectangular | Fisheye)  # the caller looked
     size = min(_LOOKED_AT_SIDE, region.height), min(2 * _LOOKED_AT_SIDE, region.width)
     rgb: Any = preprocess(frame, regions=[region], size=size, layout="NHWC")
-    target = longest_side * 9 // 16, longest_side
-    tall = float(np.degrees(2 * np.arctan(np.tan(np.radians(look.fov / 2)) * target[0] / target[1])))
     maps = reprojection_map(
         lens,
-        Rectilinear(look.fov, tall),
+        _camera(look),
         source_size=size,
-        target_size=target,
-        rotation=turned(yaw_degrees=look.yaw, pitch_degrees=look.pitch),
+        target_size=(round(longest_side / _ASPECT), longest_side),
+        rotation=_turn(look),
     )
-    picture: npt.NDArray[np.uint8] = np.rint(
-        remap(np.ascontiguousarray(to_numpy(rgb)[0]), *maps).clip(0, 1) * 255
-    ).astype(np.uint8)
+    eye = np.ascontiguousarray(to_numpy(rgb)[0])
+    picture: npt.NDArray[np.uint8] = np.rint(remap(eye, *maps).clip(0, 1) * 255).astype(np.uint8)
     picture[maps[0] <= OUTSIDE / 2] = 0
     return picture
 

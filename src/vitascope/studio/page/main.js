@@ -1,6 +1,6 @@
 // The page: which film is open, where one is in it, keys, news, and who is told of what.
 
-import { get, listen } from "./api.js";
+import { get, listen, send } from "./api.js";
 import { Corrections } from "./corrections.js";
 import { Jobs } from "./cutting.js";
 import { $, clock, make, memory, segments, toast } from "./parts.js";
@@ -21,7 +21,7 @@ class Editor {
     this.film = null; this.seconds = 0; this.frameSeconds = 0; this.cuts = []; this.pictures = [];
     this.view = memory.get("view", "key"); this.beside = ""; this.eye = "left"; this.look = null; this.tab = "people"; this.rate = 0;
     this.corrections = new Corrections({ id: "" }, () => {}, () => {});
-    this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
+    this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
     this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
     this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this);
     this.#wire();
@@ -47,6 +47,7 @@ class Editor {
     this.pause();
     let film;
     try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { toast(problem.message); return this.list(); }
+    film.seconds ||= 1 / film.frames_per_second; // a picture, or a film that does not say how long it is
     this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
@@ -61,7 +62,7 @@ class Editor {
     await this.corrections.read();
     this.#faults();
     this.people.read().catch((problem) => toast(problem.message));
-    this.readCuts();
+    this.readCuts().catch((problem) => toast(problem.message));
   }
 
   async list() {
@@ -74,13 +75,17 @@ class Editor {
     this.pictures = pictures;
     $("editor").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your films"; $("saved").textContent = "";
     $("library-lead").textContent = films.length ? "Choose a film to look at its matte, correct it and cut out its people." : `No film was found in ${named}. Start vitascope studio with the folder that holds your films.`;
+    const waiting = [];
     $("films").replaceChildren(...films.map((film) => {
       const words = make("small", {}, film.corrected ? "has corrections" : " ");
       const poster = make("span", { class: "poster" });
       const card = make("button", { class: "card", type: "button", onclick: () => this.open(film.id) }, poster, make("span", { class: "words" }, make("b", {}, film.name), words));
-      this.#describe(film, card, poster, words);
+      waiting.push([film, card, poster, words]);
       return make("li", {}, card);
     }));
+    // Two at a time, as long as the list is looked at: a film is opened for each.
+    const describe = async () => { for (let next = waiting.shift(); next && !this.film; next = waiting.shift()) await this.#describe(...next); };
+    describe(); describe();
   }
 
   async #describe(film, card, poster, words) {
@@ -109,8 +114,10 @@ class Editor {
   moved() {
     $("clock").replaceChildren(clock(this.seconds, 2), make("small", {}, ` / ${clock(this.film.seconds)}`));
     this.timeline.at(this.seconds);
-    const shot = JSON.stringify(this.shot());
-    if (shot !== this.lastShot && this.people.hasLooked !== null) { this.lastShot = shot; this.people.show(); this.jobs.stretches(); }
+    if (this.people.hasLooked === null) return;
+    this.people.show();
+    const shot = JSON.stringify([this.film.id, this.shot()]);
+    if (shot !== this.lastShot) { this.lastShot = shot; this.jobs.stretches(); }
   }
 
   step(frames) { this.pause(); return this.seek(this.frameSeconds + frames / this.film.frames_per_second); }
@@ -147,6 +154,7 @@ class Editor {
 
   pause() {
     this.rate = 0;
+    $("pace").textContent = "";
     $("play").closest(".transport").classList.remove("playing"); $("play").setAttribute("aria-label", "Play");
   }
 
@@ -156,16 +164,25 @@ class Editor {
       $(name).hidden = name !== tab;
       $(`tab-${name}`).setAttribute("aria-selected", String(name === tab)); $(`tab-${name}`).tabIndex = name === tab ? 0 : -1;
     }
-    if (tab === "touch" && this.look) this.#lookAround(false);
     this.#mode();
     if (this.film) { this.brush.show(); if (tab === "people" || tab === "cut") { this.people.show(); this.jobs.stretches(); } }
   }
 
-  #mode() { this.stage.setMode(this.look ? "looks" : { touch: "paints", people: "picks" }[this.tab] ?? "rests"); if (this.film) this.brush.show(); }
+  #mode() { this.stage.setMode({ touch: "paints", people: "picks" }[this.tab] ?? (this.look ? "looks" : "rests")); if (this.film) this.brush.show(); }
+
+  // Where points of what is shown lie in the eye's own picture, and how large a radius is there.
+  async inEye(points, radius = 0) {
+    if (!this.look) return { points, radius };
+    const inside = points.map((point) => point.map((one) => Math.min(Math.max(one, 0), 1)));
+    const [x, y] = inside[0], step = x > 0.5 ? -radius : radius;
+    const found = await (await send("POST", `/api/films/${this.film.id}/places`, { ...this.look, eye: this.eye, points: [[x, y], [x + step, y], ...inside] })).json();
+    const [begin, aside, ...places] = found.points;
+    if (!begin || !aside) return { points: [], radius }; // begun where the eye sees nothing
+    return { points: places.filter(Boolean), radius: radius && Math.min(Math.max(Math.hypot(aside[0] - begin[0], (aside[1] - begin[1]) * this.film.height / this.film.width), 0.001), 0.5) };
+  }
 
   #lookAround(on) {
     this.look = on ? { yaw: 0, pitch: 0, fov: 90 } : null;
-    if (on && this.tab === "touch") this.goTo("people");
     this.stage.shape(this.film, on);
     this.#choices(); this.#mode(); this.stage.refresh();
   }
@@ -190,10 +207,9 @@ class Editor {
     $("look").hidden = !this.film?.looks_around; $("look").setAttribute("aria-pressed", String(Boolean(this.look)));
   }
 
-  #shown({ seconds, milliseconds, problem }) {
+  #shown({ seconds, problem }) {
     if (problem) return this.#failed(problem);
     this.frameSeconds = seconds;
-    if (this.rate === 0) $("pace").textContent = `picture in ${milliseconds.toFixed(0)} ms`;
     if (this.tab === "touch") this.brush.show();
   }
 

@@ -91,9 +91,11 @@ export class People {
   }
 
   // A click in the picture is for who is under it.
-  async pick([x, y]) {
+  async pick(point) {
     const { editor } = this;
     if (!this.hasLooked) { editor.stage.note("To choose people, Vitascope looks through the film once.", this.button()); return; }
+    const [[x, y] = []] = (await editor.inEye([point])).points;
+    if (x === undefined) { toast("Nobody is there."); return; }
     const { person } = await (await get(`/api/films/${editor.film.id}/people/at`, { t: editor.seconds.toFixed(4), x: Math.min(Math.max(x, 0), 1).toFixed(4), y: Math.min(Math.max(y, 0), 1).toFixed(4), eye: editor.eye })).json();
     if (person) this.toggle(person); else toast("Nobody is there.");
   }

@@ -5,6 +5,7 @@ import { $, make } from "./parts.js";
 
 const SIDES = [480, 640, 960, 1280, 1920];
 const SOURCE_AFTER_MS = 180; // a matte that takes longer is bridged by the source picture
+const SLIP = 0.01; // a click may move so far
 const LEAST_STEP = 0.004; // between two points of a stroke, as a share of the width
 
 export class Stage {
@@ -51,14 +52,13 @@ export class Stage {
         if (ask.view !== "source" || (both && ask.beside !== "source")) {
           waits = setTimeout(() => this.#bridge(ask, () => done === this.wanted || this.running), SOURCE_AFTER_MS);
         }
-        const started = performance.now();
         const [left, right] = await Promise.all([this.#picture(ask, ask.view, ask.beside), both ? this.#picture(ask, ask.beside, ask.view) : null]);
         clearTimeout(waits);
         this.bridged = null;
         this.#place("shown", left.url); this.#place("beside", right?.url);
         this.shownKey = key;
         this.note(null);
-        this.onshown({ seconds: left.seconds, milliseconds: performance.now() - started });
+        this.onshown({ seconds: left.seconds });
       } catch (problem) {
         clearTimeout(waits);
         this.#place("beside", null);
@@ -137,9 +137,10 @@ export class Stage {
       if (event.button !== 0) return;
       const point = this.#share(event);
       area.setPointerCapture(event.pointerId);
-      if (this.mode === "paints") { this.stroke = [point]; this.draw(); }
-      if (this.mode === "looks") { this.held = { point, look: this.asked().look }; area.classList.add("held"); }
-      if (this.mode === "picks") this.onpick(point);
+      const { look } = this.asked() ?? {};
+      if (this.mode === "paints" && !(look && event.shiftKey)) { this.stroke = [point]; this.draw(); }
+      else if (look) { this.held = { point, look }; area.classList.add("held"); }
+      else if (this.mode === "picks") this.onpick(point);
     });
     area.addEventListener("pointermove", (event) => {
       const point = this.#share(event);
@@ -156,9 +157,10 @@ export class Stage {
     });
     const end = (event) => {
       area.classList.remove("held");
-      this.held = null;
-      const stroke = this.stroke;
-      this.stroke = null;
+      const { stroke, held } = this;
+      this.stroke = this.held = null;
+      const point = this.#share(event);
+      if (held && this.mode === "picks" && event.type === "pointerup" && Math.hypot(point[0] - held.point[0], point[1] - held.point[1]) < SLIP) this.onpick(point);
       if (stroke && event.type === "pointerup") this.onpaint(stroke);
       this.draw();
     };
@@ -166,9 +168,9 @@ export class Stage {
     area.addEventListener("pointercancel", end);
     area.addEventListener("pointerleave", () => { this.pointer = null; this.draw(); });
     area.addEventListener("wheel", (event) => {
-      if (this.mode !== "looks") return;
+      const { look } = this.asked() ?? {};
+      if (!look) return;
       event.preventDefault();
-      const { look } = this.asked();
       this.onlook({ ...look, fov: Math.min(Math.max(look.fov + event.deltaY * 0.05, 40), 110) });
     }, { passive: false });
   }
@@ -194,14 +196,14 @@ export class Stage {
       pen.globalAlpha = 1;
     };
     // What a saved stroke did is in the picture by now; a line says where it is.
-    for (const mark of marks) paint(mark.stroke, 1.2 / width, mark.do === "remove", 0.9);
+    if (!this.asked()?.look) for (const mark of marks) paint(mark.stroke, 1.2 / width, mark.do === "remove", 0.9);
     const outline = (corners) => {
       pen.setLineDash([6, 5]); pen.lineWidth = 2; pen.strokeStyle = "#ff5a4f";
       pen.beginPath();
       for (const [x, y] of corners) pen.lineTo(x * width, y * height);
       pen.closePath(); pen.stroke(); pen.setLineDash([]);
     };
-    for (const { polygon } of this.boxes ?? []) outline(polygon);
+    if (!this.asked()?.look) for (const { polygon } of this.boxes ?? []) outline(polygon);
     if (this.stroke && this.isBox) outline(boxOf(this.stroke[0], this.stroke.at(-1)));
     else if (this.stroke) paint(this.stroke, this.radius, this.removes, 0.55);
     if (this.pointer && !this.isBox) {

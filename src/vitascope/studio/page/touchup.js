@@ -7,6 +7,13 @@ import { boxOf } from "./stage.js";
 const LEAST_BOX = 0.01; // smaller ones are clicks that slipped
 const SHARE = 1000; // of the radius slider: thousandths of the picture's width
 
+// A straight edge of a look is bent in the eye: some points on each.
+const EDGE_POINTS = 6;
+const edgesOf = (corners) => corners.flatMap(([x, y], at) => {
+  const [nextX, nextY] = corners[(at + 1) % corners.length];
+  return Array.from({ length: EDGE_POINTS }, (_, n) => [x + ((nextX - x) * n) / EDGE_POINTS, y + ((nextY - y) * n) / EDGE_POINTS]);
+});
+
 export class Brush {
   constructor(editor) {
     this.editor = editor; this.kind = "keep";
@@ -37,18 +44,22 @@ export class Brush {
 
   step(by) { this.size(Number($("radius").value) * (by > 0 ? 1.25 : 0.8)); }
 
-  paint(stroke) {
-    const { editor } = this;
+  async paint(stroke) {
+    const { editor } = this, at = editor.frameSeconds, eye = editor.eyeOfStroke, remove = this.kind === "remove";
     if (this.kind === "never") {
       const [begin, end] = [stroke[0], stroke.at(-1)];
-      if (begin.every((one, axis) => Math.abs(end[axis] - one) > LEAST_BOX)) editor.corrections.change((doc) => withRegion(doc, boxOf(begin, end), editor.eyeOfStroke));
+      if (!begin.every((one, axis) => Math.abs(end[axis] - one) > LEAST_BOX)) return;
+      const corners = boxOf(begin, end);
+      const { points } = await editor.inEye(editor.look ? edgesOf(corners) : corners);
+      if (points.length > 2) editor.corrections.change((doc) => withRegion(doc, points, eye));
       return;
     }
     if (!editor.people.hasLooked) {
       editor.stage.note("To carry strokes, Vitascope looks through the film once.", editor.people.button());
       return;
     }
-    editor.corrections.change((doc) => withStroke(doc, { at: editor.frameSeconds, stroke, radius: editor.stage.radius, remove: this.kind === "remove", eye: editor.eyeOfStroke }));
+    const { points, radius } = await editor.inEye(stroke, editor.stage.radius);
+    if (points.length) editor.corrections.change((doc) => withStroke(doc, { at, stroke: points, radius, remove, eye }));
   }
 
   get here() {
