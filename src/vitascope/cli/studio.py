@@ -32,11 +32,11 @@ def studio(
 ) -> None:
     """Look at films, correct their mattes and queue cuts, in a web page on this machine.
 
-    vitascope studio                       the films of the current folder
-    vitascope studio wedding.mp4           one film
+    vitascope studio                       the videos of the current folder
+    vitascope studio wedding.mp4           one video
     vitascope studio films/ --no-browser   prints the address alone
 
-    Corrections are written beside each film, as film.hints.yaml, which vitascope segment --hints takes, too.
+    Corrections are written beside each video, as film.hints.yaml, which vitascope segment --hints takes, too.
 
     Args:
         films: Films and folders that the page may open; nothing else can be read.
@@ -75,7 +75,7 @@ def opened_studio(
     Raises:
         MissingDependencyError: The packages of the extra are not installed.
         ConfigError: A setting is unknown or out of range.
-        InputError: A film or folder does not exist.
+        InputError: A video or folder does not exist.
         OutputError: The address cannot be listened at, or another studio has the queue.
     """
     flags = {} if device is None else {"gpu.device": FlagValue(device, "--device")}

@@ -1,4 +1,4 @@
-"""The corrections of a film: its file of hints, which ``vitascope segment --hints`` takes, read and written whole.
+"""The corrections of a video: its file of hints, which ``vitascope segment --hints`` takes, read and written whole.
 
 Each state of the file has a revision, so that nobody writes over what another window or an editor wrote meanwhile.
 """
@@ -22,7 +22,7 @@ __all__ = ["Corrections", "CorrectionsClashError", "hints_path", "read_correctio
 
 _NO_FILE = "none"
 _writing = threading.Lock()
-_HEAD = "# Corrections of a film, for vitascope segment --hints; vitascope studio reads and writes them.\n"
+_HEAD = "# Corrections of a video, for vitascope segment --hints; vitascope studio reads and writes them.\n"
 
 
 class CorrectionsClashError(UsageError):
@@ -47,14 +47,14 @@ class Corrections(NamedTuple):
 
 
 def hints_path(video: Path) -> Path:
-    """Where the corrections of a film lie: beside it, ``film.hints.yaml``."""
+    """Where the corrections of a video lie: beside it, ``film.hints.yaml``."""
     return video.with_name(f"{video.stem}.hints.yaml")
 
 
 def read_corrections(video: Path) -> Corrections:
-    """Read the corrections of a film; none where nobody made any.
+    """Read the corrections of a video; none where nobody made any.
 
-    A film that was given other hints by hand, or an error in them, is told with its line.
+    A video that was given other hints by hand, or an error in them, is told with its line.
     """
     path = hints_path(video)
     revision = _revision(path)
@@ -72,10 +72,10 @@ def read_corrections(video: Path) -> Corrections:
 
 
 def write_corrections(video: Path, plain: object, *, revision: str) -> Corrections:
-    """Write the corrections of a film.
+    """Write the corrections of a video.
 
     Args:
-        video: The film.
+        video: The video.
         plain: Hints as plain data, as ``Corrections.plain`` gives them.
         revision: Of the file that they were made from.
 

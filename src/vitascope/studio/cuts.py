@@ -1,4 +1,4 @@
-"""Where the shots of a film begin, found beside everything else and kept, so that the timeline can show them."""
+"""Where the shots of a video begin, found beside everything else and kept, so that the timeline can show them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FRAMES_BETWEEN_NEWS = 48
 
 
 class Cuts:
-    """What is known of a film's cuts so far; written by one thread, read by others."""
+    """What is known of a video's cuts so far; written by one thread, read by others."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -42,12 +42,12 @@ class Cuts:
 
 
 class CutFinder:
-    """Looks for the cuts of one film at a time, on a thread of its own.
+    """Looks for the cuts of one video at a time, on a thread of its own.
 
     Args:
         folder: Where what was found is kept.
         wanted: How films are read; its threshold is the run's.
-        on_news: Told a film's id when more is known of it, from that thread.
+        on_news: Told a video's id when more is known of it, from that thread.
     """
 
     def __init__(self, folder: Path, wanted: VideoSettings, *, on_news: Callable[[str], object]) -> None:
@@ -67,10 +67,10 @@ class CutFinder:
         self._thread.join()
 
     def of(self, film: ListedFile, version: str) -> Cuts:
-        """The cuts of a film as far as they are known; it is looked at next.
+        """The cuts of a video as far as they are known; it is looked at next.
 
         Args:
-            film: The film.
+            film: The video.
             version: Of its file.
         """
         with self._changed:

@@ -1,6 +1,6 @@
-"""The films, and the pictures for behind people, of the folders that were named; nothing else is ever opened.
+"""The videos, and the pictures for behind people, of the folders that were named; nothing else is ever opened.
 
-The page names a film by an id that only this list gives out, so no request holds a path.
+The page names a video by an id that only this list gives out, so no request holds a path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_FILES = 2000
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A film or a picture of a named folder."""
+    """A video or a picture of a named folder."""
 
     id: str
     """What the page calls it: 16 hexadecimal digits."""
@@ -50,7 +50,7 @@ class Library:
     """What lies in the named folders.
 
     Args:
-        named: Folders, looked through with all that lies below them, and films, whatever their suffix.
+        named: Folders, looked through with all that lies below them, and videos, whatever their suffix.
 
     Raises:
         InputError: One of them does not exist.
@@ -66,11 +66,11 @@ class Library:
 
     @property
     def named(self) -> str:
-        """The folders and films, for people."""
+        """The folders and videos, for people."""
         return ", ".join(str(root) for root in self._roots)
 
     def films(self, *, without: Iterable[Path] = ()) -> list[ListedFile]:
-        """All films, in natural order of their names.
+        """All videos, in natural order of their names.
 
         Args:
             without: Files that are left out: what was made of others.
@@ -83,7 +83,7 @@ class Library:
         return list(self._files(IMAGE_SUFFIXES))
 
     def find(self, file_id: str) -> ListedFile:
-        """The film or picture of an id, as it is now.
+        """The video or picture of an id, as it is now.
 
         Raises:
             InputError: No such file lies in the named folders any more.

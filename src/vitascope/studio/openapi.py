@@ -11,9 +11,9 @@ from vitascope.studio.still_frames import Pointed
 
 __all__ = ["openapi"]
 
-_FILM = "Id of a film, as `GET /api/films` gives it."
+_FILM = "Id of a video, as `GET /api/films` gives it."
 _NUMBERS: Final = {
-    "t": "Time in seconds from the film's first picture.",
+    "t": "Time in seconds from the video's first picture.",
     "x": "Share of the width of an eye's upright picture, 0 to 1.",
     "y": "Share of its height, 0 to 1.",
 }
@@ -23,12 +23,12 @@ _FRAME: Final = {
     "beside": "Views with commas between that will be asked for of the same frame.",
     "eye": "left or right.",
     "side": "Longest side in pixels: 160, 480, 640, 960, 1280 or 1920.",
-    "yaw": "With pitch and fov: look there, in degrees; for VR films.",
+    "yaw": "With pitch and fov: look there, in degrees; for VR videos.",
     "pitch": "Degrees up.",
     "fov": "Width of what is seen, in degrees, 30 to 120.",
     "background": "Id of a picture, for the view replace.",
     "key_color": "For the view key: #78FF9B or a name.",
-    "version": "Of the film, as `GET /api/films/{film}` gives it; another one is answered with 409.",
+    "version": "Of the video, as `GET /api/films/{film}` gives it; another one is answered with 409.",
     "revision": "Of the corrections, so that pictures of older ones are not given.",
 }
 
@@ -45,7 +45,7 @@ def openapi() -> dict[str, Any]:
         "/api/openapi.json": {"get": _operation("This description")},
         "/api/studio": {"get": _operation("Version, and the folders that may be read")},
         "/api/films": {"get": _operation("Films and pictures of the folders")},
-        "/api/films/{film}": {"get": _operation("What a film is", 404)},
+        "/api/films/{film}": {"get": _operation("What a video is", 404)},
         "/api/films/{film}/frame": {
             "get": _operation(
                 "One frame, matted as a cut would", 404, 409, 422, 503, query=_FRAME, gives="image/jpeg"

@@ -1,6 +1,6 @@
 """Frames as a cut would make them: by the network, the corrections and the renderer of a run, on one frame.
 
-Two threads, each with films open of its own: one only decodes, so that source pictures and thumbnails never wait for
+Two threads, each with videos open of its own: one only decodes, so that source pictures and thumbnails never wait for
 the network; the other has the network.
 """
 
@@ -51,11 +51,11 @@ class BusyError(VitascopeError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A picture of a film."""
+    """A picture of a video."""
 
     film: ListedFile
     version: str
-    """Tells one state of the film's file from another."""
+    """Tells one state of the video's file from another."""
     revision: str
     """Tells one state of its corrections from another; a source picture has none."""
     seconds: float
@@ -82,17 +82,17 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilmFacts:
-    """What the page must know of a film."""
+    """What the page must know of a video."""
 
     info: VideoInfo
     vr: VrDescription
 
 
 class Previews:
-    """Makes pictures of films, for any number of threads.
+    """Makes pictures of videos, for any number of threads.
 
     Args:
-        source: Settings of the studio; each film's corrections come on top.
+        source: Settings of the studio; each video's corrections come on top.
         store: Where networks lie.
         fetch_progress: Told how far the download of a network is.
     """
@@ -120,7 +120,7 @@ class Previews:
             executor.shutdown(cancel_futures=True)
 
     def facts(self, film: ListedFile) -> Future[FilmFacts]:
-        """What a film is; fails with an ``InputError`` for one that cannot be read. The network is opened meanwhile."""
+        """What a video is; fails with an ``InputError`` for one that cannot be read. The network is opened meanwhile."""
         if not self._is_warm:
             self._is_warm = True
             self._matting.submit(self._warm)
@@ -241,7 +241,7 @@ class Previews:
             self._opened(self._loaded)
 
     def _open_for_network(self, path: Path) -> Any:
-        assert self._runner is not None  # opened before its films
+        assert self._runner is not None  # opened before its videos
         return self._runner.open_video(path)
 
     def _close_matting(self) -> None:
@@ -269,12 +269,12 @@ class Previews:
 def settings_of(
     source: SettingsSource, corrections: Corrections, video: Path, values: Mapping[str, Any]
 ) -> LoadedSettings:
-    """Settings of the studio with a film's corrections.
+    """Settings of the studio with a video's corrections.
 
     Args:
         source: Settings of the studio.
-        corrections: What the film's file of hints holds.
-        video: The film.
+        corrections: What the video's file of hints holds.
+        video: The video.
         values: More settings by dotted key.
 
     Raises:
@@ -289,7 +289,7 @@ def settings_of(
 def _run(
     runner: FilmRunner, frames: FilmFrames, frame: Frame, vr: VrDescription, views: Sequence[View]
 ) -> Rendered:
-    """One frame on its way through the pipeline of a film."""
+    """One frame on its way through the pipeline of a video."""
     reader, settings = frames.reader, runner.settings
     outputs: list[tuple[OutputKind, Path]] = [(_kind(view), Path("preview.mp4")) for view in views]
     kinds = [

@@ -1,7 +1,7 @@
 """The studio's jobs, one after another, on a thread of its own: looks for people, and cuts. They outlive a restart.
 
-A job is what the command does: ``find_people`` or ``Segmenter.write``, with the film's corrections as they are when it
-begins. Mattes are kept on disk, so that a second cut of a film with other corrections needs no network.
+A job is what the command does: ``find_people`` or ``Segmenter.write``, with the video's corrections as they are when it
+begins. Mattes are kept on disk, so that a second cut of a video with other corrections needs no network.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Queue:
         path: Where the queue is kept.
         source: Settings of the studio.
         store: Where networks lie.
-        may_use: True for a film that lies in a named folder; jobs for others wait.
+        may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 
     Raises:
@@ -334,7 +334,7 @@ class Queue:
         job.said = (*levers, *report.notes)
 
     def _out(self, job: Job) -> str | Path:
-        """Where a cut goes: beside its film, under a name that is free. A player's own name needs a folder."""
+        """Where a cut goes: beside its video, under a name that is free. A player's own name needs a folder."""
         film, kind = job.film, job.order.kind
         if kind == "packed-alpha":
             return f"{film.parent}/"

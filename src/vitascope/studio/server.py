@@ -79,9 +79,9 @@ class Studio:
     """Everything that the page asks for; an ASGI application behind ``Guard``.
 
     Args:
-        library: The films that may be opened.
+        library: The videos that may be opened.
         source: Settings of previews and jobs.
-        home: Where the queue and what is found of films is kept.
+        home: Where the queue and what is found of videos is kept.
         store: Where networks lie.
     """
 
@@ -328,7 +328,7 @@ class Studio:
         def look() -> int:
             table = self._table(film)
             if table is None:
-                raise UsageError("nobody looked yet who is in this film")
+                raise UsageError("nobody looked yet who is in this video")
             labels = table.labels_at(table.pts_at(seconds))
             if labels is None:
                 return 0
@@ -472,7 +472,7 @@ class Studio:
             listener.put_nowait(text)
 
     def _tell_film(self, film_id: str) -> None:
-        """From another thread: more is known of a film."""
+        """From another thread: more is known of a video."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._tell, {"news": "cuts", "film": film_id})
@@ -558,7 +558,7 @@ def open_studio(
     """Open the studio.
 
     Args:
-        named: Folders and films that may be opened.
+        named: Folders and videos that may be opened.
         source: Settings of previews and jobs.
         home: The folder of everything that Vitascope keeps.
         host: Where to listen.
@@ -567,7 +567,7 @@ def open_studio(
         with_page: False for programs alone.
 
     Raises:
-        InputError: A film or folder does not exist.
+        InputError: A video or folder does not exist.
         OutputError: The address cannot be listened at, or the queue cannot be read.
     """
     library = Library(named)

@@ -1,4 +1,4 @@
-"""Single frames of a film, wherever in it, as upright pictures of one eye."""
+"""Single frames of a video, wherever in it, as upright pictures of one eye."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LOOKED_AT_SIDE = 1440
 
 
 class Look(NamedTuple):
-    """Where somebody looks to in a VR film, in degrees."""
+    """Where somebody looks to in a VR video, in degrees."""
 
     yaw: float
     pitch: float
@@ -68,10 +68,10 @@ class Pointed(BaseModel):
 
 
 class FilmFrames:
-    """Frames of one open film. One thread at a time.
+    """Frames of one open video. One thread at a time.
 
     Args:
-        reader: The film; closed with this.
+        reader: The video; closed with this.
     """
 
     def __init__(self, reader: VideoReader) -> None:
@@ -79,18 +79,18 @@ class FilmFrames:
         self._last: Frame | None = None
 
     def close(self) -> None:
-        """Close the film."""
+        """Close the video."""
         self.reader.close()
 
     def seconds_of(self, frame: Frame) -> float:
-        """A frame's time from the film's first picture."""
+        """A frame's time from the video's first picture."""
         return float((frame.pts - self.reader.origin_pts) * self.reader.info.time_base)
 
     def frame_at(self, seconds: float) -> Frame:
         """The frame nearest to a time, the last one beyond the end.
 
         Raises:
-            InputError: The film cannot be read there.
+            InputError: The video cannot be read there.
         """
         reader, info = self.reader, self.reader.info
         base, interval = float(info.time_base), 1 / float(info.average_frame_rate or 25)
@@ -120,7 +120,7 @@ class FilmFrames:
 
 
 class OpenFilms:
-    """The films that were looked at last, open. One thread at a time.
+    """The videos that were looked at last, open. One thread at a time.
 
     Args:
         opened: Opens one.
@@ -132,10 +132,10 @@ class OpenFilms:
         self._films: OrderedDict[tuple[Path, str], FilmFrames] = OrderedDict()
 
     def get(self, path: Path, version: str) -> FilmFrames:
-        """An open film, as it is now.
+        """An open video, as it is now.
 
         Args:
-            path: The film.
+            path: The video.
             version: Of the file; another one is opened anew.
 
         Raises:
@@ -170,8 +170,8 @@ def upright_eye(
 
     Args:
         frame: On the CPU or a GPU.
-        vr: What the film is to VR.
-        eye: Which one, of a film with two.
+        vr: What the video is to VR.
+        eye: Which one, of a video with two.
         longest_side: Samples of the longer side.
         rotation_degrees: Clockwise turn that makes the picture upright.
         look: Straighten the picture in this direction.
@@ -180,7 +180,7 @@ def upright_eye(
         uint8 RGB [H, W, 3].
 
     Raises:
-        UsageError: Somebody looks around in a film whose lens nobody knows.
+        UsageError: Somebody looks around in a video whose lens nobody knows.
     """
     at = _number_of(vr, eye)
     region = eye_regions(frame.width, frame.height, vr.layout)[at]
@@ -203,7 +203,7 @@ def places_in_eye(
 
     Args:
         points: x and y as shares of the look's width and height.
-        vr: What the film is to VR.
+        vr: What the video is to VR.
         eye: Which eye was looked at.
         look: Where to.
 
@@ -211,7 +211,7 @@ def places_in_eye(
         For each point x and y as shares of the eye's picture; None where it shows nothing.
 
     Raises:
-        UsageError: Nobody knows the lens of this film.
+        UsageError: Nobody knows the lens of this video.
     """
     lens = _known_lens(vr, _number_of(vr, eye))
     x, y = np.array(points, np.float64).T
@@ -229,7 +229,7 @@ def _known_lens(vr: VrDescription, at: int) -> Equirectangular | Fisheye:
     lens = vr.lenses[at]
     if vr.trusted_lens is None or not isinstance(lens, Equirectangular | Fisheye):
         raise UsageError(
-            "nobody can look around in this film: its pictures are flat, or their lens is not known"
+            "nobody can look around in this video: its pictures are flat, or their lens is not known"
         )
     return lens
 

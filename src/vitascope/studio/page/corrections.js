@@ -1,4 +1,4 @@
-// The corrections of a film as one document, saved on every change; undo and redo keep earlier documents.
+// The corrections of a video as one document, saved on every change; undo and redo keep earlier documents.
 // It is what film.hints.yaml holds: people, marks, never, edges. Documents are never changed, only replaced.
 
 import { get, send } from "./api.js";
@@ -108,7 +108,7 @@ export function keptWhile(document, person, from, to) {
   return states.every(Boolean) ? "kept" : states.some(Boolean) ? "part" : "gone";
 }
 
-// The document with a person kept or left out from a time to another; null is the film's beginning or end.
+// The document with a person kept or left out from a time to another; null is the video's beginning or end.
 export function withPerson(document, person, keeps, from, to) {
   const begin = from ?? 0, end = to ?? Infinity;
   const people = [];

@@ -22,7 +22,7 @@ export class Jobs {
     $("player-dialog").addEventListener("close", () => { $("result").removeAttribute("src"); $("result").load(); });
   }
 
-  // The job of a film that is not over yet.
+  // The job of a video that is not over yet.
   of(film, task) { return film && this.jobs.find((job) => job.film_id === film.id && job.order.task === task && (job.state === "running" || job.state === "waiting")); }
 
   open(film, pictures) {
@@ -38,7 +38,7 @@ export class Jobs {
   stretches() {
     const { editor } = this, [from, to] = editor.shot();
     const chosen = $("stretch").value;
-    $("stretch").replaceChildren(make("option", { value: "film" }, `The whole film, ${clock(editor.film.seconds)}`),
+    $("stretch").replaceChildren(make("option", { value: "film" }, `The whole video, ${clock(editor.film.seconds)}`),
       make("option", { value: "shot" }, `This shot, ${clock(from)} to ${clock(to ?? editor.film.seconds)}`),
       make("option", { value: "try" }, `A try: ten seconds from ${clock(editor.seconds)}`));
     $("stretch").value = chosen || "film";

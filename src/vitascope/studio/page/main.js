@@ -1,4 +1,4 @@
-// The page: which film is open, where one is in it, keys, news, and who is told of what.
+// The page: which video is open, where one is in it, keys, news, and who is told of what.
 
 import { get, listen, send } from "./api.js";
 import { Corrections } from "./corrections.js";
@@ -37,7 +37,7 @@ class Editor {
     return { film: { id: film.id, version: film.version, eyes: film.eyes }, revision: this.corrections.revision, seconds: this.seconds, view: this.view, beside: this.beside || null, eye: this.eye, look: this.look, background: [this.view, this.beside].includes("replace") ? this.background : null };
   }
 
-  // The shot around a time: from the cut before it to the cut after it; null for the film's end.
+  // The shot around a time: from the cut before it to the cut after it; null for the video's end.
   shot(seconds = this.seconds) {
     const before = this.cuts.filter((cut) => cut <= seconds + 1e-3), after = this.cuts.find((cut) => cut > seconds + 1e-3);
     return [before.at(-1) ?? 0, after ?? null];
@@ -47,7 +47,7 @@ class Editor {
     this.pause();
     let film;
     try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { toast(problem.message); return this.list(); }
-    film.seconds ||= 1 / film.frames_per_second; // a picture, or a film that does not say how long it is
+    film.seconds ||= 1 / film.frames_per_second; // a picture, or a video that does not say how long it is
     this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
@@ -73,8 +73,8 @@ class Editor {
     const [listed, studio] = await Promise.all([get("/api/films"), get("/api/studio")]);
     const { films, pictures } = await listed.json(), { named } = await studio.json();
     this.pictures = pictures;
-    $("editor").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your films"; $("saved").textContent = "";
-    $("library-lead").textContent = films.length ? "Choose a film to look at its matte, correct it and cut out its people." : `No film was found in ${named}. Start vitascope studio with the folder that holds your films.`;
+    $("editor").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your videos"; $("saved").textContent = "";
+    $("library-lead").textContent = films.length ? "Choose a video to look at its matte, correct it and cut out its people." : `No video was found in ${named}. Start vitascope studio with the folder that holds your videos.`;
     const waiting = [];
     $("films").replaceChildren(...films.map((film) => {
       const words = make("small", {}, film.corrected ? "has corrections" : " ");
@@ -83,7 +83,7 @@ class Editor {
       waiting.push([film, card, poster, words]);
       return make("li", {}, card);
     }));
-    // Two at a time, as long as the list is looked at: a film is opened for each.
+    // Two at a time, as long as the list is looked at: a video is opened for each.
     const describe = async () => { for (let next = waiting.shift(); next && !this.film; next = waiting.shift()) await this.#describe(...next); };
     describe(); describe();
   }
@@ -129,7 +129,7 @@ class Editor {
     if (next !== undefined) this.seek(next + 1e-4);
   }
 
-  // Plays in the film's time, by as many pictures as can be made.
+  // Plays in the video's time, by as many pictures as can be made.
   async play(rate = 1) {
     const isNew = this.rate === 0;
     this.rate = rate;
@@ -215,10 +215,10 @@ class Editor {
 
   #failed(problem) {
     this.pause();
-    if (problem.code === "FilmChangedError") { banner("The film was changed on the disk.", ["Open it anew", () => this.open(this.film.id)]); return; }
+    if (problem.code === "FilmChangedError") { banner("The video was changed on the disk.", ["Open it anew", () => this.open(this.film.id)]); return; }
     if (problem.status === undefined || problem.status === 503) return; // the connection's own banner tells
     const needsPeople = /nobody looked/i.test(problem.message);
-    this.stage.note(needsPeople ? "These corrections need to know who is in the film." : problem.message, ...(needsPeople ? [this.people.button()] : []));
+    this.stage.note(needsPeople ? "These corrections need to know who is in the video." : problem.message, ...(needsPeople ? [this.people.button()] : []));
   }
 
   #corrected() {

@@ -1,4 +1,4 @@
-// The strip of the people who were found, each kept or left out: in the whole film or from a cut to a cut.
+// The strip of the people who were found, each kept or left out: in the whole video or from a cut to a cut.
 
 import { get, send } from "./api.js";
 import { keptWhile, without, withPerson } from "./corrections.js";
@@ -31,7 +31,7 @@ export class People {
     const [from, to] = editor.shot();
     $("people-scope").hidden = !this.people.length;
     segments($("people-scope"), [
-      { value: "film", label: "Whole film" },
+      { value: "film", label: "Whole video" },
       { value: "shot", label: `This shot, ${clock(from)} to ${clock(to ?? film.seconds)}` },
     ], this.scope, (value) => { this.scope = value; this.show(); });
 
@@ -62,11 +62,11 @@ export class People {
         return [this.doing = make("span"), this.meter = make("div", { class: "meter" }, make("i")),
           make("button", { class: "quiet", type: "button", onclick: () => send("DELETE", `/api/jobs/${job.id}`).catch((problem) => toast(problem.message)) }, "Stop")];
       }
-      if (this.hasLooked === false) return [make("span", {}, "Vitascope looks through the film once. Then you can keep or leave out each person."), this.button()];
-      return this.hasLooked && !this.people.length ? [make("span", {}, "Nobody was found in this film.")] : [];
+      if (this.hasLooked === false) return [make("span", {}, "Vitascope looks through the video once. Then you can keep or leave out each person."), this.button()];
+      return this.hasLooked && !this.people.length ? [make("span", {}, "Nobody was found in this video.")] : [];
     });
     if (job) {
-      this.doing.textContent = job.state === "waiting" ? "Waits for its turn …" : `Looking who is in the film … ${Math.round(share * 100)} %`;
+      this.doing.textContent = job.state === "waiting" ? "Waits for its turn …" : `Looking who is in the video … ${Math.round(share * 100)} %`;
       this.meter.style.setProperty("--share", `${share * 100}%`);
     }
   }
@@ -93,7 +93,7 @@ export class People {
   // A click in the picture is for who is under it.
   async pick(point) {
     const { editor } = this;
-    if (!this.hasLooked) { editor.stage.note("To choose people, Vitascope looks through the film once.", this.button()); return; }
+    if (!this.hasLooked) { editor.stage.note("To choose people, Vitascope looks through the video once.", this.button()); return; }
     const [[x, y] = []] = (await editor.inEye([point])).points;
     if (x === undefined) { toast("Nobody is there."); return; }
     const { person } = await (await get(`/api/films/${editor.film.id}/people/at`, { t: editor.seconds.toFixed(4), x: Math.min(Math.max(x, 0), 1).toFixed(4), y: Math.min(Math.max(y, 0), 1).toFixed(4), eye: editor.eye })).json();

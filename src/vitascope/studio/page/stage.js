@@ -69,7 +69,7 @@ export class Stage {
     }
   }
 
-  // The source picture until the matte is there, so that a film can be scrubbed through.
+  // The source picture until the matte is there, so that a video can be scrubbed through.
   async #bridge(ask, isStillWanted) {
     this.bridged = ask;
     try {

@@ -1,4 +1,4 @@
-// The film as a strip: thumbnails, cuts, strokes, when each person is seen; and where one is.
+// The video as a strip: thumbnails, cuts, strokes, when each person is seen; and where one is.
 
 import { keptWhile } from "./corrections.js";
 import { $, clock, make, personColor } from "./parts.js";

@@ -28,7 +28,7 @@ export class Brush {
     this.editor.stage.isBox = kind === "never";
     this.editor.stage.setMode(this.editor.stage.mode);
     $("radius").closest("label").hidden = kind === "never";
-    $("touch-lead").textContent = kind === "never" ? "Draw a box around what is never a person: a chair, a poster. It stays where it is, through the whole film."
+    $("touch-lead").textContent = kind === "never" ? "Draw a box around what is never a person: a chair, a poster. It stays where it is, through the whole video."
       : "Paint over what should stay or go. The stroke follows the motion, forwards and backwards, until the next cut.";
     segments($("brushes"), [{ value: "keep", label: "Keep" }, { value: "remove", label: "Take away" }, { value: "never", label: "Never here" }], kind, (value) => this.choose(value));
   }
@@ -55,7 +55,7 @@ export class Brush {
       return;
     }
     if (!editor.people.hasLooked) {
-      editor.stage.note("To carry strokes, Vitascope looks through the film once.", editor.people.button());
+      editor.stage.note("To carry strokes, Vitascope looks through the video once.", editor.people.button());
       return;
     }
     const { points, radius } = await editor.inEye(stroke, editor.stage.radius);
@@ -87,7 +87,7 @@ const SLIDERS = [
   { name: "feather_px", label: "Soften", min: 0, max: 12, step: 0.5, unit: "px", about: "For an outline that looks cut with scissors." },
   { name: "low", label: "Clear the background", min: 0, max: 0.45, step: 0.01, about: "Takes away a faint veil." },
   { name: "high", label: "Fill the people", min: 0.55, max: 1, step: 0.01, about: "Closes holes in people.", isTurned: true },
-  { name: "temporal_smoothing", label: "Steady over time", min: 0, max: 0.95, step: 0.05, about: "Calms an outline that flickers. Seen in the finished film only." },
+  { name: "temporal_smoothing", label: "Steady over time", min: 0, max: 0.95, step: 0.05, about: "Calms an outline that flickers. Seen in the finished video only." },
 ];
 
 export class Edges {
