@@ -237,7 +237,7 @@ def test_a_folder_that_nothing_can_be_written_to_is_one_error(run, folder, tmp_p
     assert (code, printed) == (4, "")
     (line,) = complained.splitlines()
     assert line.startswith(f"vitascope: {tmp_path / 'text' / 'cut' / 'a.mp4'}: cannot create its folder")
-    assert line.endswith("; nor can any of the other 3 outputs be created")
+    assert line.endswith("; the same goes for all 4 outputs")
 
 
 def test_a_folder_that_is_interrupted_says_how_to_go_on(run, folder, tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def refuse_closed_outputs(planned: Sequence[PlannedVideo]) -> None:
         else:
             return
     if len(refusals) > 1:
-        raise OutputError(f"{refusals[0]}; nor can any of the other {len(refusals) - 1} outputs be created")
+        raise OutputError(f"{refusals[0]}; the same goes for all {len(refusals)} outputs")
 
 
 def segment(

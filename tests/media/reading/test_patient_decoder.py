@@ -39,6 +39,14 @@ def test_answers_and_errors_come_in_order():
     assert threads() == before
 
 
+def test_one_that_is_forgotten_ends():
+    decoder = PatientDecoder(Stream())
+    thread = decoder._thread
+    del decoder
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def test_what_hangs_is_left_behind(monkeypatch):
     monkeypatch.setattr(patient_decoder, "_PATIENCE_SECONDS", 1)
     monkeypatch.setattr(patient_decoder, "_LAST_SECONDS", 0.05)

@@ -6,6 +6,7 @@ or end them. Who waits for a thread of Python instead gives up after a while, an
 
 from __future__ import annotations
 
+import weakref
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeAlias
@@ -45,6 +46,9 @@ class PatientDecoder:
             target=_serve, args=(stream, self._orders, self._answers), name="patient-decoder", daemon=True
         )
         self._thread.start()
+        weakref.finalize(
+            self, self._orders.put, None
+        )  # where nobody closes the video, the thread ends all the same
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[av.VideoFrame]:
         """Decode one packet; None flushes.
