@@ -549,7 +549,7 @@ def _segment(
 
 
 def _gpus(segmenter: Segmenter) -> list[int]:
-    """Numbers of the GPUs that compute."""
-    if segmenter.device.kind == "cpu":
+    """Numbers of this machine's GPUs that compute."""
+    if segmenter.device.kind == "cpu" or segmenter.settings.processing.cluster is not None:
         return []
     return list(dict.fromkeys(segmenter.settings.gpu.device_ids or [segmenter.device.index]))

@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vitascope import __version__
 from vitascope.config import LoadedSettings, vitascope_home
@@ -33,6 +33,7 @@ from vitascope.errors import (
 )
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
+from vitascope.segmentation.processes.at_work import FilmAtWork
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import plan_node
 from vitascope.segmentation.processes.port import (
@@ -47,9 +48,10 @@ from vitascope.segmentation.processes.port import (
 )
 from vitascope.segmentation.processes.work_folder import finished_stretches
 
-__all__ = ["ClusterMakers", "ClusterNode", "FilmAtWork", "cluster_at", "films_at_work", "nodes_of"]
+__all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "nodes_of"]
 
-_NAMESPACE = "vitascope"
+CLUSTER_NAMESPACE: Final = "vitascope"
+"""Where Ray keeps the names of those who make stretches."""
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _VERSIONS = ("av", "numpy", "onnxruntime")
 """What decodes, computes and encodes."""
@@ -93,7 +95,7 @@ def cluster_at(address: str) -> Iterator[Any]:
     try:
         ray.init(
             address=address,
-            namespace=_NAMESPACE,
+            namespace=CLUSTER_NAMESPACE,
             log_to_driver=False,
             configure_logging=False,
             logging_level=logging.CRITICAL,
@@ -439,57 +441,6 @@ class _Seen:
     """The video's; None where it cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilmAtWork:
-    """How far a video is, by one of those who work on it or by all."""
-
-    video: str
-    done: int
-    """Stretches that lie finished in the video's folder."""
-    stretch_count: int
-    frame_count: int | None
-    """Frames of the whole video; None where it does not say."""
-    running: int
-    """Stretches in hand."""
-    failed: int
-    """Tries that failed."""
-    frames_in_hand: int
-    """Frames of these stretches that are encoded."""
-    frames_per_second: float
-
-    def and_another(self, other: FilmAtWork) -> FilmAtWork:
-        """The same video by some more."""
-        return replace(
-            self,
-            done=max(self.done, other.done),
-            running=self.running + other.running,
-            failed=self.failed + other.failed,
-            frames_in_hand=self.frames_in_hand + other.frames_in_hand,
-            frames_per_second=self.frames_per_second + other.frames_per_second,
-        )
-
-    @property
-    def seconds_left(self) -> float | None:
-        """As long as it takes at this pace; None where that cannot be told."""
-        if self.frame_count is None or not self.frames_per_second:
-            return None
-        left = self.frame_count * (1 - self.done / self.stretch_count) - self.frames_in_hand
-        return max(left, 0.0) / self.frames_per_second
-
-    def to_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {**asdict(self), "seconds_left": self.seconds_left}
-
-    def line(self) -> str:
-        """For people."""
-        left = self.seconds_left
-        when = "" if left is None else f", {left:.0f} s left"
-        return (
-            f"{self.video}: {self.done} of {self.stretch_count} stretches done, {self.running} in hand, "
-            f"{self.failed} failed; {self.frames_per_second:.1f} frames/s{when}"
-        )
-
-
 class _Actor:
     """What runs on a machine of the cluster.
 
@@ -565,21 +516,3 @@ class _Actor:
 
     def _tell(self, progress: StretchProgress) -> None:
         self._progress = progress
-
-
-def films_at_work(ray: Any) -> list[FilmAtWork]:
-    """The videos that the cluster works on, of all runs, by who answers in time."""
-    asked = []
-    for actor in ray.util.list_named_actors(all_namespaces=True):
-        if actor["namespace"] == _NAMESPACE:
-            with suppress(ValueError):  # it has just ended
-                asked.append(ray.get_actor(actor["name"], namespace=_NAMESPACE).at_work.remote())
-    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_SECONDS) if asked else ([], [])
-    films: dict[str, FilmAtWork] = {}
-    for reference in answered:
-        with suppress(ray.exceptions.RayError):
-            film = ray.get(reference)
-            if film is not None:
-                known = films.get(film.video)
-                films[film.video] = film if known is None else known.and_another(film)
-    return list(films.values())
