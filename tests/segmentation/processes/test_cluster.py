@@ -138,6 +138,8 @@ def test_a_process_of_a_node_that_is_killed_is_started_anew(clip, nodes, by_proc
             clip, [("key", tmp_path / "o.mp4")], on_start=lambda _: os.kill(victim, signal.SIGKILL)
         )
         assert packets(tmp_path / "o.mp4") == by_processes
+        idle = ray.get(segmenter._runner._makers._seats[1].actor.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(idle, signal.SIGKILL)
         report = segmenter.write(clip, [("key", tmp_path / "again.mp4")])
         assert "3 of 3 processes" in report.device
         assert ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid())) != victim

@@ -212,26 +212,32 @@ class ClusterMakers:
             WorkerError: There is no cluster; or its machines have other versions, or networks or engines that answer
                 otherwise.
         """
-        if self._ray is None:
-            self._ray = self._connection.enter_context(cluster_at(self._address))
-        self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            if self._ray is None:
+                self._ray = self._connection.enter_context(cluster_at(self._address))
+            self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+            facts = self._all_introduced()
+            stack.pop_all()  # it stays open
+        return facts
+
+    def _all_introduced(self) -> list[MakerFacts]:
+        """What each is that could be had; the others are left out."""
         opened: list[tuple[_Seat, MakerFacts]] = []
         failures: list[VitascopeError] = []
-        try:
-            started = [(seat, self._start(seat)) for seat in self._seats]
-            for seat, introduction in started:
-                try:
-                    opened.append((seat, self._introduced(seat, introduction)))
-                except VitascopeError as error:
-                    failures.append(error)
-                    self._notes.append(f"{seat.label} was left out: {one_line(error)}")
-            _refuse_differences([(seat.label, facts) for seat, facts in opened])
-        except BaseException:
-            self.kill()
-            raise
+        started = [(seat, self._start(seat)) for seat in self._seats]
+        for seat, introduction in started:
+            try:
+                opened.append((seat, self._introduced(seat, introduction)))
+            except VitascopeError as error:
+                failures.append(error)
+                self._notes.append(f"{seat.label} was left out: {one_line(error)}")
         if not opened:
-            self.kill()
             raise failures[0]
+        _refuse_differences([(seat.label, facts) for seat, facts in opened])
+        for seat in self._seats:
+            if all(seat is not other for other, _ in opened):
+                self._drop(seat)
         self._seats = [seat for seat, _ in opened]
         return [facts for _, facts in opened]
 
@@ -242,12 +248,7 @@ class ClusterMakers:
         sign.write_text(token)
         fingerprint = video_fingerprint(film.video)
         try:
-            seats = self._seats_that_are_up()
-            asked = [(seat, seat.actor.sees.remote(sign, film.video)) for seat in seats]
-            for seat, sight in asked:
-                seen = self._get(seat, sight)
-                if isinstance(seen, Failed):
-                    raise seen.raised_in(seat.label)
+            for seat, seen in self._ask_all(sign, film.video):
                 if seen.sign != token:
                     raise OutputError(
                         f"{folder.parent}: {seat.label} does not see this folder, or another one; "
@@ -265,17 +266,35 @@ class ClusterMakers:
         finally:
             sign.unlink(missing_ok=True)
 
-    def _seats_that_are_up(self) -> list[_Seat]:
-        """Where somebody works; nodes that were lost are left out from now on, and processes started anew."""
-        up = {node.node_id for node in nodes_of(self._ray)}
-        self._notes += [f"{seat.label} is lost" for seat in self._seats if seat.node.node_id not in up]
-        self._seats = [seat for seat in self._seats if seat.node.node_id in up]
-        if not self._seats:
+    def _ask_all(self, sign: Path, video: Path) -> list[tuple[_Seat, _Seen]]:
+        """What each sees, started anew if need be; who is lost is left out from now on.
+
+        Raises:
+            WorkerError: All are lost.
+        """
+        answered: dict[int, _Seen] = {}
+        lost: dict[int, WorkerError] = {}
+        for _ in range(2):  # a process that was lost is started anew, once
+            asked: dict[int, Any] = {}
+            for number, seat in enumerate(self._seats):
+                if number not in answered:
+                    with _lost(lost, number):
+                        if seat.actor is None:
+                            self._introduced(seat, self._start(seat))
+                        asked[number] = seat.actor.sees.remote(sign, video)
+            for number, sight in asked.items():
+                with _lost(lost, number):
+                    answered[number] = self._get(self._seats[number], sight)
+        if not answered:
             raise WorkerError(f"no node of the cluster at {self._address} is left")
-        for seat in self._seats:
-            if seat.actor is None:
-                self._introduced(seat, self._start(seat))
-        return self._seats
+        self._notes += [
+            f"{self._seats[number].label} was left out: {one_line(error)}"
+            for number, error in lost.items()
+            if number not in answered
+        ]
+        seen = [(self._seats[number], answered[number]) for number in sorted(answered)]
+        self._seats = [seat for seat, _ in seen]
+        return seen
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
@@ -406,6 +425,15 @@ def _with_whole_paths(loaded: LoadedSettings) -> LoadedSettings:
     return loaded.with_values(values)
 
 
+@contextmanager
+def _lost(lost: dict[int, WorkerError], number: int) -> Iterator[None]:
+    """Keep the error of somebody who is lost."""
+    try:
+        yield
+    except WorkerError as error:
+        lost[number] = error
+
+
 def _versions() -> dict[str, str]:
     return {"vitascope": __version__, **{name: version(name) for name in _VERSIONS}}
 
@@ -464,7 +492,7 @@ class _Actor:
         except Exception as error:
             return Failed.of(error)
 
-    def sees(self, sign: Path, video: Path) -> _Seen | Failed:
+    def sees(self, sign: Path, video: Path) -> _Seen:
         """Look at a sign, leave another beside it, and look at the video."""
         seen, answer, why_not, fingerprint = None, None, "", None
         with suppress(OSError):
