@@ -26,10 +26,11 @@ def status(*, address: str = "auto", json: Switch = False) -> None:
         address: The cluster: auto (that of this machine), HOST:PORT or ray://HOST:PORT.
         json: Print as JSON.
     """
-    from vitascope.segmentation.processes.cluster import cluster_at, films_at_work, nodes_of
+    from vitascope.segmentation.processes.at_work import films_at_work
+    from vitascope.segmentation.processes.cluster import CLUSTER_NAMESPACE, cluster_at, nodes_of
 
     with cluster_at(address) as ray:
-        nodes, films = nodes_of(ray), films_at_work(ray)
+        nodes, films = nodes_of(ray), films_at_work(ray, namespace=CLUSTER_NAMESPACE)
     page = Page()
     if json:
         page.print_json(data={"nodes": [*map(asdict, nodes)], "films": [film.to_dict() for film in films]})

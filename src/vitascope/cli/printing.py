@@ -24,6 +24,12 @@ def print_json(data: Any) -> None:
     sys.stdout.write("\n")
 
 
+def print_json_line(data: Any) -> None:
+    """Print plain data as one line of JSON, at once."""
+    sys.stdout.write(json.dumps(data) + "\n")
+    sys.stdout.flush()
+
+
 def facts(rows: Mapping[str, str] | Iterable[tuple[str, str]]) -> Table:
     """Make a table of names and what is said of them."""
     table = Table(box=None, pad_edge=False, show_header=False)

@@ -19,7 +19,7 @@ from vitascope.cli.options import (
     serving_metrics,
     watch_gpus,
 )
-from vitascope.cli.printing import print_json
+from vitascope.cli.printing import print_json, print_json_line
 from vitascope.config import (
     Codec,
     FlagValue,
@@ -112,6 +112,7 @@ def segment(
     precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
     dry_run: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
     json: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
+    json_lines: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
     quiet: Annotated[bool, Parameter(negative="", alias="-q", group=_MONITORING)] = False,
     verbose: Annotated[bool, Parameter(negative="", alias="-v", group=_MONITORING)] = False,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=_MONITORING)] = None,
@@ -177,6 +178,7 @@ def segment(
         overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
         dry_run: Say what would happen, and do nothing.
         json: Print a JSON list: for each input its status, and the report or the error.
+        json_lines: Print a line of JSON as an input begins, once a second, and as it ends.
         quiet: Print nothing but errors.
         verbose: Print also how busy each stage was.
         metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
@@ -227,6 +229,10 @@ def segment(
     metrics_at = metrics_address(metrics_port, metrics_host)
     if metrics_at is not None and dry_run:
         raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
+    if json_lines and (json or dry_run):
+        raise UsageError(
+            f"--json-lines tells of a run as it goes; leave {'--json' if json else '--dry-run'} out"
+        )
     if tensorboard is not None and dry_run:
         raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
     source = SettingsSource(
@@ -246,6 +252,7 @@ def segment(
             "--cluster": cluster,
             "--mode": mode,
             "--verbose": verbose,
+            "--json-lines": json_lines,
         }
         _refuse_with_camera(inputs, [flag for flag, value in files_alone.items() if value])
         return _live(
@@ -302,21 +309,20 @@ def segment(
                 resume=resume,
                 screen=screen,
                 quiet=quiet,
-                chatty=not (quiet or json),
+                chatty=not (quiet or json or json_lines),
+                tells=json_lines,
                 verbose=verbose,
                 metrics_at=metrics_at,
                 tensorboard=tensorboard,
             )
     except VitascopeError as error:  # refused as a whole: every input that is not done shares its fate
-        if json:
-            undone = [failure_to_dict(video, error) for video in videos[len(items) :]]
-            print_json([*(item.fields for item in items), *undone])
+        undone = [failure_to_dict(video, error) for video in videos[len(items) :]]
+        _tell_undone(undone, items, json=json, json_lines=json_lines)
         raise
     except KeyboardInterrupt:
-        if json:
-            undone = [{"input": str(video), "status": "interrupted"} for video in videos[len(items) :]]
-            print_json([*(item.fields for item in items), *undone])
-        elif len(videos) > 1 and not (quiet or dry_run):
+        undone = [{"input": str(video), "status": "interrupted"} for video in videos[len(items) :]]
+        _tell_undone(undone, items, json=json, json_lines=json_lines)
+        if len(videos) > 1 and not (json or json_lines or quiet or dry_run):
             done = sum(item.error is None for item in items)
             screen.print(f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others")
         raise
@@ -326,6 +332,17 @@ def segment(
     if len(items) == 1 and errors:
         raise errors[0]
     return errors[0].exit_code if errors else 0
+
+
+def _tell_undone(
+    undone: list[dict[str, Any]], items: Sequence[_Told], *, json: bool, json_lines: bool
+) -> None:
+    """Tell machines how a run ended that did not come to all inputs."""
+    if json:
+        print_json([*(item.fields for item in items), *undone])
+    if json_lines:
+        for fields in undone:
+            print_json_line({"event": fields["status"], **fields})
 
 
 def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -> tuple[tuple[str, ...], str]:
@@ -514,6 +531,7 @@ def _segment(
     screen: Console,
     quiet: bool,
     chatty: bool,
+    tells: bool,
     verbose: bool,
     metrics_at: MetricsAddress | None,
     tensorboard: Path | None,
@@ -528,7 +546,7 @@ def _segment(
     page = Page()
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
-        JobProgress(screen, visible=chatty) as progress,
+        JobProgress(screen, visible=chatty, tell=print_json_line if tells else None) as progress,
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
     ):
 
@@ -536,7 +554,11 @@ def _segment(
             if not quiet:
                 for doubt in event.doubts:
                     screen.print(f"note: {plan.video.name}: {doubt}")
-            name = f"{plan.video.name}: who is in it" if event.is_scan else plan.video.name
+            name = str(plan.video) if tells else plan.video.name
+            name = f"{name}: who is in it" if event.is_scan else name
+            if tells and not event.is_scan:
+                expected = event.expected_frame_count
+                print_json_line({"event": "began", "input": name, "expected_frame_count": expected})
             progress.show(name, event.pipeline, frame_count=event.expected_frame_count)
             if event.is_scan:
                 return
@@ -554,6 +576,8 @@ def _segment(
                 damaged = 0 if outcome.report is None else outcome.report.corrupt_count
                 metrics.job_ended(outcome.status, error=outcome.error, damaged_frames=damaged)
             items.append(_Told(outcome.to_dict(), outcome.error))
+            if tells:
+                print_json_line({"event": outcome.status, **items[-1].fields})
             if outcome.error is not None:
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
                     screen.print(f"vitascope: {one_line(outcome.error)}")
@@ -571,7 +595,7 @@ def _segment(
 
 
 def _gpus(segmenter: Segmenter) -> list[int]:
-    """Numbers of the GPUs that compute."""
-    if segmenter.device.kind == "cpu":
+    """Numbers of this machine's GPUs that compute."""
+    if segmenter.device.kind == "cpu" or segmenter.settings.processing.cluster is not None:
         return []
     return list(dict.fromkeys(segmenter.settings.gpu.device_ids or [segmenter.device.index]))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -20,6 +20,7 @@ __all__ = ["JobProgress"]
 
 _REFRESH_SECONDS = 0.25
 _SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_TOLD = 1.0
 # In columns of the terminal.
 _FIGURES_WIDTH = len(" 100000/100000 1234.5 fps 0:00:00")
 _LOADS_WIDTH = len(" decode 100% prep 100% infer 100% post 100% encode 100%")
@@ -35,9 +36,17 @@ class JobProgress:
     Args:
         console: Where to draw; stderr, so that stdout stays free for results.
         visible: False shows nothing, whatever the console is.
+        tell: Told once a second, as plain values for machines, instead of anything being shown.
     """
 
-    def __init__(self, console: Console, *, visible: bool = True) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        visible: bool = True,
+        tell: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        self._tell = tell
         has_loads = console.width >= _WIDTH_WITH_LOADS
         bar_width = min(24, console.width // 5)
         others = bar_width + _FIGURES_WIDTH + (_LOADS_WIDTH if has_loads else 0)
@@ -65,7 +74,7 @@ class JobProgress:
     def __enter__(self) -> JobProgress:
         """Start drawing."""
         self._progress.start()
-        if self._visible:
+        if self._visible or self._tell is not None:
             self._thread.start()
         return self
 
@@ -121,6 +130,9 @@ class JobProgress:
             watched = self._watched
             if watched is None:
                 continue
+            if self._tell is not None:
+                self._tell_now_and_then(watched[0], self._tell)
+                continue
             if self._progress.disable:
                 self._print_now_and_then(watched[0])
                 continue
@@ -146,6 +158,22 @@ class JobProgress:
         if job.frame_count is not None and pace > 0:
             line += f", about {timedelta(seconds=round(max(job.frame_count - report.items, 0) / pace))} left"
         self._console.print(line)
+
+    def _tell_now_and_then(self, pipeline: Measured, tell: Callable[[dict[str, Any]], object]) -> None:
+        job = self._job
+        if monotonic() - job.told_at < _SECONDS_BETWEEN_TOLD:
+            return
+        self._job = job._replace(told_at=monotonic())
+        report = pipeline.snapshot()
+        tell(
+            {
+                "event": "progress",
+                "input": job.name,
+                "frame_count": report.items,
+                "expected_frame_count": job.frame_count,
+                "frames_per_second": round(report.items_per_second, 2),
+            }
+        )
 
 
 class _Job(NamedTuple):

@@ -120,7 +120,7 @@ class Previews:
             executor.shutdown(cancel_futures=True)
 
     def facts(self, film: ListedFile) -> Future[FilmFacts]:
-        """What a video is; fails with an ``InputError`` for one that cannot be read. The network is opened meanwhile."""
+        """What a video is; an ``InputError`` where it cannot be read. The network is opened meanwhile."""
         if not self._is_warm:
             self._is_warm = True
             self._matting.submit(self._warm)

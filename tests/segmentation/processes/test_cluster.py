@@ -18,7 +18,7 @@ from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import DeviceError, InputError, OutputError, UsageError, WorkerError
 from vitascope.segmentation.processes import cluster as cluster_module
-from vitascope.segmentation.processes.cluster import ClusterMakers, ClusterNode, FilmAtWork, cluster_at
+from vitascope.segmentation.processes.cluster import ClusterMakers, cluster_at
 from vitascope.segmentation.processes.port import MakerFacts
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -138,6 +138,8 @@ def test_a_process_of_a_node_that_is_killed_is_started_anew(clip, nodes, by_proc
             clip, [("key", tmp_path / "o.mp4")], on_start=lambda _: os.kill(victim, signal.SIGKILL)
         )
         assert packets(tmp_path / "o.mp4") == by_processes
+        idle = ray.get(segmenter._runner._makers._seats[1].actor.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(idle, signal.SIGKILL)
         report = segmenter.write(clip, [("key", tmp_path / "again.mp4")])
         assert "3 of 3 processes" in report.device
         assert ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid())) != victim
@@ -261,12 +263,3 @@ def test_paths_mean_the_same_elsewhere(tmp_path, monkeypatch):
     assert loaded.settings.output.background == tmp_path / "wall.png"
     assert loaded.settings.model.name == str(tmp_path / "nets" / "own.onnx")
     assert cluster_module._with_whole_paths(load_settings()).settings == load_settings().settings
-
-
-def test_how_long_a_film_takes_yet():
-    one = FilmAtWork("a.mp4", 2, 4, 400, 1, 0, 50, 10.0)
-    both = one.and_another(FilmAtWork("a.mp4", 3, 4, 400, 1, 1, 25, 15.0))
-    assert both.seconds_left == (400 - 300 - 75) / 25
-    assert both.line() == "a.mp4: 3 of 4 stretches done, 2 in hand, 1 failed; 25.0 frames/s, 1 s left"
-    assert FilmAtWork("a.mp4", 0, 4, None, 1, 0, 5, 10.0).seconds_left is None
-    assert ClusterNode("abcdefgh", "10.0.0.2", 8, 1).label == "node 10.0.0.2 (abcdef)"

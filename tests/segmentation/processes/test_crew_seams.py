@@ -8,6 +8,7 @@ import pytest
 from skimage import data
 
 from clips import write_clip
+from vitascope.segmentation.processes import crew
 from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = 64
@@ -61,3 +62,36 @@ def test_alpha_at_a_seam_is_that_of_one_process(clip, tmp_path, model, request):
     if model == "rvm":  # without a warm-up the seam would show: this test can fail
         cold, _ = mattes(clip, tmp_path / "cold.mkv", store, **shared | {"processing.overlap_frames": 0})
         assert max(np.abs(a - b).mean() for a, b in zip(cold, whole, strict=True)) > max(apart)
+
+
+def cut_before_a_seam(n: int):
+    """Two people in turn: from frame 24 on the other one, mirrored and in another light, who comes in."""
+    rgb = data.astronaut()[:384:2, 40:424:2].astype(np.int16)
+    if n >= 24:
+        rgb = np.roll(255 - rgb[:, ::-1] // 2, 6 * (n - 24) - 90, axis=1)
+    rng = np.random.default_rng(n)
+    return np.clip(rgb + rng.integers(-4, 5, rgb.shape), 0, 255).astype(np.uint8)
+
+
+def test_a_shot_that_begins_shortly_before_a_seam(tmp_path, model_store, rvm_model_path, monkeypatch):
+    """A keyframe is decoded at -2, so the seam lies before frame 26; the first stretch sees ten frames behind it."""
+    path = tmp_path / "in.mp4"
+    film = write_clip(
+        path, width=192, height=192, frame_count=FRAMES, paint=cut_before_a_seam, codec_options={"g": "12"}
+    )
+    name = {"model.name": "rvm"}
+    whole, report = mattes(film, tmp_path / "one.mkv", model_store, **name)
+    assert report.scene_cut_count == 1
+    shared = name | {
+        "processing.use_multiprocessing": True,
+        "processing.chunk_size": 36,
+        "processing.overlap_frames": 24,
+    }
+    parts, report = mattes(film, tmp_path / "two.mkv", model_store, **shared)
+    assert report.scene_cut_count == 1
+    apart = [np.abs(a - b).mean() for a, b in zip(parts, whole, strict=True)]
+    assert max(apart[:26]) <= 0.02
+    assert max(apart) <= 2.0
+    monkeypatch.setattr(crew, "frames_after", lambda _: 0)  # without them it shows: this test can fail
+    blind, _ = mattes(film, tmp_path / "blind.mkv", model_store, **shared)
+    assert np.abs(blind[24] - whole[24]).mean() > 10 * apart[24] + 0.1

@@ -75,11 +75,11 @@ def test_decoding_for_a_segment_starts_at_a_keyframe():
     [
         (0, 192, None, 1),
         (767, 192, None, 1),  # a half would be shorter than twice its warm-up
-        (768, 192, None, 1),
+        (768, 192, None, 2),
         (1000, 192, None, 2),
-        (12_000, 192, None, 6),
-        (108_000, 192, None, 22),
-        (108_000, 16, None, 64),
+        (6000, 192, None, 8),
+        (108_000, 192, None, 32),
+        (108_000, 16, None, 92),
         (60, 20, 15, 3),  # not shorter than their warm-up
         (60, 0, 15, 4),
         (500, 192, 100_000, 1),
@@ -90,9 +90,9 @@ def test_how_many_there_are(frames, warm_up, most, count):
 
 
 @given(frames=st.integers(0, 10**6), warm_up=st.integers(0, 500), opening=st.integers(1, 300))
-def test_beginning_them_takes_no_longer_than_making_them(frames, warm_up, opening):
+def test_warm_ups_are_less_than_half_of_a_film(frames, warm_up, opening):
     count = stretch_count(frames, warm_up_frames=warm_up, opening_frames=opening)
-    assert (count - 1) * (warm_up + opening) <= max(frames / 2, warm_up + opening)
+    assert (count - 1) * warm_up <= frames / 2
 
 
 def test_keyframes_far_apart_make_long_stretches():

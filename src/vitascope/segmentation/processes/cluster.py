@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vitascope import __version__
 from vitascope.config import LoadedSettings, vitascope_home
@@ -33,6 +33,7 @@ from vitascope.errors import (
 )
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
+from vitascope.segmentation.processes.at_work import FilmAtWork
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import plan_node
 from vitascope.segmentation.processes.port import (
@@ -47,9 +48,10 @@ from vitascope.segmentation.processes.port import (
 )
 from vitascope.segmentation.processes.work_folder import finished_stretches
 
-__all__ = ["ClusterMakers", "ClusterNode", "FilmAtWork", "cluster_at", "films_at_work", "nodes_of"]
+__all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "nodes_of"]
 
-_NAMESPACE = "vitascope"
+CLUSTER_NAMESPACE: Final = "vitascope"
+"""Where Ray keeps the names of those who make stretches."""
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _VERSIONS = ("av", "numpy", "onnxruntime")
 """What decodes, computes and encodes."""
@@ -93,7 +95,7 @@ def cluster_at(address: str) -> Iterator[Any]:
     try:
         ray.init(
             address=address,
-            namespace=_NAMESPACE,
+            namespace=CLUSTER_NAMESPACE,
             log_to_driver=False,
             configure_logging=False,
             logging_level=logging.CRITICAL,
@@ -210,26 +212,32 @@ class ClusterMakers:
             WorkerError: There is no cluster; or its machines have other versions, or networks or engines that answer
                 otherwise.
         """
-        if self._ray is None:
-            self._ray = self._connection.enter_context(cluster_at(self._address))
-        self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            if self._ray is None:
+                self._ray = self._connection.enter_context(cluster_at(self._address))
+            self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+            facts = self._all_introduced()
+            stack.pop_all()  # it stays open
+        return facts
+
+    def _all_introduced(self) -> list[MakerFacts]:
+        """What each is that could be had; the others are left out."""
         opened: list[tuple[_Seat, MakerFacts]] = []
         failures: list[VitascopeError] = []
-        try:
-            started = [(seat, self._start(seat)) for seat in self._seats]
-            for seat, introduction in started:
-                try:
-                    opened.append((seat, self._introduced(seat, introduction)))
-                except VitascopeError as error:
-                    failures.append(error)
-                    self._notes.append(f"{seat.label} was left out: {one_line(error)}")
-            _refuse_differences([(seat.label, facts) for seat, facts in opened])
-        except BaseException:
-            self.kill()
-            raise
+        started = [(seat, self._start(seat)) for seat in self._seats]
+        for seat, introduction in started:
+            try:
+                opened.append((seat, self._introduced(seat, introduction)))
+            except VitascopeError as error:
+                failures.append(error)
+                self._notes.append(f"{seat.label} was left out: {one_line(error)}")
         if not opened:
-            self.kill()
             raise failures[0]
+        _refuse_differences([(seat.label, facts) for seat, facts in opened])
+        for seat in self._seats:
+            if all(seat is not other for other, _ in opened):
+                self._drop(seat)
         self._seats = [seat for seat, _ in opened]
         return [facts for _, facts in opened]
 
@@ -240,12 +248,7 @@ class ClusterMakers:
         sign.write_text(token)
         fingerprint = video_fingerprint(film.video)
         try:
-            seats = self._seats_that_are_up()
-            asked = [(seat, seat.actor.sees.remote(sign, film.video)) for seat in seats]
-            for seat, sight in asked:
-                seen = self._get(seat, sight)
-                if isinstance(seen, Failed):
-                    raise seen.raised_in(seat.label)
+            for seat, seen in self._ask_all(sign, film.video):
                 if seen.sign != token:
                     raise OutputError(
                         f"{folder.parent}: {seat.label} does not see this folder, or another one; "
@@ -263,17 +266,35 @@ class ClusterMakers:
         finally:
             sign.unlink(missing_ok=True)
 
-    def _seats_that_are_up(self) -> list[_Seat]:
-        """Where somebody works; nodes that were lost are left out from now on, and processes started anew."""
-        up = {node.node_id for node in nodes_of(self._ray)}
-        self._notes += [f"{seat.label} is lost" for seat in self._seats if seat.node.node_id not in up]
-        self._seats = [seat for seat in self._seats if seat.node.node_id in up]
-        if not self._seats:
+    def _ask_all(self, sign: Path, video: Path) -> list[tuple[_Seat, _Seen]]:
+        """What each sees, started anew if need be; who is lost is left out from now on.
+
+        Raises:
+            WorkerError: All are lost.
+        """
+        answered: dict[int, _Seen] = {}
+        lost: dict[int, WorkerError] = {}
+        for _ in range(2):  # a process that was lost is started anew, once
+            asked: dict[int, Any] = {}
+            for number, seat in enumerate(self._seats):
+                if number not in answered:
+                    with _lost(lost, number):
+                        if seat.actor is None:
+                            self._introduced(seat, self._start(seat))
+                        asked[number] = seat.actor.sees.remote(sign, video)
+            for number, sight in asked.items():
+                with _lost(lost, number):
+                    answered[number] = self._get(self._seats[number], sight)
+        if not answered:
             raise WorkerError(f"no node of the cluster at {self._address} is left")
-        for seat in self._seats:
-            if seat.actor is None:
-                self._introduced(seat, self._start(seat))
-        return self._seats
+        self._notes += [
+            f"{self._seats[number].label} was left out: {one_line(error)}"
+            for number, error in lost.items()
+            if number not in answered
+        ]
+        seen = [(self._seats[number], answered[number]) for number in sorted(answered)]
+        self._seats = [seat for seat, _ in seen]
+        return seen
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
@@ -404,6 +425,15 @@ def _with_whole_paths(loaded: LoadedSettings) -> LoadedSettings:
     return loaded.with_values(values)
 
 
+@contextmanager
+def _lost(lost: dict[int, WorkerError], number: int) -> Iterator[None]:
+    """Keep the error of somebody who is lost."""
+    try:
+        yield
+    except WorkerError as error:
+        lost[number] = error
+
+
 def _versions() -> dict[str, str]:
     return {"vitascope": __version__, **{name: version(name) for name in _VERSIONS}}
 
@@ -439,57 +469,6 @@ class _Seen:
     """The video's; None where it cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilmAtWork:
-    """How far a video is, by one of those who work on it or by all."""
-
-    video: str
-    done: int
-    """Stretches that lie finished in the video's folder."""
-    stretch_count: int
-    frame_count: int | None
-    """Frames of the whole video; None where it does not say."""
-    running: int
-    """Stretches in hand."""
-    failed: int
-    """Tries that failed."""
-    frames_in_hand: int
-    """Frames of these stretches that are encoded."""
-    frames_per_second: float
-
-    def and_another(self, other: FilmAtWork) -> FilmAtWork:
-        """The same video by some more."""
-        return replace(
-            self,
-            done=max(self.done, other.done),
-            running=self.running + other.running,
-            failed=self.failed + other.failed,
-            frames_in_hand=self.frames_in_hand + other.frames_in_hand,
-            frames_per_second=self.frames_per_second + other.frames_per_second,
-        )
-
-    @property
-    def seconds_left(self) -> float | None:
-        """As long as it takes at this pace; None where that cannot be told."""
-        if self.frame_count is None or not self.frames_per_second:
-            return None
-        left = self.frame_count * (1 - self.done / self.stretch_count) - self.frames_in_hand
-        return max(left, 0.0) / self.frames_per_second
-
-    def to_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {**asdict(self), "seconds_left": self.seconds_left}
-
-    def line(self) -> str:
-        """For people."""
-        left = self.seconds_left
-        when = "" if left is None else f", {left:.0f} s left"
-        return (
-            f"{self.video}: {self.done} of {self.stretch_count} stretches done, {self.running} in hand, "
-            f"{self.failed} failed; {self.frames_per_second:.1f} frames/s{when}"
-        )
-
-
 class _Actor:
     """What runs on a machine of the cluster.
 
@@ -513,7 +492,7 @@ class _Actor:
         except Exception as error:
             return Failed.of(error)
 
-    def sees(self, sign: Path, video: Path) -> _Seen | Failed:
+    def sees(self, sign: Path, video: Path) -> _Seen:
         """Look at a sign, leave another beside it, and look at the video."""
         seen, answer, why_not, fingerprint = None, None, "", None
         with suppress(OSError):
@@ -565,21 +544,3 @@ class _Actor:
 
     def _tell(self, progress: StretchProgress) -> None:
         self._progress = progress
-
-
-def films_at_work(ray: Any) -> list[FilmAtWork]:
-    """The videos that the cluster works on, of all runs, by who answers in time."""
-    asked = []
-    for actor in ray.util.list_named_actors(all_namespaces=True):
-        if actor["namespace"] == _NAMESPACE:
-            with suppress(ValueError):  # it has just ended
-                asked.append(ray.get_actor(actor["name"], namespace=_NAMESPACE).at_work.remote())
-    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_SECONDS) if asked else ([], [])
-    films: dict[str, FilmAtWork] = {}
-    for reference in answered:
-        with suppress(ray.exceptions.RayError):
-            film = ray.get(reference)
-            if film is not None:
-                known = films.get(film.video)
-                films[film.video] = film if known is None else known.and_another(film)
-    return list(films.values())

@@ -31,8 +31,7 @@ __all__ = ["FilmSpan", "FilmStretch", "plan_film", "stretch_count"]
 _LEAD_FRAMES = 4
 """x264 and x265 hold back two pictures by default, three at most with their pyramids; a seek that lands too late goes
 back further, which costs time and nothing else."""
-_EVEN = 4
-"""Numbers of stretches from here on are even, so that two have as much to do."""
+_SHARED_BY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,10 @@ def stretch_count(
 ) -> int:
     """How many stretches a video is cut into.
 
-    Each costs a warm-up and the opening of decoder and encoders. In return, who is done waits for at most one stretch
-    of another, and a kill loses at most the stretch in hand. With n stretches of F frames, and c frames' time to begin
-    one, that is n·c + F/n, least at n = √(F/c): as the intervals of checkpoints are chosen (Young, 1974).
+    Each costs a warm-up and the opening of decoder and encoders. In return, who is done waits for half a stretch of
+    another on the mean, and a kill loses little. Where k share F frames, and to begin a stretch takes c frames' time,
+    n of them take (F + n·c)/k + F/2n: least at n = √(k·F/2c). How many will share a video must not matter, so k is
+    taken for four; the minimum is flat.
 
     Args:
         frame_count: Of the video.
@@ -91,14 +91,14 @@ def stretch_count(
         most_frames: What a stretch shall have at most; one that is shorter than its warm-up has as many as that.
 
     Returns:
-        1 or more; 1 where a half would be shorter than twice its warm-up.
+        1 or more; even, so that two have as much to do; no more than leave each twice its warm-up, if it is not asked
+        for.
     """
-    if most_frames is None and frame_count < 4 * warm_up_frames:
-        return 1
-    count = isqrt(frame_count // max(warm_up_frames + opening_frames, 1))
+    count = isqrt(_SHARED_BY * frame_count // (2 * max(warm_up_frames + opening_frames, 1)))
+    count = min(count + count % 2 if count > 1 else 1, frame_count // max(2 * warm_up_frames, 1))
     if most_frames is not None:
         count = max(count, ceil(frame_count / max(most_frames, warm_up_frames)))
-    return max(count - count % 2 if count >= _EVEN else count, 1)
+    return max(count, 1)
 
 
 def plan_film(
