@@ -89,7 +89,7 @@ def main() -> None:
             rows.append(row_of(kind, (splice_clips(paths, seed=seed, within=within) for seed in seeds)))
         rows.append(row_of("real clips, uncut", (splice_clips([path], seed=0, shots=1) for path in paths)))
     for row in rows:
-        print(" | ".join(str(value) for value in row.values()))
+        print(" | ".join(str(value) for value in row.values()), flush=True)
     if given.out is not None:
         write_rows(given.out, [{**row, "commit": commit()} for row in rows])
 

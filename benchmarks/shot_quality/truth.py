@@ -331,7 +331,7 @@ def splice_clips(
         paths: Clips, cropped and shrunk to one shape.
         seed: Decides which parts, and how long.
         shots: How many parts; 1 is a whole clip.
-        within: All parts are of one clip, a second or more apart; else no two neighbours are.
+        within: All parts are of one clip, a second or more apart, as many as it has; else no two neighbours are.
         width: Of the pictures.
     """
     random = np.random.default_rng(seed)
@@ -349,6 +349,8 @@ def splice_clips(
         length = int(random.integers(8, 40))
         first = int(random.integers(0, len(film) - length + 1))
         while within and abs(first - last) < 25:
+            if max(last, len(film) - length - last) < 25:  # no such part of a short clip is left
+                return Spliced("splice", np.stack(frames), tuple(cuts))
             first = int(random.integers(0, len(film) - length + 1))
         if frames:
             cuts.append((len(frames), len(frames)))

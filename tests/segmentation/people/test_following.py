@@ -128,22 +128,33 @@ def test_surroundings_belong_to_the_nearest_within_reach():
     assert not everywhere(np.zeros((4, 4), np.uint8), reach=3).any()
 
 
-def test_a_shoulder_that_comes_out_from_behind_somebody_is_no_new_person():
-    """The matte of one who passes behind another is torn in two, far from where they were seen last."""
-
-    def torn():
-        walks = {1: lambda t: 60, 2: lambda t: 20 + 80 * t}
-        for rgb, alpha, truth in shot(walks, 60, order=lambda _: (2, 1)):
-            hidden = alpha.copy()
-            columns = np.flatnonzero((truth == 2).any(axis=0))
-            if len(columns) < 15:  # partly hidden: the network sees little of the rest
-                hidden[10:30][truth[10:30] == 2] = 0
-            yield rgb, hidden, truth * (hidden > 0)
-
-    follower, labels, truths = followed(torn())
-    assert len(follower.confirmed) == 2
-    _, lost = wrong(labels, truths, 2)
-    assert lost[[0, 1, -2, -1]].max() < 0.03
+@pytest.mark.parametrize("late", [48, 56, 66])
+def test_a_shoulder_that_comes_out_from_behind_somebody_is_no_new_person(late):
+    """The network sees it late, when it is large, and far from what it sees of the rest."""
+    random = np.random.default_rng(3)
+    ground = random.integers(60, 120, (*SIZE, 3))
+    steps = []
+    for n in range(70):
+        middle = 22 + n
+        truth = np.zeros(SIZE, np.uint8)
+        truth[10:60, middle - 6 : middle + 6] = truth[40:60, max(middle - 20, 0) : middle + 20] = 2
+        alpha = truth > 0
+        alpha[:, 68:] &= middle >= late
+        alpha[:, 68 : middle + 10] &= middle >= late + 4  # at first only its tip
+        truth[14:60, 52:68] = 1
+        alpha[14:60, 52:68] = True
+        rgb = ground.copy()
+        for who in (1, 2):
+            for rows, color in zip((slice(0, 24), slice(24, 44), slice(44, 60)), CLOTHES[who], strict=True):
+                rgb[rows][truth[rows] == who] = color
+        rgb = (rgb + random.integers(-8, 8, rgb.shape)).clip(0, 255)
+        steps.append(((rgb / 255).astype(np.float32), alpha.astype(np.float32), truth * alpha))
+    follower, labels, truths = followed(iter(steps))
+    names = [wrong(labels, truths, who) for who in (1, 2)]
+    assert names[0][0] != names[1][0]
+    shoulder = labels[:, 40:60, 68:][truths[:, 40:60, 68:] == 2]
+    assert (shoulder == names[1][0]).mean() > 0.95
+    assert len([one for one in follower.confirmed if one.number not in follower.limbs]) == 2
 
 
 def test_halves_of_a_person_whose_waist_the_network_misses_are_one_person():

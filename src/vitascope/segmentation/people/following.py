@@ -61,7 +61,7 @@ _TOO_LARGE = 1.6
 """Somebody's usual area times this is more than one person."""
 _PATIENCE_FRAMES = 75
 """How long somebody who is hidden is waited for after a crossing."""
-_TURN = 10.0
+_TURN = 6.0
 """How quickly, in the middle of a crossing, its end becomes what is believed."""
 _HOME = 0.4
 """Share of somebody's usual area from which a part is as good as all of them."""
