@@ -10,13 +10,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from faces import made_face
 from kernels_on_host import compile_for_host, install_stand_in
 
 from cuda_sources import ARCHITECTURES, assert_compiles, assert_has_layout, needs_nvcc
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotation_from_degrees
-from vitascope.animation.mesh import gpu_drawing
+from vitascope.animation.mesh import animator, gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.gpu_drawing import SCENE, frame_type, inverse
+from vitascope.animation.mesh.maps import mix_at_folds
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, UsageError
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
@@ -167,6 +169,37 @@ def test_the_kernels_arithmetic_is_the_cpus(mesh, astronaut, astronaut_face, lib
     drawn = ["wait", "cover", "resolve", "resolve", "resolve", "paint", "record"]
     assert [word for word in diary if word != "host waits"] == drawn * len(motions())
     assert diary[-1] == "host waits"
+
+
+@needs_compiler
+def test_colours_are_mixed_at_the_same_folds(mesh, library, monkeypatch):
+    """A turned face before the dark, whose cheek covers what is behind it."""
+    size = (421, 377)
+    face = made_face(mesh, yaw=-35, scale=11, centre=(188, 210))
+    face = replace(face, picture_size=(size[1], size[0]))
+    rgb = np.zeros((*size, 3), np.uint8)
+    cv2.fillConvexPoly(
+        rgb, cv2.convexHull(np.rint(face.landmarks[:468, :2]).astype(np.int32)), (220, 180, 160)
+    )
+    folds = np.zeros(size, bool)
+
+    def recorded(out, *given, **named):
+        before = out.copy()
+        mix_at_folds(out, *given, **named)
+        folds[(out != before).any(axis=2)] = True
+
+    install_stand_in(monkeypatch, library)
+    with MeshAnimator(mesh) as host, MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as device:
+        host.set_portrait(rgb, face=face)
+        device.set_portrait(rgb, face=face)
+        monkeypatch.setattr(animator, "mix_at_folds", recorded)
+        turned = FaceMotion(rotation=rotation_from_degrees(-9, 4, 10))
+        expected = host.animate(turned).astype(int)
+        monkeypatch.undo()
+        install_stand_in(monkeypatch, library)
+        made = np.asarray(device.animate(turned)).astype(int)
+    assert folds.sum() > 30
+    assert np.abs(made - expected)[folds].mean() < 1
 
 
 @pytest.fixture

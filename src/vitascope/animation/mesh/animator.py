@@ -253,7 +253,7 @@ class MeshAnimator:
         gone = np.interp(-wider(shown), _DRAWN_TOGETHER, (0, 1))
         displacement = displacement - portrait.own_smile * np.float32(gone)
         if portrait.response is not None:
-            added = replace(motion, blendshapes=motion.blendshapes + weights)
+            added = replace(motion, blendshapes=motion.blendshapes + np.where(_OF_A_SMILE, weights, 0))
             displacement, closure = portrait.response.adjust(displacement, motion.eye_closure, added)
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:

@@ -93,8 +93,8 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     shade = bulge * (
         0.80 + 0.2 * np.clip(1.15 - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
     )
-    shade = shade * np.clip(1.05 - 0.03 * across - 0.04 * across**2, 0.2, 1)
-    shade *= 1 - 0.75 * np.clip((across - 2.1) / 0.7, 0, 1)  # cheeks leave the last ones in the dark
+    shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
+    shade *= 1 - 0.75 * np.clip((across - 2.5) / 0.7, 0, 1)  # cheeks leave the last ones in the dark
     enamel = np.stack((shade, shade * (0.985 - 0.015 * across), shade * (0.95 - 0.04 * across)), -1)
     gum = np.clip((from_edge - 0.75) / 0.15, 0, 1)
     # Between two crowns their own shadow is seen, higher up the gum.
