@@ -36,7 +36,7 @@ from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
-from vitascope.segmentation.matting.shot_stretches import ShotStretches
+from vitascope.segmentation.matting.shot_windows import ShotWindows
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Equirectangular, Lens
@@ -176,11 +176,11 @@ class StreamMatting:
         else:
             open_inner = partial(build_chain, inference, stream)
             self._mattes = self._cached = CachedMattes(cache, stream, open_inner, download=download)
-        self._beginnings: ShotBeginnings | ShotStretches = ShotBeginnings(
+        self._beginnings: ShotBeginnings | ShotWindows = ShotBeginnings(
             options.look_ahead_frames if remembers else 0
         )
         if inference.bidirectional:
-            self._beginnings = ShotStretches()
+            self._beginnings = ShotWindows()
         if around is not None:
             self._mattes = around(self._mattes, self.network_input)
         self._cuts = SceneCutDetector(options.scene_cut_threshold)

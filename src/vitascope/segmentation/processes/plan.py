@@ -8,7 +8,7 @@ from typing import Any
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import available_cores
 from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
-from vitascope.segmentation.matting.shot_stretches import FOLLOWING_FRAMES, STRETCH_FRAMES
+from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.processes.local import WorkerPlan
 
 __all__ = [
@@ -137,7 +137,7 @@ def frames_after(settings: Settings) -> int:
     cuts = LOOK_AHEAD_FRAMES if settings.video.scene_cut_threshold > 0 else 0
     together = settings.model.look_ahead_frames
     if settings.inference.bidirectional:
-        together = max(together, STRETCH_FRAMES + FOLLOWING_FRAMES)
+        together = max(together, WINDOW_FRAMES + FOLLOWING_FRAMES)
     return cuts + max(together - 1, 0)
 
 

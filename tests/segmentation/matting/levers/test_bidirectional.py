@@ -10,7 +10,7 @@ from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE
 from vitascope.segmentation.matting.levers.options import InferenceOptions
-from vitascope.segmentation.matting.shot_stretches import FOLLOWING_FRAMES, STRETCH_FRAMES
+from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 SMALL, LARGE = (96, 144), (120, 180)
@@ -127,7 +127,7 @@ def test_nothing_is_known_of_the_next_shot():
 
 def test_a_long_shot_is_seen_in_stretches():
     network = TrailNetwork()
-    count = 2 * STRETCH_FRAMES + 3
+    count = 2 * WINDOW_FRAMES + 3
     mattes(walk(count, step=2), network)
     # The first stretch has frames that follow, the second three, the last none.
     assert sum(shape[0] for shape in network.calls) == 2 * count + FOLLOWING_FRAMES + 3

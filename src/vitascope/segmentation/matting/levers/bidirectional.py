@@ -19,7 +19,7 @@ __all__ = ["BACKWARD_SCALE", "Bidirectional"]
 BACKWARD_SCALE: Final = 1.25
 """Size of the pictures on the way back: edges gain by it; people who fill the picture are lost at larger ones."""
 _FRAMES_OF_A_CALL = 8
-"""A stretch is shown in such parts: what the network answers is larger than what is kept of it."""
+"""A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _CELLS = 24
 """Along the longest side: places at which both answers are weighed. This and what follows was chosen on two clips of
 each class of ``benchmarks/matte_quality``, others than those of its table."""
@@ -32,9 +32,9 @@ _FAVOUR = 50
 
 
 class Bidirectional:
-    """Shows each stretch of a shot forwards, then backwards, and brings both answers together.
+    """Shows each window of a shot forwards, then backwards, and brings both answers together.
 
-    The way back begins with what the way there remembers of the stretch's last frame, and a few frames beyond it
+    The way back begins with what the way there remembers of the window's last frame, and a few frames beyond it
     (``Batch.following``). So people who enter, and who were hidden, are known before they are seen; and the network has
     seen every place once before. The way back is somewhat larger where the picture has the samples, and nothing else
     stands between it and the eye's own picture.

@@ -1,4 +1,4 @@
-"""Cutting shots into stretches that are seen in both directions, whatever batches they come in."""
+"""Cutting shots into windows that are seen in both directions, whatever batches they come in."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from vitascope.frames import Frame
 from vitascope.segmentation.matting.batch import Batch
 
-__all__ = ["FOLLOWING_FRAMES", "STRETCH_FRAMES", "ShotStretches"]
+__all__ = ["FOLLOWING_FRAMES", "WINDOW_FRAMES", "ShotWindows"]
 
-STRETCH_FRAMES: Final = 24
+WINDOW_FRAMES: Final = 24
 FOLLOWING_FRAMES: Final = 8
 """How many of the shot's next frames the way back begins with: after about six a network with memory knows a person."""
 _FEWEST_HELD = 2 * FOLLOWING_FRAMES
@@ -18,20 +18,20 @@ _MOST_BYTES = 1 << 30
 """Held at a time, if that is enough for the fewest: frames of 8K with 10 bits are 100 MB each."""
 
 
-class ShotStretches:
-    """Holds frames back until a stretch of a shot is there, and those that follow it.
+class ShotWindows:
+    """Holds frames back until a window of a shot is there, and those that follow it.
 
     Every batch that comes out lies in one shot, and all but the last of a shot are of the same length, counted from its
-    beginning: mattes do not depend on how frames come. What is held back is a stretch and what follows, however long
+    beginning: mattes do not depend on how frames come. What is held back is a window and what follows, however long
     the film is.
     """
 
     def __init__(self) -> None:
         self._held: list[Batch] = []
-        self._frames = STRETCH_FRAMES
+        self._frames = WINDOW_FRAMES
 
     def add(self, batch: Batch) -> list[Batch]:
-        """Take the next frames; the stretches that need not wait any longer, in order.
+        """Take the next frames; the windows that need not wait any longer, in order.
 
         Args:
             batch: With ``starts_shot``. Without ``images`` nothing of it is shown to the network: what is held comes
@@ -39,19 +39,19 @@ class ShotStretches:
         """
         if batch.images is None:
             return [*self._let_out(is_end=True), batch]
-        self._frames = _stretch_frames(batch.frames[0])
+        self._frames = _window_frames(batch.frames[0])
         self._held.append(batch)
         return self._let_out(is_end=False)
 
     def flush(self) -> list[Batch]:
         """No more frames follow: what is left, of a shot that may be cut short."""
         left = self._let_out(is_end=True)
-        for stretch in left:
-            stretch.is_cut_short = True
+        for window in left:
+            window.is_cut_short = True
         return left
 
     def _let_out(self, *, is_end: bool) -> list[Batch]:
-        stretches = []
+        windows = []
         while self._held:
             starts = [one for batch in self._held for one in batch.starts_shot]
             shot_end = next((at for at in range(1, len(starts)) if starts[at]), None)
@@ -61,10 +61,10 @@ class ShotStretches:
                 break
             end = self._frames if shot_end is None else min(self._frames, shot_end)
             follow = end + FOLLOWING_FRAMES if shot_end is None else min(end + FOLLOWING_FRAMES, shot_end)
-            stretch = Batch.joined(self._taken(end))
-            stretch.following = self._first(follow - end)
-            stretches.append(stretch)
-        return stretches
+            window = Batch.joined(self._taken(end))
+            window.following = self._first(follow - end)
+            windows.append(window)
+        return windows
 
     def _taken(self, count: int) -> list[Batch]:
         """The first frames of what is held, in the batches that they came in, which are held no longer."""
@@ -82,7 +82,7 @@ class ShotStretches:
         return [frame for batch in self._held for frame in batch.frames][:count]
 
 
-def _stretch_frames(frame: Frame) -> int:
-    """Frames of a stretch of frames of this size."""
-    held = max(_FEWEST_HELD, min(_MOST_BYTES // frame.nbytes, STRETCH_FRAMES + FOLLOWING_FRAMES))
+def _window_frames(frame: Frame) -> int:
+    """Frames of a window of frames of this size."""
+    held = max(_FEWEST_HELD, min(_MOST_BYTES // frame.nbytes, WINDOW_FRAMES + FOLLOWING_FRAMES))
     return held - FOLLOWING_FRAMES

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from lever_network import frame_of
 from vitascope.segmentation.matting.batch import Batch
-from vitascope.segmentation.matting.shot_stretches import FOLLOWING_FRAMES, STRETCH_FRAMES, ShotStretches
+from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES, ShotWindows
 
 FRAME = frame_of([])
-MOST = STRETCH_FRAMES + FOLLOWING_FRAMES
+MOST = WINDOW_FRAMES + FOLLOWING_FRAMES
 
 
 def batch_of(numbers, starts):
@@ -30,59 +30,59 @@ def numbers_of(frames):
     lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4),
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=9),
 )
-def test_stretches_are_counted_from_a_shots_beginning_and_know_what_follows(lengths, sizes):
+def test_windows_are_counted_from_a_shots_beginning_and_know_what_follows(lengths, sizes):
     ends = np.cumsum(lengths).tolist()
     starts = [number in ends for number in range(ends[-1])]
-    stretches, came_out, at = ShotStretches(), [], 0
+    windows, came_out, at = ShotWindows(), [], 0
     while at < len(starts):
         part = range(at, min(at + sizes[at % len(sizes)], len(starts)))
-        came_out += stretches.add(batch_of(part, (starts[number] for number in part)))
+        came_out += windows.add(batch_of(part, (starts[number] for number in part)))
         at = part.stop
         assert at - sum(map(len, came_out)) < MOST
         assert not any(one.is_cut_short for one in came_out)
-    came_out += stretches.flush()
+    came_out += windows.flush()
     begin = 0
     expected = []
     for end in ends:
-        expected += [(at, min(at + STRETCH_FRAMES, end), end) for at in range(begin, end, STRETCH_FRAMES)]
+        expected += [(at, min(at + WINDOW_FRAMES, end), end) for at in range(begin, end, WINDOW_FRAMES)]
         begin = end
     assert len(came_out) == len(expected)
-    for stretch, (first, end, shot_end) in zip(came_out, expected, strict=True):
-        assert numbers_of(stretch.frames) == list(range(first, end))
-        assert numbers_of(stretch.following) == list(range(end, min(end + FOLLOWING_FRAMES, shot_end)))
-        assert [bool(one) for one in stretch.starts_shot] == starts[first:end]
+    for window, (first, end, shot_end) in zip(came_out, expected, strict=True):
+        assert numbers_of(window.frames) == list(range(first, end))
+        assert numbers_of(window.following) == list(range(end, min(end + FOLLOWING_FRAMES, shot_end)))
+        assert [bool(one) for one in window.starts_shot] == starts[first:end]
     assert came_out[-1].is_cut_short
-    assert stretches.flush() == []
+    assert windows.flush() == []
 
 
 def test_what_needs_no_pictures_does_not_wait_and_what_follows_begins_anew():
-    stretches = ShotStretches()
+    windows = ShotWindows()
     known = Batch([FRAME] * 2, None, [False] * 2)
-    assert stretches.add(batch_of(range(3), [False] * 3)) == []
-    before, same = stretches.add(known)
+    assert windows.add(batch_of(range(3), [False] * 3)) == []
+    before, same = windows.add(known)
     assert (numbers_of(before.frames), same) == ([0, 1, 2], known)
     assert not before.is_cut_short
-    (stretch,) = stretches.add(batch_of(range(5, 5 + MOST), [False] * MOST))
-    assert numbers_of(stretch.frames) == list(range(5, 5 + STRETCH_FRAMES))
+    (window,) = windows.add(batch_of(range(5, 5 + MOST), [False] * MOST))
+    assert numbers_of(window.frames) == list(range(5, 5 + WINDOW_FRAMES))
 
 
-def test_memory_of_what_a_stretch_is_made_of_is_held_and_no_more():
+def test_memory_of_what_a_window_is_made_of_is_held_and_no_more():
     """However long the shot is: a chain of batches would hold a film."""
-    stretches, of_a_batch = ShotStretches(), 7
+    windows, of_a_batch = ShotWindows(), 7
     for number in range(60):
-        for stretch in stretches.add(
+        for window in windows.add(
             batch_of(range(of_a_batch * number, of_a_batch * (number + 1)), [False] * of_a_batch)
         ):
-            assert len(stretch.made_of) <= STRETCH_FRAMES // of_a_batch + 2
-            assert not any(one.made_of for one in stretch.made_of)
+            assert len(window.made_of) <= WINDOW_FRAMES // of_a_batch + 2
+            assert not any(one.made_of for one in window.made_of)
 
 
 @pytest.mark.parametrize(("size", "length"), [((64, 64), 24), ((4096, 8192), 13), ((8192, 8192), 8)])
-def test_large_frames_make_short_stretches(size, length):
+def test_large_frames_make_short_windows(size, length):
     planes = [
         np.broadcast_to(np.uint8(0), size),
         *[np.broadcast_to(np.uint8(0), (size[0] // 2, size[1] // 2))] * 2,
     ]
     frames = [FRAME.with_planes(planes)] * MOST
     batch = Batch(frames, np.zeros((MOST, 1, 1, 1, 1), np.float32), [False] * MOST)
-    assert len(ShotStretches().add(batch)[0]) == length
+    assert len(ShotWindows().add(batch)[0]) == length
