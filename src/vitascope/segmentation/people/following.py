@@ -1,9 +1,10 @@
 """People followed through one shot, from small pictures and their mattes: who each cell of the picture belongs to.
 
 People are parts of the matte that hang together. From frame to frame they are carried by optical flow. Where several
-share a part, because they touch or cross, its cells are given out by where each was, by what each looks like, and by
-what surrounds a cell. When they come apart again, who is who is decided by what they looked like before; and then the
-frames in between are given out anew, from both ends at once. So labels come out some frames late, and a crossing late.
+share a part, because they touch or cross, its cells are given out by where each was, hidden or not, by what each looks
+like there, and by what surrounds a cell. When they come apart again, who is who is decided by what they looked like
+before; and then the frames in between are given out anew, from both ends at once. So labels come out some frames late,
+and a crossing late.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Track:
     place: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
     """Their middle (x, y) in cells."""
     body: Body | None = None
-    """As a layer of the last frame; None for one who has been hidden for too long."""
+    """As a layer of the last frame; None for one who is gone, or has been hidden for too long."""
     unseen: int = 0
     """Frames since they were seen."""
     apart_frames: int = 0
@@ -598,16 +599,13 @@ class ShotFollower:
         for track in self.tracks.values():
             area = float(cells[track.number])
             own = labels == track.number
-            track.body = (
-                self._learned(track.number, rgb, own, labels)
-                if track.number in meeting
-                else learned_body(self._bodies.get(track.number), rgb, own, None)
-            )
+            others = (labels > 0) & ~own if track.number in meeting else None
+            track.body = learned_body(self._bodies.get(track.number), rgb, own, others)
             if area < max(_HIDDEN * track.area, 2.0):
                 track.unseen += 1
-                if track.unseen > _PATIENCE_FRAMES:
+                if track.unseen > _PATIENCE_FRAMES or not track.body.whole.any():
                     track.body = None
-                elif track.body.whole.any():
+                else:
                     track.place = self._middle(track.body.whole)
                 continue
             mask = own.astype(np.float32)
@@ -658,12 +656,6 @@ class ShotFollower:
                 frame.scores[host] = np.maximum(frame.scores[host], scores)
         for crossing in self._crossings:
             crossing.members.pop(number, None)
-
-    def _learned(
-        self, number: int, rgb: npt.NDArray[np.uint8], own: npt.NDArray[np.bool_], labels: Labels
-    ) -> Body:
-        """Somebody who meets others, after whose each cell is was decided."""
-        return learned_body(self._bodies.get(number), rgb, own, (labels > 0) & ~own)
 
     def _watch_crossings(self, shared: Sequence[set[int]]) -> None:
         """Begin, join and end crossings."""
