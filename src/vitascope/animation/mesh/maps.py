@@ -209,6 +209,7 @@ def _affine_sources(shown: FloatArray, corners: FloatArray) -> tuple[FloatArray,
 _FOLD = 3.0
 """Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
 _LINE = 256
+"""Places that are read in a line."""
 COARSER = 4
 """Samples of the face's map to one of the map around it, along each axis."""
 _ROWS_A_FACE = 100
