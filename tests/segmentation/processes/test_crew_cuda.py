@@ -75,7 +75,13 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(clip, tmp
 
 
 def test_two_processes_on_one_gpu(clip, alone, tmp_path):
-    report = write(clip, tmp_path / "mask.mkv", gpu__device_ids="0,0", processing__overlap_frames=48)
+    report = write(
+        clip,
+        tmp_path / "mask.mkv",
+        gpu__device_ids="0,0",
+        processing__overlap_frames=48,
+        processing__chunk_size=60,
+    )
     assert "2 of 2 processes" in report.device
     assert report.device.count("GPU 0") == 1
     assert report.frame_count == FRAMES
@@ -89,7 +95,13 @@ def test_two_gpus(clip, alone, tmp_path):
 
     if cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("needs two GPUs; this machine has one")
-    report = write(clip, tmp_path / "mask.mkv", gpu__device_ids="0,1", processing__overlap_frames=48)
+    report = write(
+        clip,
+        tmp_path / "mask.mkv",
+        gpu__device_ids="0,1",
+        processing__overlap_frames=48,
+        processing__chunk_size=60,
+    )
     assert "2 of 2 processes" in report.device
     assert "GPU 0" in report.device
     assert "GPU 1" in report.device
