@@ -207,6 +207,7 @@ def test_which_settings_there_are() -> None:
         "model.prefetch_factor",
         "processing.use_multiprocessing",
         "processing.chunk_size",
+        "processing.cluster",
         "processing.overlap_frames",
         "pipeline.stages.preprocess.cuda_streams",
         "pipeline.stages.postprocess.threads",
