@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skimage import data
 
-from lever_network import EYE, TrailNetwork, TrailState, frame_of
+from lever_network import EYE, LongTrail, TrailNetwork, TrailState, frame_of
 from vitascope.errors import DeviceMemoryError
 from vitascope.frames import StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
@@ -169,19 +169,6 @@ def test_who_is_seen_by_one_way_alone_is_believed_if_that_one_is_sure(alone, ahe
     row = state.seen[0, state.seen.shape[1] // 2]
     for place in (0.2, 0.7):
         assert row[int(place * len(row))] == pytest.approx(float(place in settled_at), abs=0.01)
-
-
-class LongTrail(TrailNetwork):
-    """Remembers what was bright for a long time."""
-
-    def infer(self, images, state):
-        answers = []
-        for image in images:
-            before = state.seen
-            answers += super().infer(image[None], state)
-            if before is not None:
-                state.seen = np.maximum(state.seen, 0.8 * np.asarray(before, np.float32))
-        return answers
 
 
 def alphas(count, *, batch, frames, cuts=0.35, **inference):

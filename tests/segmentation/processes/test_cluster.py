@@ -8,12 +8,9 @@ import signal
 import threading
 import time
 
-import av
-import numpy as np
 import pytest
-from skimage import data
+from swaying_clip import packets, swaying_clip
 
-from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import DeviceError, InputError, OutputError, UsageError, WorkerError
@@ -42,26 +39,9 @@ FLAGS = {
 FRAMES = 96
 
 
-def swaying(n: int):
-    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1))
-
-
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    return write_clip(
-        tmp_path_factory.mktemp("cluster") / "in.mp4",
-        width=128,
-        height=128,
-        frame_count=FRAMES,
-        paint=swaying,
-        audio="aac",
-        codec_options={"g": "12"},
-    )
-
-
-def packets(path):
-    with av.open(str(path)) as container:
-        return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]
+    return swaying_clip(tmp_path_factory.mktemp("cluster"), frame_count=FRAMES)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,9 @@ import threading
 import time
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
-from skimage import data
+from swaying_clip import packets, swaying_clip
 
-from clips import write_clip
 from vitascope.errors import OutputError
 from vitascope.segmentation.processes import crew
 from vitascope.segmentation.processes import plan as crew_plan
@@ -38,27 +35,9 @@ vitascope.segment(sys.argv[1], sys.argv[2], profile="fast", settings=settings)
 """
 
 
-def swaying(n: int):
-    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1))
-
-
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    return write_clip(
-        tmp_path_factory.mktemp("resume") / "in.mp4",
-        width=128,
-        height=128,
-        frame_count=72,
-        paint=swaying,
-        audio="aac",
-        codec_options={"g": "12"},
-    )
-
-
-def packets(path):
-    """Every packet of every stream."""
-    with av.open(str(path)) as container:
-        return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]
+    return swaying_clip(tmp_path_factory.mktemp("resume"), frame_count=72)
 
 
 def segmenter_of(processes, monkeypatch):

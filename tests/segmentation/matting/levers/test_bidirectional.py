@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lever_network import EYE, TrailNetwork, frame_of
+from lever_network import EYE, LongTrail, TrailNetwork, frame_of
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE
@@ -29,19 +29,6 @@ class Opinion(TrailNetwork):
         alpha = self.answers["back" if images.shape[3:] == LARGE else "ahead"]
         plane = np.full((images.shape[1], 1, *images.shape[3:]), alpha, np.float32)
         return [MatteEstimate(gain=0 * plane, offset=plane) for _ in images]
-
-
-class LongTrail(TrailNetwork):
-    """Remembers what was bright for a long time."""
-
-    def infer(self, images, state):
-        answers = []
-        for image in images:
-            before = state.seen
-            answers += super().infer(image[None], state)
-            if before is not None:
-                state.seen = np.maximum(state.seen, 0.8 * before)
-        return answers
 
 
 def mattes(frames, network, *, batch=1, waits=True, layout=StereoLayout.MONO, eyes=1, cuts=0.0, **inference):

@@ -1,0 +1,36 @@
+"""A short video of somebody who sways, and every packet of a file: what runs that share a video are compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+from skimage import data
+
+from clips import write_clip
+
+__all__ = ["packets", "swaying_clip"]
+
+
+def _swaying(n: int):
+    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1))
+
+
+def swaying_clip(folder: Path, *, frame_count: int) -> Path:
+    """128 x 128, with sound and a keyframe in every 12 frames."""
+    return write_clip(
+        folder / "in.mp4",
+        width=128,
+        height=128,
+        frame_count=frame_count,
+        paint=_swaying,
+        audio="aac",
+        codec_options={"g": "12"},
+    )
+
+
+def packets(path: Path) -> list[tuple[int, int | None, int | None, bytes]]:
+    """Every packet of every stream: its stream, pts, dts and bytes."""
+    with av.open(str(path)) as container:
+        return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]
