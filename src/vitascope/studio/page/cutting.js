@@ -14,16 +14,18 @@ const KINDS = [
 const PLAYERS = { heresphere: "HereSphere", deovr: "DeoVR", skybox: "Skybox", "4xvr": "4XVR", moon: "Moon Player" };
 const WORDS = { waiting: "Waits", running: "Running", done: "Done", failed: "Failed", stopped: "Stopped" };
 
+const isOver = (job) => job.state !== "running" && job.state !== "waiting";
+
 export class Jobs {
   constructor(editor) {
-    this.editor = editor; this.jobs = []; this.progress = null;
+    this.editor = editor; this.jobs = []; this.progress = null; this.isFirstNews = true;
     $("order").addEventListener("submit", (event) => { event.preventDefault(); this.#order(); });
     $("order").addEventListener("change", () => this.#rows());
     $("player-dialog").addEventListener("close", () => { $("result").removeAttribute("src"); $("result").load(); });
   }
 
   // The job of a video that is not over yet.
-  of(film, task) { return film && this.jobs.find((job) => job.film_id === film.id && job.order.task === task && (job.state === "running" || job.state === "waiting")); }
+  of(film, task) { return film && this.jobs.find((job) => job.film_id === film.id && job.order.task === task && !isOver(job)); }
 
   open(film, pictures) {
     $("kinds").replaceChildren(...KINDS.filter((kind) => !kind.isVr || (film.is_vr && film.eyes > 1)).map((kind, at) => make("label", {},
@@ -62,15 +64,17 @@ export class Jobs {
     } catch (problem) { toast(problem.message); }
   }
 
+  // Take in the news. Say whether a look for people has ended since the last news: a short video's may be over before any news says that it runs.
   told(state) {
-    const wasLooking = this.jobs.filter((job) => job.order.task === "people" && job.state === "running").map((job) => job.id);
+    const wasOver = new Set(this.jobs.filter(isOver).map((job) => job.id));
     this.jobs = state.jobs; this.progress = state.progress; this.fetching = state.fetching;
-    const active = this.jobs.filter((job) => job.state === "running" || job.state === "waiting").length;
+    const active = this.jobs.filter((job) => !isOver(job)).length;
     $("badge").hidden = !active; $("badge").textContent = active;
     this.show();
-    const hasLooked = this.jobs.some((job) => wasLooking.includes(job.id) && job.state !== "running");
-    for (const job of this.jobs) if (wasLooking.includes(job.id) && job.state === "failed") toast(`${job.film}: ${job.error}`);
-    return hasLooked;
+    const looked = this.jobs.filter((job) => job.order.task === "people" && isOver(job) && !wasOver.has(job.id));
+    if (!this.isFirstNews) for (const job of looked) if (job.state === "failed") toast(`${job.film}: ${job.error}`);
+    this.isFirstNews = false;
+    return looked.length > 0;
   }
 
   show() {
