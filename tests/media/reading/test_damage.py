@@ -233,6 +233,35 @@ def test_damaged_packets_are_skipped_and_counted(tmp_path: Path, threads: int) -
     assert frames[-1].pts_seconds == pytest.approx(59 / 24)
 
 
+@pytest.mark.parametrize(("codec", "pixel_format"), [("prores_ks", "yuv422p10le"), ("mjpeg", "yuvj420p")])
+@pytest.mark.parametrize("threads", [1, 16])
+def test_a_damaged_picture_near_the_end_costs_itself(
+    tmp_path: Path, threads: int, codec: str, pixel_format: str
+) -> None:
+    path = write_clip(tmp_path / "a.mov", frame_count=24, codec=codec, pixel_format=pixel_format)
+    with av.open(str(path)) as container:
+        entry = container.streams.video[0].index_entries[18]
+        begin, end = entry.pos, entry.pos + entry.size
+    data = path.read_bytes()
+    path.write_bytes(data[:begin] + bytes(end - begin) + data[end:])
+    with open_video(path, threads=threads) as reader:
+        assert len(list(reader)) == 23
+    assert reader.corrupt_count == 1
+
+
+def test_a_time_that_is_far_off_loses_no_picture_without_a_word(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "a.flv", width=64, height=48, frame_count=24, codec_options={"g": "6"})
+    with av.open(str(path)) as container:
+        positions = [packet.pos for packet in container.demux(video=0) if packet.size]
+    for position in positions[1:]:
+        data = bytearray(path.read_bytes())
+        data[position + 7] ^= 1  # of the tag's time, the byte that counts 4.6 hours
+        hurt = tmp_path / "hurt.flv"
+        hurt.write_bytes(data)
+        frames, missing = read(hurt)
+        assert frames + missing == 24
+
+
 def test_damage_past_the_limit_raises(tmp_path: Path) -> None:
     path = intact_clip(tmp_path / "a.mp4")
     damage_packets(path, range(25, 60))

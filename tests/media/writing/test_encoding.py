@@ -222,6 +222,21 @@ def test_a_small_size_is_written_or_refused_with_what_would_do(
         assert {(frame.width, frame.height) for frame in decode(path)} == {size}
 
 
+@pytest.mark.parametrize(
+    ("codec", "refused", "taken"),
+    [("h264", [(16386, 64), (64, 32816)], (16384, 16)), ("av1", [(16386, 64), (64, 8706)], (64, 8704))],
+)
+def test_a_large_size_is_taken_or_refused_with_what_would_do(
+    tmp_path: Path, codec: Any, refused: list[tuple[int, int]], taken: tuple[int, int]
+) -> None:
+    path = tmp_path / "a.mkv"
+    encoding = choose_encoding(path, codec=codec, source_format=EIGHT)
+    for size in refused:
+        with pytest.raises(OutputError, match=rf"in\.mp4: {codec} .* to .*{size[0]}x{size[1]}: use h265"):
+            encode(path, make_info(*size), encoding=encoding)
+    encode(path, make_info(*taken), encoding=encoding)
+
+
 def test_odd_heights_are_fine_with_half_width_chroma() -> None:
     source = PIXEL_FORMATS["yuv422p"]
     chosen = choose_encoding(Path("a.mp4"), source_format=source)

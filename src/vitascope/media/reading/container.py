@@ -41,6 +41,8 @@ __all__ = ["ContainerSource", "Decoding", "OpenedVideo", "on_cuda_device", "open
 
 
 _MAY_HANG = frozenset({"hevc"})
+_OF_MANY_SLICES = frozenset({"prores", "dnxhd"})
+"""Their slices keep all cores busy; frame threads would lose pictures behind a damaged one at the end."""
 _NOT_A_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 
@@ -77,7 +79,8 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
 class OpenedVideo:
     """One container and its video stream. Not thread-safe, but may be used by one thread after another.
 
-    Decoding on the CPU uses frame threads where the codec has them, else slice threads (``thread_type="AUTO"``).
+    Decoding on the CPU uses frame threads where the codec has them, else slice threads (``thread_type="AUTO"``);
+    ProRes and DNxHD, whose every picture has many slices, use slice threads.
     PyAV's default, slice threads alone, keeps a single core busy on the one-slice-a-picture H.264 that most encoders
     write. The known hang of ``AUTO`` on an early break (PyAV issue 1861) needs FFmpeg's log callback to wait for the
     GIL while closing the decoder holds it; ``silence_libav`` takes the callback away, and tests close readers early in
@@ -128,7 +131,8 @@ class OpenedVideo:
             # Where no table lists the packets, those of sound tell a pause from a part that cannot be read.
             if other is not self.stream and (self.lists_packets or other.type == "video"):
                 other.discard = Discard.all
-        self.stream.thread_type = "AUTO" if on_cpu else "SLICE"
+        by_frames = on_cpu and self.stream.codec_context.name not in _OF_MANY_SLICES
+        self.stream.thread_type = "AUTO" if by_frames else "SLICE"
         self.stream.thread_count = decoding.threads if on_cpu else 1
         if on_cpu and decoding.threads != 1 and self.stream.codec_context.name in _MAY_HANG:
             self._patient = PatientDecoder(self.stream)
@@ -400,7 +404,7 @@ class ContainerSource:
         try:
             pictures = self._video.decode(packet)
         except (av.FFmpegError, OSError) as error:
-            if missing.is_exact:
+            if missing.counts:
                 missing.cause = error  # what it costs shows in the pictures that do not come
             else:
                 self._skip(progress, error)

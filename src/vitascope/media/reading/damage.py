@@ -157,7 +157,9 @@ def _is_text(head: bytes) -> bool:
     return all(character.isprintable() or character in "\r\n\t\f" for character in text)
 
 
-ONE_PICTURE_A_PACKET = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
+ONE_PICTURE_A_PACKET = frozenset(
+    {"h264", "hevc", "vp9", "av1", "libdav1d", "prores", "dnxhd", "mjpeg", "ffv1"}
+)
 """Decoders of progressive video that give one picture for every packet: what did not come was lost.
 
 VP8 and MPEG-4 have packets that show nothing, and the fields of interlaced video may come in a packet each.
@@ -236,6 +238,7 @@ class MissingPictures:
     """Notices pictures that a decoder was given and did not show, with an error or without a word.
 
     Pictures come out in the order in which they are shown: where one comes and an earlier one has not, that is lost.
+    Where the packets' times jump back, how many came is all that tells, at the end.
 
     Args:
         is_exact: Every packet shows one picture. False counts nothing.
@@ -256,6 +259,13 @@ class MissingPictures:
         self._latest_before_keyframe: int | None = None
         self._awaited: list[int] = []
         self._lost: set[int] = set()
+        self._shows_all = is_exact and from_start
+        self._owed = 0
+
+    @property
+    def counts(self) -> bool:
+        """True where what does not come is counted: as soon as a later picture comes, or at the end."""
+        return self.is_exact or self._shows_all
 
     @property
     def has_failed(self) -> bool:
@@ -272,6 +282,7 @@ class MissingPictures:
         # What precedes a keyframe in the file is shown before it, and before the pictures that follow it. Decoding
         # times would not tell: where a container has none, FFmpeg derives them from a header that may be damaged.
         floor = self._latest_before_keyframe
+        self._owed += not packet.is_discard
         if pts is None or (floor is not None and pts <= floor):
             self._give_up()
         elif self._begin is None and (packet.is_keyframe or self._from_start):
@@ -290,6 +301,9 @@ class MissingPictures:
         Behind damage pictures may come out of order.
         """
         pts = picture.pts
+        self._owed -= 1
+        if picture.interlaced_frame:
+            self._shows_all = False
         if pts is None or picture.interlaced_frame:
             self._give_up()
             return 0
@@ -300,6 +314,7 @@ class MissingPictures:
             if earlier < pts:
                 self._lost.add(earlier)
                 lost += 1
+        self._owed -= lost
         if self._may_begin_late:
             self._may_begin_late = False
             return 0
@@ -308,6 +323,8 @@ class MissingPictures:
     def at_end(self) -> int:
         """Count the pictures that did not come although the decoder has given out everything."""
         lost, self._awaited = len(self._awaited), []
+        if not self.is_exact and self._shows_all:
+            lost = max(self._owed, 0)
         return 0 if self._may_begin_late else lost
 
     def _give_up(self) -> None:

@@ -227,14 +227,18 @@ class Encoding:
             OutputError: The encoder cannot take the size in any format.
         """
         shorter, longer = sorted((width, height))
-        takes = None
+        takes, instead = None, "h264, vp9 or ffv1"
         if self.encoder == "libx265" and shorter < 16:
             takes = "16x16 on"
         elif self.encoder == "libsvtav1" and (shorter < 4 or (shorter <= 24 and longer > 64)):
             takes = "4x4 on, and from 25x25 on where a side is longer than 64"  # SVT-AV1 4.1 hangs below that
+        elif self.encoder == "libsvtav1" and (width > 16384 or height > 8704):
+            takes, instead = "4x4 to 16384x8704", "h265, vp9 or ffv1"
+        elif self.encoder == "libx264" and longer > 16384:
+            takes, instead = "1x1 to 16384x16384", "h265, vp9 or ffv1"
         if takes is not None:
             raise OutputError(
-                f"{self.codec} takes pictures from {takes}; this one has {width}x{height}: use h264, vp9 or ffv1"
+                f"{self.codec} takes pictures from {takes}; this one has {width}x{height}: use {instead}"
             )
         if self.encoder == "ffv1" and shorter < 16:  # there is less to each of its usual slices than it takes
             return replace(self, options={**self.options, "slices": "1"})
