@@ -133,19 +133,24 @@ class RvmNetwork:
         if not isinstance(state, RvmState) or images.ndim != 5 or images.shape[2] != 3:
             raise ModelError(f"rvm: takes float32 [T, E, 3, h, w] and its own state, got {images.shape}")
         steps, eyes = images.shape[:2]
-        pictures = images.reshape(steps * eyes, *images.shape[2:])
-        features = self._encoder.run({SMALL_RGB: pictures})
-        self.encoder_calls += 1
         estimates = []
         tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
-        for step in range(steps):
-            rows = slice(step * eyes, (step + 1) * eyes)
-            inputs: dict[str, Any] = {name: features[name][rows] for name in self._feature_names}
-            inputs[SMALL_RGB] = pictures[rows]
-            inputs.update(zip(STATES_IN, tensors, strict=True))
-            result = self._decoder.run(inputs)
-            tensors = [result[name] for name in STATES_OUT]
-            estimates.append(MatteEstimate(gain=result[GAIN], offset=result[OFFSET]))
+        # The encoder's memory grows with its call, and large pictures gain no speed by it on a CPU.
+        samples = eyes * images.shape[3] * images.shape[4]
+        at_once = steps if self._on_gpu else max(_SAMPLES_AT_ONCE // samples, 1)
+        for first in range(0, steps, at_once):
+            pictures = images[first : first + at_once].reshape(-1, *images.shape[2:])
+            features = self._encoder.run({SMALL_RGB: pictures})
+            self.encoder_calls += 1
+            for begin in range(0, len(pictures), eyes):
+                rows = slice(begin, begin + eyes)
+                inputs: dict[str, Any] = {name: features[name][rows] for name in self._feature_names}
+                inputs[SMALL_RGB] = pictures[rows]
+                inputs.update(zip(STATES_IN, tensors, strict=True))
+                result = self._decoder.run(inputs)
+                tensors = [result[name] for name in STATES_OUT]
+                estimates.append(MatteEstimate(gain=result[GAIN], offset=result[OFFSET]))
+            del features, inputs, result  # before the next call's are made
         # Only now: a call that failed leaves the stream where it was.
         state.tensors = tensors
         return estimates
@@ -162,6 +167,9 @@ class RvmNetwork:
             arrays.zeros((eyes, channels, *level), np.float32)
             for channels, level in zip(self._channels, state_sizes(size), strict=True)
         ]
+
+
+_SAMPLES_AT_ONCE = 4 * 512 * 288  # on the CPU: four frames of 16:9
 
 
 def _on_cpu(threads: int) -> RvmEngines:
