@@ -8,6 +8,7 @@ with 1 when one of them is not current.
 from __future__ import annotations
 
 import io
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,7 @@ COMMANDS = (
 )
 _COMMANDS_HEAD = """# Commands
 
-Written from `--help` by `make docs`; a test fails when the two differ.
+Written from `--help` by `make docs`. Where `segment` explains an option in the same words, other commands only name it.
 """
 
 BEGIN = "<!-- settings:begin -->"
@@ -95,6 +96,10 @@ _TEMPLATE_HEAD = """\
 # This file is generated: python -m vitascope.cli.reference
 """
 _TEMPLATE_WIDTH = 118
+_OPTION = re.compile(r" (\*  |   )?--\S")
+"""A line of help on which an option begins; one that is required has an asterisk before it."""
+_INSIDE_AN_OPTION = " " * 10
+"""How every further line of its explanation begins, at least."""
 
 
 def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
@@ -125,11 +130,17 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
 
 
 def commands_page() -> str:
-    """Write the help of all commands as Markdown."""
+    """Write the help of all commands as Markdown, each option that several explain alike once, under ``segment``."""
     app.resolved_commands()  # one that was not imported has no help yet
+    explained = {" ".join(row) for row in _options(_help_of(("segment",)))}
     parts = [_COMMANDS_HEAD]
     for command in COMMANDS:
-        parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{_help_of(command)}\n```\n")
+        if command and any(other[:-1] == command for other in COMMANDS):
+            continue  # a group; its commands follow
+        page = _help_of(command)
+        if command not in ((), ("segment",)):
+            page = _without(page, explained)
+        parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{page}\n```\n")
     return "\n".join(parts)
 
 
@@ -138,7 +149,42 @@ def _help_of(command: tuple[str, ...]) -> str:
     # A fixed width and no colour, so that the page is the same wherever it is made.
     console = Console(file=page, width=100, color_system=None, force_terminal=False, legacy_windows=False)
     app.help_print(list(command), console=console)
-    return "\n".join(_unboxed(page.getvalue().strip().splitlines()))
+    text = "\n".join(_unboxed(page.getvalue().strip().splitlines()))
+    return text if not command else text.removesuffix(str(app.help_epilogue)).rstrip()
+
+
+def _options(page: str) -> Iterator[list[str]]:
+    """Find the options in a help text.
+
+    Yields:
+        The words of an option and its explanation, without its place in the columns.
+    """
+    row: list[str] = []
+    for line in [*page.splitlines(), ""]:
+        if row and line.startswith(_INSIDE_AN_OPTION):
+            row += line.split()
+            continue
+        if row:
+            yield row
+        row = line.split() if _OPTION.match(line) else []
+
+
+def _without(page: str, explained: set[str]) -> str:
+    """Name the options that are explained elsewhere, in the place of explaining them."""
+    named = [row for row in _options(page) if " ".join(row) in explained]
+    if not named:
+        return page
+    kept: list[str] = []
+    inside = False
+    for line in page.splitlines():
+        inside = inside and line.startswith(_INSIDE_AN_OPTION)
+        if _OPTION.match(line):
+            inside = any(line.split() == row[: len(line.split())] for row in named)
+        if not inside:
+            kept.append(line)
+    while kept[-1] in ("", "Parameters:"):
+        kept.pop()
+    return "\n".join([*kept, "", f"As in segment: {', '.join(row[0] for row in named)}"])
 
 
 def _unboxed(lines: Sequence[str]) -> Iterator[str]:
@@ -175,7 +221,11 @@ def with_settings(page: str) -> str:
 
 
 def _row(entry: SettingField) -> str:
-    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", entry.expected, entry.description)
+    values = re.sub(r"a whole number from (\S+ to \d+)", r"\1, whole", entry.expected)
+    values = re.sub(r"^a number (from )?", "", values).replace(", whole or", ", whole, or")
+    if values.startswith("a colour:"):
+        values = "a colour"  # its row says how it is spelt
+    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", values, entry.description)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

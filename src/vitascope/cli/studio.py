@@ -46,7 +46,7 @@ def studio(
         profile: How much time previews and cuts spend: fast, balanced or quality [default: balanced].
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value; see vitascope config show.
+        set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
         films, port=port, host=host, profile=profile, device=device, config=config, set_=set_

@@ -109,7 +109,7 @@ def convert(
     keep_partial: Switch = False,
     overwrite: _Overwrite = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
     """Paint each eye of a video in another projection; sound, subtitles, chapters and HDR stay.
 
@@ -129,7 +129,7 @@ def convert(
         preset: The encoder's own preset, for example veryfast.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
         overwrite: Replace an output that exists, or refuse to; without either, you are asked on a terminal.
-        json: Print the report as JSON.
+        json: Print as JSON.
         quiet: Print nothing but errors.
     """
     with holding_interrupts():
@@ -185,7 +185,7 @@ def library(
     folder: Path,
     /,
     *,
-    recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
+    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r")] = False,
     base_url: str = "",
     key_color: str | None = None,
     overwrite: _Overwrite = None,
@@ -263,7 +263,7 @@ def verify(
     fov: float | None = None,
     overwrite: _Overwrite = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
     """Unpack the alpha of a packed-alpha video, as it is after compression, and say what a viewer would see.
 

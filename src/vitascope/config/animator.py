@@ -81,7 +81,7 @@ class TrackingSettings(Section):
     pose_smoothing_window: int | None = setting(
         None, "The same for the head's pose alone; null is smoothing_window.", ge=1, le=240
     )
-    min_confidence: float = setting(0.5, "How sure the tracker must be of a face, 0 to 1.", gt=0, le=1)
+    min_confidence: float = setting(0.5, "How sure the tracker must be of a face.", gt=0, le=1)
 
 
 class VoiceSettings(Section):
