@@ -78,7 +78,7 @@ def animate(
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example animation.gaze=0.5.
         animator: What moves the portrait: the mesh, LivePortrait, or auto.
-        gpu_id: Number of the GPU that animates.
+        gpu_id: Number of the GPU, from 0.
         gpu_ids: Several GPUs that share a video's pictures, such as 0,1; live, one.
         fp16: Compute LivePortrait in half precision.
         batch_size: Driving frames for each call of the network; live runs take one at a time.

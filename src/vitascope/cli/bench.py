@@ -177,7 +177,7 @@ def analyze(
         output_dir: Folder of the report [default: that of the first results].
         profile: Whose performance.target_fps and performance.max_latency_ms are targets, too.
         config: Settings file (YAML) with such targets.
-        set_: One setting as key=value, for example model.batch_size=4.
+        set_: One setting as key=value, for example performance.target_fps=60.
     """
     from vitascope.bench.report import analyse, text_report, write_reports
     from vitascope.bench.results import load_results

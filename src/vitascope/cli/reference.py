@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
 def commands_page() -> str:
     """Write the help of all commands as Markdown, each option that several explain alike once, under ``segment``."""
     app.resolved_commands()  # one that was not imported has no help yet
-    explained = {" ".join(row) for row in _options(_help_of(("segment",)))}
+    explained = {words for _, words in _options(_help_of(("segment",)))}
     parts = [_COMMANDS_HEAD]
     for command in COMMANDS:
         if command and any(other[:-1] == command for other in COMMANDS):
@@ -153,38 +153,31 @@ def _help_of(command: tuple[str, ...]) -> str:
     return text if not command else text.removesuffix(str(app.help_epilogue)).rstrip()
 
 
-def _options(page: str) -> Iterator[list[str]]:
+def _options(page: str) -> Iterator[tuple[range, str]]:
     """Find the options in a help text.
 
     Yields:
-        The words of an option and its explanation, without its place in the columns.
+        The lines of an option, and its words without their place in the columns.
     """
-    row: list[str] = []
-    for line in [*page.splitlines(), ""]:
-        if row and line.startswith(_INSIDE_AN_OPTION):
-            row += line.split()
-            continue
-        if row:
-            yield row
-        row = line.split() if _OPTION.match(line) else []
+    lines = page.splitlines()
+    for first, line in enumerate(lines):
+        if _OPTION.match(line):
+            last = first + 1
+            while last < len(lines) and lines[last].startswith(_INSIDE_AN_OPTION):
+                last += 1
+            yield range(first, last), " ".join(" ".join(lines[first:last]).split())
 
 
 def _without(page: str, explained: set[str]) -> str:
     """Name the options that are explained elsewhere, in the place of explaining them."""
-    named = [row for row in _options(page) if " ".join(row) in explained]
+    named = [(place, words) for place, words in _options(page) if words in explained]
     if not named:
         return page
-    kept: list[str] = []
-    inside = False
-    for line in page.splitlines():
-        inside = inside and line.startswith(_INSIDE_AN_OPTION)
-        if _OPTION.match(line):
-            inside = any(line.split() == row[: len(line.split())] for row in named)
-        if not inside:
-            kept.append(line)
+    left_out = {number for place, _ in named for number in place}
+    kept = [line for number, line in enumerate(page.splitlines()) if number not in left_out]
     while kept[-1] in ("", "Parameters:"):
         kept.pop()
-    return "\n".join([*kept, "", f"As in segment: {', '.join(row[0] for row in named)}"])
+    return "\n".join([*kept, "", f"As in segment: {', '.join(words.split()[0] for _, words in named)}"])
 
 
 def _unboxed(lines: Sequence[str]) -> Iterator[str]:

@@ -185,7 +185,7 @@ def segment(
         verbose: Print also how busy each stage was.
         metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
-        tensorboard: Also record these figures once a second, in a folder of the run in this one, for TensorBoard.
+        tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
     """
     if camera is None:
         for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):
