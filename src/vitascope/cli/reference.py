@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
 
     Args:
         arguments: ``--check``, or nothing.
-        root: Of the repository.
+        root: The repository.
 
     Returns:
         0, or 1 when ``--check`` found a page that is not current.

@@ -95,7 +95,9 @@ class VoiceSettings(Section):
         "What is said, in English, or the name of a text file: lips then meet where these words want it.",
     )
     frame_rate: float = setting(30.0, "Pictures a second that a voice moves; live, at most.", ge=5, le=120)
-    seed: int = setting(0, "Of blinks, glances and nods: the same number, the same film.", ge=0, le=2**32 - 1)
+    seed: int = setting(
+        0, "Chance behind blinks, glances and nods: the same number gives the same video.", ge=0, le=2**32 - 1
+    )
 
 
 class DebugSettings(Section):
