@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vitascope.cli.reference import (
     END,
     PAGES,
     SECTIONS,
+    commands_page,
     main,
     settings_table,
     template,
@@ -58,6 +60,21 @@ def test_every_command_is_on_the_page():
                 yield from names(node[name], (*prefix, name))
 
     assert set(names(app)) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command", ["segment", "people", "animate", "vr convert", "bench run", "config show"]
+)
+def test_every_option_of_a_command_is_on_its_section(command, capsys):
+    app([*command.split(), "--help"], exit_on_error=False, result_action="return_value")
+    options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
+    assert {"--set", "--codec", "--json"} & options
+    section = commands_page().split(f"## `vitascope {command}`")[1].split("\n## ")[0]
+    assert options <= set(re.findall(r"--[a-z][a-z-]+", section)) | {"--layout", "--no-overwrite", "--debug"}
+
+
+def test_an_option_is_explained_once_where_commands_share_it():
+    assert commands_page().count("Settings file (YAML); several override one another in order.\n") == 1
 
 
 def test_the_table_has_a_row_for_each_setting() -> None:

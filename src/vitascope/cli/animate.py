@@ -53,18 +53,17 @@ def animate(
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
     """Animate a portrait with a face in a video, a voice, recorded motion, or live with a camera or a microphone.
 
-    Examples: vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4 (with the driver's sound); vitascope animate
-    portrait.jpg --driver talk.mp4 -o out.mp4 --record talk.motion (keeps the motion for other portraits); vitascope
-    animate portrait.jpg --driver speech.wav -o out.mp4 (a voice moves it); vitascope animate portrait.jpg --driver 0
-    --sink window --sink virtualcam (live; the key R shows a report, Q quits).
+    vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4    with the driver's sound
+    vitascope animate portrait.jpg --driver speech.wav -o out.mp4  a voice moves it
+    vitascope animate portrait.jpg --driver 0 --sink window        live
 
     Keys of a live run, in its window or in the terminal: R performance report, N this face is neutral, F find the best
     neutral, M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing, B background, O overlay of landmarks,
-    P pause, S snapshot, T try failed sinks again, Q quit, ? this list. Ctrl-C ends as Q does; a second one at once.
+    P pause, S snapshot, T try failed sinks again, Q quit, ? this list.
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
@@ -77,9 +76,9 @@ def animate(
         save_landmarks: Keep the portrait's face in PORTRAIT.landmarks: this picture needs no face network any more.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value, for example animation.gaze=0.5; see vitascope config show.
+        set_: One setting as key=value, for example animation.gaze=0.5.
         animator: What moves the portrait: the mesh, LivePortrait, or auto.
-        gpu_id: Number of the GPU that animates.
+        gpu_id: Number of the GPU, from 0.
         gpu_ids: Several GPUs that share a video's pictures, such as 0,1; live, one.
         fp16: Compute LivePortrait in half precision.
         batch_size: Driving frames for each call of the network; live runs take one at a time.
@@ -99,7 +98,7 @@ def animate(
         enable_metrics: Serve a live run's figures to Prometheus, at port 9100 of this machine.
         metrics_port: The same at another port; 0 takes a free one.
         tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
-        json: Print the report as JSON.
+        json: Print as JSON.
         quiet: Print nothing but errors.
     """
     given = {

@@ -57,9 +57,9 @@ def run(
         stereo: Synthetic videos have two eyes side by side.
         resume: Go on with the unfinished results in the folder.
         model: Network, as in segment.
-        profile: As in segment: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value.
+        set_: One setting as key=value, for example model.batch_size=4.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
@@ -222,9 +222,9 @@ def pipeline(
         duration: Most seconds of work, once everything is open.
         stereo: The synthetic video has two eyes side by side.
         output_dir: Folder for the results, which compare and analyze read; not written when omitted.
-        profile: As in segment: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value.
+        set_: One setting as key=value, for example model.batch_size=4.
     """
     with holding_interrupts():
         from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
@@ -333,9 +333,9 @@ def checklist(
         video: The video; a synthetic one when omitted.
         duration: Also run the video again and again for so long: leaks, drift, lost frames; a day is 86400.
         results: What bench run wrote [default: results/benchmark_results.json, where there is one].
-        profile: As in segment: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value, for example performance.target_fps=60.
+        set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.

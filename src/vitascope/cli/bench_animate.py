@@ -53,8 +53,8 @@ def animate(
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order. What it sets is not tuned.
-        set_: One setting as key=value, for example performance.target_fps=60; it is not tuned.
-        json: Print the report as JSON.
+        set_: One setting as key=value; it is not tuned.
+        json: Print as JSON.
     """
     if not 0 < duration < float("inf"):
         raise UsageError(f"--duration {duration:g}: a number of seconds above 0")

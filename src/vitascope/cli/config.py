@@ -28,7 +28,7 @@ def show(
     Args:
         profile: fast, balanced, quality or animator.
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value.
+        set_: One setting as key=value, for example model.batch_size=4.
         yaml: Print a settings file that gives the same values.
         json: Print as JSON.
     """

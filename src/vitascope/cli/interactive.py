@@ -35,10 +35,10 @@ def interactive(
     that of the first failure.
 
     Args:
-        profile: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value.
-        metrics_port: Serve figures of the jobs for Prometheus at this port of this machine; 0 takes a free one.
+        set_: One setting as key=value, for example model.batch_size=4.
+        metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.

@@ -46,7 +46,7 @@ def optimize(
     config: ConfigFiles = None,
     set_: Assignments = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
     """Find the fastest settings for segmenting a video on this machine, by measuring; or say what limits it.
 
@@ -66,7 +66,7 @@ def optimize(
         resume: Go on with a search that was broken off; it is kept beside the file of --save-config.
         detect_bottlenecks: Change nothing: say what limits the run, on what evidence, and the one change that helps.
         auto_optimize: The same as no option: search.
-        profile: Profile to begin with: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); what it sets is not searched.
         set_: One setting as key=value; it is not searched.
         json: Print the result as JSON.

@@ -30,8 +30,8 @@ __all__ = [
 
 Many = Parameter(negative="", consume_multiple=False)
 """A flag that may be given several times, each time with one value."""
-Switch = Annotated[bool, Parameter(negative="")]
-"""A flag without a value, and without a ``--no-`` of its own."""
+Switch = Annotated[bool, Parameter(negative="", show_default=False)]
+"""A flag without a value, and without a ``--no-`` of its own: off unless it is given."""
 ConfigFiles = Annotated[list[Path] | None, Many, Parameter(alias="-c")]
 """``-c FILE``: settings files."""
 Assignments = Annotated[list[str] | None, Many, Parameter(name="--set")]

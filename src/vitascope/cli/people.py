@@ -33,7 +33,7 @@ def people(
     config: ConfigFiles = None,
     set_: Assignments = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
     """Say who is in a video: a number for each person, when they are seen, and how sure that is.
 
@@ -50,9 +50,9 @@ def people(
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         again: Look again, also where it is known.
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
-        overwrite: Replace a sheet that exists, or refuse to; without either, you are asked on a terminal.
+        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value; see vitascope config show.
+        set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.
         quiet: Print nothing but errors.
     """

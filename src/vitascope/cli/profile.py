@@ -41,7 +41,7 @@ def profile(
         output_dir: Folder for traces and tables.
         profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value.
+        set_: One setting as key=value, for example model.batch_size=4.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():

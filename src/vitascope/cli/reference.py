@@ -8,6 +8,7 @@ with 1 when one of them is not current.
 from __future__ import annotations
 
 import io
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,7 @@ COMMANDS = (
 )
 _COMMANDS_HEAD = """# Commands
 
-Written from `--help` by `make docs`; a test fails when the two differ.
+Written from `--help` by `make docs`. Where `segment` explains an option in the same words, other commands only name it.
 """
 
 BEGIN = "<!-- settings:begin -->"
@@ -95,6 +96,10 @@ _TEMPLATE_HEAD = """\
 # This file is generated: python -m vitascope.cli.reference
 """
 _TEMPLATE_WIDTH = 118
+_OPTION = re.compile(r" (\*  |   )?--\S")
+"""A line of help on which an option begins; one that is required has an asterisk before it."""
+_INSIDE_AN_OPTION = " " * 10
+"""How every further line of its explanation begins, at least."""
 
 
 def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
@@ -102,7 +107,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
 
     Args:
         arguments: ``--check``, or nothing.
-        root: Of the repository.
+        root: The repository.
 
     Returns:
         0, or 1 when ``--check`` found a page that is not current.
@@ -125,11 +130,17 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
 
 
 def commands_page() -> str:
-    """Write the help of all commands as Markdown."""
+    """Write the help of all commands as Markdown, each option that several explain alike once, under ``segment``."""
     app.resolved_commands()  # one that was not imported has no help yet
+    explained = {words for _, words in _options(_help_of(("segment",)))}
     parts = [_COMMANDS_HEAD]
     for command in COMMANDS:
-        parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{_help_of(command)}\n```\n")
+        if command and any(other[:-1] == command for other in COMMANDS):
+            continue  # a group; its commands follow
+        page = _help_of(command)
+        if command not in ((), ("segment",)):
+            page = _without(page, explained)
+        parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{page}\n```\n")
     return "\n".join(parts)
 
 
@@ -138,7 +149,35 @@ def _help_of(command: tuple[str, ...]) -> str:
     # A fixed width and no colour, so that the page is the same wherever it is made.
     console = Console(file=page, width=100, color_system=None, force_terminal=False, legacy_windows=False)
     app.help_print(list(command), console=console)
-    return "\n".join(_unboxed(page.getvalue().strip().splitlines()))
+    text = "\n".join(_unboxed(page.getvalue().strip().splitlines()))
+    return text if not command else text.removesuffix(str(app.help_epilogue)).rstrip()
+
+
+def _options(page: str) -> Iterator[tuple[range, str]]:
+    """Find the options in a help text.
+
+    Yields:
+        The lines of an option, and its words without their place in the columns.
+    """
+    lines = page.splitlines()
+    for first, line in enumerate(lines):
+        if _OPTION.match(line):
+            last = first + 1
+            while last < len(lines) and lines[last].startswith(_INSIDE_AN_OPTION):
+                last += 1
+            yield range(first, last), " ".join(" ".join(lines[first:last]).split())
+
+
+def _without(page: str, explained: set[str]) -> str:
+    """Name the options that are explained elsewhere, in the place of explaining them."""
+    named = [(place, words) for place, words in _options(page) if words in explained]
+    if not named:
+        return page
+    left_out = {number for place, _ in named for number in place}
+    kept = [line for number, line in enumerate(page.splitlines()) if number not in left_out]
+    while kept[-1] in ("", "Parameters:"):
+        kept.pop()
+    return "\n".join([*kept, "", f"As in segment: {', '.join(words.split()[0] for _, words in named)}"])
 
 
 def _unboxed(lines: Sequence[str]) -> Iterator[str]:
@@ -175,7 +214,11 @@ def with_settings(page: str) -> str:
 
 
 def _row(entry: SettingField) -> str:
-    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", entry.expected, entry.description)
+    values = re.sub(r"a whole number from (\S+ to \d+)", r"\1, whole", entry.expected)
+    values = re.sub(r"^a number (from )?", "", values).replace(", whole or", ", whole, or")
+    if values.startswith("a colour:"):
+        values = "a colour"  # its row says how it is spelt
+    cells = (f"`{entry.key}`", f"`{display(entry.default)}`", values, entry.description)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

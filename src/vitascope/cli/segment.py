@@ -59,10 +59,10 @@ _SETTINGS = Group("Settings", sort_key=20)
 
 def segment(
     *inputs: Annotated[str, Parameter(group=_INPUT)],
-    recursive: Annotated[bool, Parameter(negative="", alias="-r", group=_INPUT)] = False,
+    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r", group=_INPUT)] = False,
     start: Annotated[str | None, Parameter(group=_INPUT)] = None,
     end: Annotated[str | None, Parameter(group=_INPUT)] = None,
-    resume: Annotated[bool, Parameter(negative="", group=_INPUT)] = False,
+    resume: Annotated[bool, Parameter(negative="", show_default=False, group=_INPUT)] = False,
     out: Annotated[str | None, Parameter(alias="-o", metavar="PATH", group=_OUTPUT)] = None,
     type_: Annotated[
         list[OutputKind | str] | None, Many, Parameter(name=["--type", "-t"], metavar="KIND", group=_OUTPUT)
@@ -110,11 +110,13 @@ def segment(
         Parameter(group=_DEVICE),
     ] = None,
     precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
-    dry_run: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
-    json: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
-    json_lines: Annotated[bool, Parameter(negative="", group=_MONITORING)] = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q", group=_MONITORING)] = False,
-    verbose: Annotated[bool, Parameter(negative="", alias="-v", group=_MONITORING)] = False,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
+    json: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
+    json_lines: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=_MONITORING)] = False,
+    verbose: Annotated[
+        bool, Parameter(negative="", show_default=False, alias="-v", group=_MONITORING)
+    ] = False,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=_MONITORING)] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=_MONITORING)] = None,
     tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=_MONITORING)] = None,
@@ -135,7 +137,7 @@ def segment(
         output: The former name of --type.
         profile: How much time to spend: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value, for example model.batch_size=4; see vitascope config show.
+        set_: One setting as key=value, for example model.batch_size=4.
         model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
         kind: What your own ONNX file gives.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
@@ -183,7 +185,7 @@ def segment(
         verbose: Print also how busy each stage was.
         metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
         metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
-        tensorboard: Also record these figures once a second, in a folder of the run in this one, for TensorBoard.
+        tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
     """
     if camera is None:
         for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):

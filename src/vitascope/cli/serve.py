@@ -37,10 +37,10 @@ def serve(
         token_file: Holds the secret that programs send; made, for you alone to read, where it does not exist.
         port: Where to listen; 0 takes a free port.
         host: Address to listen at, for others to reach it.
-        profile: How much time previews and cuts spend: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value; see vitascope config show.
+        set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
         films,

@@ -43,10 +43,10 @@ def studio(
         port: Where to listen; 0 takes a free port.
         host: Address to listen at, for others to reach it: whoever has the printed address may use it.
         no_browser: Open no browser; the address is printed in any case.
-        profile: How much time previews and cuts spend: fast, balanced or quality [default: balanced].
+        profile: How much time to spend: fast, balanced or quality [default: balanced].
         device: What computes: the GPU where one can be used (auto), cpu or cuda.
         config: Settings file (YAML); several override one another in order.
-        set_: One setting as key=value; see vitascope config show.
+        set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
         films, port=port, host=host, profile=profile, device=device, config=config, set_=set_

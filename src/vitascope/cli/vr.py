@@ -109,7 +109,7 @@ def convert(
     keep_partial: Switch = False,
     overwrite: _Overwrite = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
     """Paint each eye of a video in another projection; sound, subtitles, chapters and HDR stay.
 
@@ -128,8 +128,8 @@ def convert(
         crf: Quality on the codec's own scale; lower is better and larger.
         preset: The encoder's own preset, for example veryfast.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
-        overwrite: Replace an output that exists, or refuse to; without either, you are asked on a terminal.
-        json: Print the report as JSON.
+        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        json: Print as JSON.
         quiet: Print nothing but errors.
     """
     with holding_interrupts():
@@ -185,7 +185,7 @@ def library(
     folder: Path,
     /,
     *,
-    recursive: Annotated[bool, Parameter(negative="", alias="-r")] = False,
+    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r")] = False,
     base_url: str = "",
     key_color: str | None = None,
     overwrite: _Overwrite = None,
@@ -200,7 +200,7 @@ def library(
         recursive: Look into folders of folders.
         base_url: Address at which a server shows the folder; without it, addresses are relative.
         key_color: Colour behind people, for videos with passthrough in their names: #2BE640, 43,230,64 or a name.
-        overwrite: Replace descriptions that exist, or refuse to; without either, you are asked on a terminal.
+        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
         json: Print as JSON.
     """
     with holding_interrupts():
@@ -263,7 +263,7 @@ def verify(
     fov: float | None = None,
     overwrite: _Overwrite = None,
     json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
     """Unpack the alpha of a packed-alpha video, as it is after compression, and say what a viewer would see.
 
@@ -276,7 +276,7 @@ def verify(
         stereo: How two eyes share a frame of the mask: auto, side-by-side (sbs) or top-bottom (tb).
         projection: What the picture of an eye is in the mask: auto, equirect180 or fisheye.
         fov: Horizontal field of view of an eye of the mask, in degrees.
-        overwrite: Replace a page that exists, or refuse to; without either, you are asked on a terminal.
+        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
         json: Print as JSON.
         quiet: Print nothing but what is wrong.
     """

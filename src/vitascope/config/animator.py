@@ -81,7 +81,7 @@ class TrackingSettings(Section):
     pose_smoothing_window: int | None = setting(
         None, "The same for the head's pose alone; null is smoothing_window.", ge=1, le=240
     )
-    min_confidence: float = setting(0.5, "How sure the tracker must be of a face, 0 to 1.", gt=0, le=1)
+    min_confidence: float = setting(0.5, "How sure the tracker must be of a face.", gt=0, le=1)
 
 
 class VoiceSettings(Section):
@@ -95,7 +95,9 @@ class VoiceSettings(Section):
         "What is said, in English, or the name of a text file: lips then meet where these words want it.",
     )
     frame_rate: float = setting(30.0, "Pictures a second that a voice moves; live, at most.", ge=5, le=120)
-    seed: int = setting(0, "Of blinks, glances and nods: the same number, the same film.", ge=0, le=2**32 - 1)
+    seed: int = setting(
+        0, "Chance behind blinks, glances and nods: the same number gives the same video.", ge=0, le=2**32 - 1
+    )
 
 
 class DebugSettings(Section):

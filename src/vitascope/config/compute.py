@@ -61,14 +61,14 @@ class GpuSettings(Section):
 
     max_vram_usage: float = setting(
         0.9,
-        "Most of the GPU's memory that may be in use, by all processes, as a share, 0 to 1: the allocators of CuPy and "
+        "Most of the GPU's memory that may be in use, by all processes, as a share: the allocators of CuPy and "
         "PyTorch take no more.",
         gt=0,
         le=1,
     )
     memory_fraction: float | None = setting(
         None,
-        "Exact share of the GPU's memory, 0 to 1, that is reserved at the start and not exceeded; null takes it as "
+        "Exact share of the GPU's memory that is reserved at the start and not exceeded; null takes it as "
         "needed.",
         gt=0,
         le=1,
@@ -231,7 +231,7 @@ class PerformanceSettings(Section):
     )
     frame_skip_threshold: float = setting(
         0.92,
-        "Similarity of two of the driver's frames, 0 to 1, from which on the driver barely moved.",
+        "Similarity of two of the driver's frames from which on the driver barely moved.",
         gt=0,
         le=1,
     )
@@ -240,7 +240,7 @@ class PerformanceSettings(Section):
     )
     gpu_memory_fraction: float = setting(
         0.85,
-        "Share of the GPU's memory that LivePortrait may use, 0 to 1.",
+        "Share of the GPU's memory that LivePortrait may use.",
         gt=0,
         le=1,
     )
@@ -263,7 +263,7 @@ class InferenceSettings(Section):
 
     skip_static: float = setting(
         0.0,
-        "Change of the picture, 0 to 1, below which a frame takes over the last matte; 0 shows every frame to the "
+        "Change of the picture below which a frame takes over the last matte; 0 shows every frame to the "
         "network; 0.01 suits a camera that stands still.",
         ge=0,
         le=1,
@@ -275,7 +275,7 @@ class InferenceSettings(Section):
     )
     region_margin: float = setting(
         0.25,
-        "How much of people's surroundings goes with them on each side, as a share of their own size, 0 to 2.",
+        "How much of people's surroundings goes with them on each side, as a share of their own size.",
         ge=0,
         le=2,
     )
@@ -292,7 +292,7 @@ class InferenceSettings(Section):
     )
     early_exit_confidence: float = setting(
         0.8,
-        "How sure the first network must be to be believed, 0 to 1.",
+        "How sure the first network must be to be believed.",
         ge=0,
         le=1,
     )

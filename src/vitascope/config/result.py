@@ -48,12 +48,11 @@ class VideoSettings(Section):
 
     stereo: StereoChoice = setting(
         "auto",
-        "How two eyes share a frame: auto (from metadata, the file name, or the frames), mono, "
-        "side-by-side (sbs, lr) or top-bottom (tb, ou).",
+        "How two eyes share a frame; auto asks metadata, the file name and the frames.",
     )
     projection: ProjectionChoice = setting(
         "auto",
-        "What the picture of an eye is: auto (boxes, name, frames), flat, equirect180, equirect360 or fisheye.",
+        "What the picture of an eye is; auto asks boxes, the file name and the frames.",
     )
     fov_degrees: float | None = setting(
         None,
@@ -62,9 +61,7 @@ class VideoSettings(Section):
         ge=20,
         le=360,
     )
-    start_seconds: Seconds = setting(
-        0.0, "Where to begin, in seconds from the start of the video; also as 1:30 or 0:01:30.5."
-    )
+    start_seconds: Seconds = setting(0.0, "Where to begin, in seconds from the start of the video.")
     end_seconds: Seconds | None = setting(
         None, "Where to stop, in seconds from the start of the video; null runs to the end."
     )
@@ -76,7 +73,7 @@ class VideoSettings(Section):
     )
     scene_cut_threshold: float = setting(
         0.05,
-        "Share of the picture, 0 to 1, that must be new at once, motion taken off, for a frame to count as a cut; the "
+        "Share of the picture that must be new at once, motion taken off, for a frame to count as a cut; the "
         "network then forgets the past. 0 disables.",
         ge=0,
         le=1,
@@ -98,12 +95,11 @@ class OutputSettings(Section):
 
     kinds: OutputKinds = setting(
         ("key",),
-        "What to write, one file each: mask, key, cutout, alpha, blur, replace, overlay, packed-alpha.",
+        "What to write, one file each.",
     )
     player: PlayerName | None = setting(
         None,
-        "VR player to write for: heresphere, deovr, skybox, 4xvr, moon, quest or visionpro; sets kind, colour, codec "
-        "and names unless you do.",
+        "VR player to write for; sets kind, colour, codec and names unless you do.",
     )
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),
@@ -126,7 +122,7 @@ class OutputSettings(Section):
         le=230,
     )
     packed_color: Literal["red", "grey"] = setting(
-        "red", "Colour of the matte in packed-alpha: red, which players read, or grey."
+        "red", "Colour of the matte in packed-alpha; players read red."
     )
     blur_radius: float = setting(
         24.0, "Strength of blur in pixels of a picture of 1080 lines; scales with the height.", gt=0, le=512
@@ -134,14 +130,14 @@ class OutputSettings(Section):
     overlay_color: RgbColor = setting(
         RgbColor(255, 51, 102), "Tint over people in overlay; spelled as key_color."
     )
-    overlay_opacity: float = setting(0.5, "Opacity of that tint, 0 to 1.", ge=0, le=1)
+    overlay_opacity: float = setting(0.5, "Opacity of that tint.", ge=0, le=1)
     codec: Literal["auto"] | Codec = setting(
         "auto",
         "Video codec; auto follows the output's file name and kind (alpha needs prores, vp9, ffv1 or png).",
     )
     speed: EncoderSpeed = setting(
         "balanced",
-        "What the encoder trades for time: fast, balanced or quality; sets each codec's CRF and preset.",
+        "What the encoder trades for time; sets each codec's CRF and preset.",
     )
     crf: int | None = setting(
         None,
@@ -191,5 +187,5 @@ class EdgeSettings(Section):
         True, "Take the old background's colour out of soft edges; masks and overlays have none to take."
     )
     temporal_smoothing: float = setting(
-        0.0, "Weight of the past in the matte, 0 to below 1; steadies edges and lets motion lag.", ge=0, lt=1
+        0.0, "Weight of the past in the matte; steadies edges and lets motion lag.", ge=0, lt=1
     )

@@ -65,7 +65,7 @@ FAMILIES = (
     Family("vitascope_queue_get_wait_seconds_total", "counter", ("queue",), "Waits for an item of a queue."),
     Family("vitascope_sink_frames_total", "counter", ("sink",), "Live: pictures that reached a sink."),
     Family("vitascope_sink_up", "gauge", ("sink",), "Live: 1 while a sink takes pictures, else 0."),
-    Family("vitascope_cpu_seconds_total", "counter", (), "Processor time of jobs, worker processes included."),
+    Family("vitascope_cpu_seconds_total", "counter", (), "CPU time of jobs, worker processes included."),
     Family("vitascope_resident_memory_bytes", "gauge", (), "Main memory of this process."),
     Family("vitascope_gpu_memory_bytes", "gauge", ("gpu",), "Memory of a GPU in use, by all processes."),
     Family("vitascope_gpu_memory_limit_bytes", "gauge", ("gpu",), "Memory that a GPU has."),
