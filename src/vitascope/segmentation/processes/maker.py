@@ -189,6 +189,7 @@ class StretchMaker:
             pipeline = run.pipeline(
                 frames,
                 wants_alpha=lambda index: index in frames.still_indices,
+                draws=lambda frame: frames.owns(frame.pts),
                 end=Sink("encode", stretch.encode, finish=stretch.flush),
             )
             with _telling(pipeline, stretch, tell):
@@ -236,10 +237,10 @@ class _Stretch:
         ]
 
     def encode(self, rendered: Rendered) -> None:
-        """Write the next frame, if it is the stretch's own."""
-        picture = rendered.pictures[0]
-        if not self.frames.owns(picture.pts):
+        """Write the next frame, if it is the stretch's own: no other is drawn."""
+        if not rendered.pictures:
             return
+        picture = rendered.pictures[0]
         packets: list[tuple[EncodedPacket, ...]] = []
         for kind, encoder, drawn in zip(self._kinds, self.encoders, rendered.pictures, strict=True):
             packets.append(tuple(encoder.encode(drawn, rendered.alpha if kind == "alpha" else None)))
