@@ -221,6 +221,7 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
 
     pieces: list[tuple[int, float]] = []
     begins: list[float] = []
+    joins: list[tuple[int, float]] = []
 
     def timed(method: Any) -> Any:
         def made(self: Any, number: int, order: Any, *, tell: Any) -> Any:
@@ -243,8 +244,19 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
 
         return written
 
+    def joined(join: Any) -> Any:
+        def timed_join(*words: Any) -> Any:
+            began = time.thread_time()
+            done = join(*words)
+            joins.append((sum(stretch.frame_count for stretch in done), time.thread_time() - began))
+            return done
+
+        return timed_join
+
     makers_of, joiner = cluster.ClusterMakers, film_joiner.FilmJoiner
     own = makers_of.make, makers_of.make_film, joiner.write
+    join_alone = film_joiner._join
+    film_joiner._join = joined(join_alone)
     makers_of.make, makers_of.make_film = timed(own[0]), timed(own[1])  # type: ignore[method-assign]
     joiner.write = begun(own[2])  # type: ignore[method-assign]
     settings = {
@@ -264,22 +276,26 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
             start = time.perf_counter() - began
             films = plan_batch([folder / "in"], folder / f"cut{makers}", loaded.settings)
             queues: list[film_queue.FilmQueue] = []
-            cpu, began = time.process_time(), time.perf_counter()
+            began = time.perf_counter()
             frames = []
             for outcome in segment_all(segmenter, films, on_queue=queues.append):
                 assert outcome.report is not None, outcome.error
                 frames.append(outcome.report.frame_count)
-            wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+            wall = time.perf_counter() - began
     finally:
         ray.shutdown()
         makers_of.make, makers_of.make_film, joiner.write = own  # type: ignore[method-assign]
+        film_joiner._join = join_alone
     stretches_of = partial(
         stretch_count, warm_up_frames=24, opening_frames=10, most_frames=settings["processing.chunk_size"]
     )
-    shared = sum(n for n in frames if stretches_of(n) > 1)
-    film = 0.002
-    join = max(cpu - len(frames) * film - sum(begins), 0) / shared
-    costs = fitted(pieces, {"film": film, "begin": median(begins), "join": join})
+    (queue,) = json.loads((RESULTS / "cluster_queue.json").read_text())
+    driver = {
+        "film": queue["driver_ms_a_video"] / 1000,
+        "begin": median(begins),
+        "join": sum(seconds for _, seconds in joins) / sum(count for count, _ in joins),
+    }
+    costs = fitted(pieces, driver)
     ends = [
         simulate(frames, makers, costs, stretches_of=stretches_of, warm_up=24, seed=seed).seconds
         for seed in range(SEEDS)
