@@ -2,6 +2,8 @@
 
 - ``speed``: the whole command in one process and in several, in turn, on the same film in the same run. Both write the
   same mask; how far they are apart is checked first.
+- ``cluster``: several processes of this machine, and as many of a Ray cluster of this machine alone, in turn, on the
+  same film in the same run. Both write the same file, which is checked.
 - ``seams``: mean difference of RVM's alpha between a run that started so many frames earlier and one that started with
   the film, at places all over it: how many frames of overlap a seam needs.
 
@@ -9,7 +11,10 @@ Prediction: a process keeps all cores busy already (network, decoder and encoder
 cores processes gain only what the interpreter's lock and single-threaded stages lose, and pay the overlap: for ``fast``
 a little, for ``rvm`` less than nothing. They pay where one network's threads no longer scale: above 8 cores or so.
 
-Usage: python benchmarks/processes.py CLIP.mp4 [--only speed|seams] [--rounds 3] [--profile fast] [--frames 600]
+``cluster``: an order goes to a process through Ray in a millisecond or two, and a stretch takes seconds: some tenths of
+a percent.
+
+Usage: python benchmarks/processes.py CLIP.mp4 [--only speed|seams|cluster] [--rounds 3] [--profile fast] [--frames 600]
        [--overlaps 16 64 128 192]
 
 Rows go to ``benchmarks/results/processes.json`` and ``seams.json``.
@@ -22,6 +27,7 @@ import json
 import platform
 import tempfile
 import time
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -110,6 +116,49 @@ def speed(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[st
     ]
 
 
+def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Processes of this machine without Ray and with it, in turn."""
+    import ray
+
+    film = repeated(clip, folder / "film.mp4", options.frames)
+    common = {"gpu.device": "cpu", "processing.num_threads": 1}
+    sides = {
+        "processes": {"processing.use_multiprocessing": True},
+        "cluster": {"processing.cluster": "auto"},
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    reports = {}
+    ray.init(num_cpus=max(available_cores(), 2), include_dashboard=False, log_to_driver=False)
+    try:
+        with ExitStack() as stack:
+            crews = {
+                name: stack.enter_context(Segmenter(profile=options.profile, settings=common | own))
+                for name, own in sides.items()
+            }
+            for _ in range(options.rounds):
+                for name, segmenter in crews.items():
+                    started = time.perf_counter()
+                    reports[name] = segmenter.write(film, [("mask", folder / f"{name}.mp4")])
+                    seconds[name].append(time.perf_counter() - started)
+    finally:
+        ray.shutdown()
+    if (folder / "processes.mp4").read_bytes() != (folder / "cluster.mp4").read_bytes():
+        raise SystemExit("the masks differ")
+    ratio = median(b / a for a, b in zip(*seconds.values(), strict=True))
+    return [
+        {
+            "claim": f"--cluster on one node against the same processes without it, profile {options.profile}",
+            "clip": clip.name,
+            "frames": reports["cluster"].frame_count,
+            "processes_seconds": [round(value, 2) for value in seconds["processes"]],
+            "cluster_seconds": [round(value, 2) for value in seconds["cluster"]],
+            "overhead_percent": round(100 * (ratio - 1), 2),
+            "devices": [report.device for report in reports.values()],
+            "rounds": options.rounds,
+        }
+    ]
+
+
 def seams(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Alpha at three places, after so many frames of overlap, against alpha of the film from its start."""
     del folder
@@ -160,7 +209,7 @@ def main() -> None:
     """Measure, print, and add the rows to those of other clips."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("clip", type=Path)
-    parser.add_argument("--only", choices=("speed", "seams"), default="speed")
+    parser.add_argument("--only", choices=("speed", "seams", "cluster"), default="speed")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", default="fast")
     parser.add_argument("--frames", type=int, default=600)
@@ -172,8 +221,10 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
     }
     with tempfile.TemporaryDirectory() as folder:
-        made = {"speed": speed, "seams": seams}[options.only](options.clip, options, Path(folder))
-    path = RESULTS / ("processes.json" if options.only == "speed" else "seams.json")
+        made = {"speed": speed, "seams": seams, "cluster": cluster}[options.only](
+            options.clip, options, Path(folder)
+        )
+    path = RESULTS / ("seams.json" if options.only == "seams" else "processes.json")
     key = "claim", "clip", "machine"
     rows = {tuple(row[k] for k in key): row for row in json.loads(path.read_text())} if path.exists() else {}
     for row in made:

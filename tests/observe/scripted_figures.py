@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from vitascope.animation.live.report import LiveReport
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Latency
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
 from vitascope.media.sinks.outlet import OutletReport
+from vitascope.segmentation.processes.hands import PlaceCounts
 
 FIGURES = GpuFigures(
     gpu_percent=87.0,
@@ -81,3 +84,16 @@ class ScriptedLiveRun:
             pipeline=self.pipeline.snapshot(),
             utilisation=None,
         )
+
+
+class ScriptedQueue:
+    """Five videos, of which two wait and two run, at two nodes."""
+
+    waiting_count, running_count, frame_count = 2, 2, 50
+    places: ClassVar = {
+        "node a": PlaceCounts(busy=1, done=1, failed=0, frames=10),
+        "node b": PlaceCounts(busy=2, done=0, failed=1, frames=0),
+    }
+
+    def snapshot(self):
+        return finished_pipeline(5).snapshot()

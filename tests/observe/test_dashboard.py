@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from scripted_figures import ScriptedGpu, ScriptedLiveRun
+from scripted_figures import ScriptedGpu, ScriptedLiveRun, ScriptedQueue
 
 from clips import write_clip
 from vitascope.observe.metrics import Metrics, live_metrics
@@ -42,6 +42,7 @@ def scraped(tmp_path_factory):
             ),
         )
     assert report.frame_count == 6
+    metrics.follow_queue(ScriptedQueue())
     texts.append(metrics.text())
     texts.append(live_metrics(ScriptedLiveRun()).text())
     found = {}

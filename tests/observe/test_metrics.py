@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from scripted_figures import FIGURES, LIMITS, ScriptedGpu, ScriptedLiveRun, finished_pipeline
+from scripted_figures import FIGURES, LIMITS, ScriptedGpu, ScriptedLiveRun, ScriptedQueue, finished_pipeline
 
 from vitascope import __version__
 from vitascope.errors import DeviceError, InputError, MissingDependencyError
@@ -296,3 +296,20 @@ def test_a_live_run_beside_a_job():
     metrics.live_ended()  # one that failed before it could be followed
     metrics.follow_live(ScriptedLiveRun())
     assert samples_of(metrics)["vitascope_frames_total",] == 8 + 5 + 5
+
+
+def test_a_queue_is_told_by_node_and_never_by_video():
+    metrics = Metrics()
+    metrics.follow_queue(ScriptedQueue())
+    metrics.job_ended("done")
+    found = samples_of(metrics)
+    assert found["vitascope_videos", "waiting"] == found["vitascope_videos", "running"] == 2
+    assert found["vitascope_place_frames_total", "node a"] == 10
+    assert found["vitascope_place_tries_total", "node b", "failed"] == 1
+    assert found["vitascope_place_busy", "node b"] == 2
+    assert found["vitascope_job_expected_frames",] == 50
+    metrics.queue_ended()
+    found = samples_of(metrics)
+    assert ("vitascope_videos", "waiting") not in found
+    assert found["vitascope_place_frames_total", "node a"] == 10
+    assert found["vitascope_jobs_total", "done"] == 1

@@ -280,3 +280,12 @@ def test_what_is_there_already_is_not_waited_for(running):
     of_frames = {entry[2] for entry in running.diary if entry[:2] == ("record", decoder)}
     assert of_frames
     assert not [entry for entry in running.diary if entry[0] == "wait" and entry[2] in of_frames]
+
+
+def test_a_frame_that_is_not_drawn_lives_until_the_gpu_is_done_with_it(running):
+    running.stages = running.job.stages(wants_alpha=lambda _: False, draws=lambda frame: frame.index >= 5)
+    _, _, pending, rendered = running.run(10)
+    assert [len(one.pictures) for one in rendered] == [0] * 5 + [1] * 5
+    assert [entry[2] for entry in running.diary if entry[0] == "composite"] == [5, 6, 7, 8, 9]
+    assert all(one.download is not None for one in pending)  # it holds the frames
+    assert [entry[0] for entry in running.diary].count("network") == 2  # sees all of them

@@ -29,11 +29,13 @@ from vitascope.config import (
     SettingsSource,
 )
 from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
+from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
     from vitascope.segmentation.plan import PlannedVideo
+    from vitascope.segmentation.processes.film_queue import FilmQueue
     from vitascope.segmentation.segmenter import Segmenter, Started
 
 __all__ = ["segment"]
@@ -42,6 +44,7 @@ __all__ = ["segment"]
 class _Told(NamedTuple):
     """The result for one input."""
 
+    video: Path
     fields: dict[str, Any]
     """For machines."""
     error: VitascopeError | None
@@ -284,7 +287,7 @@ def segment(
             out,
             loaded.settings,
             recursive=recursive,
-            preview=preview,
+            preview=None if preview is None else path_of(preview),
             settings_files=source.files,
         )
         videos = [plan.video for plan in planned]
@@ -312,28 +315,36 @@ def segment(
                 screen=screen,
                 quiet=quiet,
                 chatty=not (quiet or json or json_lines),
+                keeps=json,
                 tells=json_lines,
                 verbose=verbose,
                 metrics_at=metrics_at,
                 tensorboard=tensorboard,
             )
     except VitascopeError as error:  # refused as a whole: every input that is not done shares its fate
-        undone = [failure_to_dict(video, error) for video in videos[len(items) :]]
+        undone = [failure_to_dict(video, error) for video in _undone(videos, items)]
         _tell_undone(undone, items, json=json, json_lines=json_lines)
         raise
     except KeyboardInterrupt:
-        undone = [{"input": str(video), "status": "interrupted"} for video in videos[len(items) :]]
+        undone = [{"input": str(video), "status": "interrupted"} for video in _undone(videos, items)]
         _tell_undone(undone, items, json=json, json_lines=json_lines)
         if len(videos) > 1 and not (json or json_lines or quiet or dry_run):
             done = sum(item.error is None for item in items)
             screen.print(f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others")
         raise
     if json:
-        print_json([item.fields for item in items])
+        place = {video: number for number, video in enumerate(map(path_of, videos))}
+        print_json([item.fields for item in sorted(items, key=lambda item: place[item.video])])
     errors = [item.error for item in items if item.error is not None]
     if len(items) == 1 and errors:
         raise errors[0]
     return errors[0].exit_code if errors else 0
+
+
+def _undone(videos: Sequence[str | Path], items: Sequence[_Told]) -> list[str | Path]:
+    """Inputs of which nothing was told: several processes end them in another order."""
+    told = {item.video for item in items}
+    return [video for video in videos if path_of(video) not in told]
 
 
 def _tell_undone(
@@ -509,11 +520,12 @@ def _explain(
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
 
     page = Page()
-    items = []
+    items: list[_Told] = []
     explained = []
     for item in explain_all(planned, loaded.settings, resume=resume, try_with=loaded):
         explained.append(item)
-        items.append(_Told(item.to_dict(), None if isinstance(item, Explanation) else item.error))
+        video = planned[len(items)].video
+        items.append(_Told(video, item.to_dict(), None if isinstance(item, Explanation) else item.error))
         if isinstance(item, Explanation):
             if chatty:
                 page.print("\n".join(item.lines()))
@@ -533,12 +545,13 @@ def _segment(
     screen: Console,
     quiet: bool,
     chatty: bool,
+    keeps: bool,
     tells: bool,
     verbose: bool,
     metrics_at: MetricsAddress | None,
     tensorboard: Path | None,
 ) -> None:
-    """Segment, and append to ``items`` what became of each."""
+    """Segment, and append to ``items`` what became of each; reports only if ``keeps``, for there may be thousands."""
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.batch import segment_all
@@ -561,25 +574,38 @@ def _segment(
             if tells and not event.is_scan:
                 expected = event.expected_frame_count
                 print_json_line({"event": "began", "input": name, "expected_frame_count": expected})
+            if queue is not None:
+                return
             progress.show(name, event.pipeline, frame_count=event.expected_frame_count)
             if event.is_scan:
                 return
             if metrics is not None:
                 metrics.follow(event.pipeline, expected_frames=event.expected_frame_count)
 
+        queue: FilmQueue | None = None
+
+        def begin_queue(begun: FilmQueue) -> None:
+            nonlocal queue
+            queue = begun
+            name = f"{len(planned)} videos"
+            progress.show(name, begun, frame_count=begun.frame_count, pace=begun.pace, counts=begun.counts)
+            if metrics is not None:
+                metrics.follow_queue(begun)
+
         gpu_note = watch_gpus(metrics, _gpus(segmenter))
         if not quiet:
             for note in (segmenter.device.note, segmenter.chosen.note, gpu_note):
                 if note:
                     screen.print(f"note: {note}")
-        for outcome in segment_all(segmenter, planned, resume=resume, on_start=started):
+        for outcome in segment_all(segmenter, planned, resume=resume, on_start=started, on_queue=begin_queue):
             progress.clear()
             if metrics is not None:
                 damaged = 0 if outcome.report is None else outcome.report.corrupt_count
                 metrics.job_ended(outcome.status, error=outcome.error, damaged_frames=damaged)
-            items.append(_Told(outcome.to_dict(), outcome.error))
+            fields = outcome.to_dict() if keeps or tells else {}
+            items.append(_Told(outcome.planned.video, fields if keeps else {}, outcome.error))
             if tells:
-                print_json_line({"event": outcome.status, **items[-1].fields})
+                print_json_line({"event": outcome.status, **fields})
             if outcome.error is not None:
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
                     screen.print(f"vitascope: {one_line(outcome.error)}")
@@ -588,10 +614,12 @@ def _segment(
                 page.print("\n".join(lines))
             elif chatty:
                 page.print(f"{outcome.planned.video}: done already")
+            if queue is not None:
+                progress.go_on(queue)
+        if metrics is not None:
+            metrics.queue_ended()
     if chatty and len(items) > 1:
-        failed = [
-            str(plan.video) for plan, item in zip(planned, items, strict=True) if item.error is not None
-        ]
+        failed = [str(item.video) for item in items if item.error is not None]
         tail = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
         page.print(f"{len(items) - len(failed)} of {len(items)} inputs done{tail}")
 

@@ -26,6 +26,7 @@ from av.codec.hwaccel import HWAccel
 from av.container import InputContainer
 
 from vitascope.errors import InputError, OutputError, VitascopeError
+from vitascope.media.remote import RemotePath
 
 __all__ = [
     "describe_av_error",
@@ -110,6 +111,8 @@ def open_input(path: str | PathLike[str], *, hwaccel: HWAccel | None = None) -> 
     """
     # The prefix keeps names such as "talk: part 1.mp4" from being read as a protocol; pattern_type keeps a "%03d" in
     # a name literal; a tag in a foreign encoding must not make a video unreadable.
+    if isinstance(path, RemotePath):
+        return av.open(path.open("rb"), "r", metadata_errors="replace", hwaccel=hwaccel)
     return av.open(
         f"file:{path}", "r", options={"pattern_type": "none"}, metadata_errors="replace", hwaccel=hwaccel
     )

@@ -16,15 +16,18 @@ from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
 from vitascope.gpu.profiling.utilisation import resident_bytes
 from vitascope.observe.readings import (
     LiveFigures,
+    QueueFigures,
     Readings,
     gpu_readings,
     live_readings,
     pipeline_readings,
+    queue_readings,
 )
 
 __all__ = ["JobCounts", "JobStatus", "LiveRun"]
 
 JobStatus = Literal["done", "skipped", "failed", "stopped"]
+_Kind = Literal["job", "live", "queue"]
 
 
 class LiveRun(Protocol):
@@ -67,7 +70,7 @@ class JobCounts:
         self._lock = threading.Lock()
         self._gpu_lock = threading.Lock()  # a driver may take its time, which no job has to wait for
         self._gpus: dict[int, tuple[NvmlGpu, GpuLimits]] = {}
-        self._followed: dict[Literal["job", "live"], _Followed] = {}
+        self._followed: dict[_Kind, _Followed] = {}
         self._past = Readings()
         for status in ("done", "failed", "skipped", "stopped"):
             self._past.count("vitascope_jobs_total", 0, status)
@@ -124,6 +127,15 @@ class JobCounts:
         """A live run begins: read its ``report`` from now on, and keep what the one before has counted."""
         self._begin("live", lambda: live_readings(run.report()))
 
+    def follow_queue(self, queue: QueueFigures) -> None:
+        """A queue of videos begins: read it from now on; its videos are no jobs to follow, but end as such."""
+        self._begin("queue", lambda: queue_readings(queue))
+
+    def queue_ended(self) -> None:
+        """The queue that was followed has ended."""
+        with self._lock:
+            self._keep("queue")
+
     def live_ended(self) -> None:
         """The live run that was followed has ended, or one that failed before it could be; a job goes on."""
         with self._lock:
@@ -153,7 +165,8 @@ class JobCounts:
             looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
         with self._lock:
             together = Readings(dict(self._past.counts), latencies=dict(self._past.latencies))
-            for kind in ("live", "job"):  # the job last: what both have is the job's
+            kinds: tuple[_Kind, ...] = ("live", "queue", "job")  # the job last: what both have is the job's
+            for kind in kinds:
                 run = self._followed.get(kind)
                 if run is not None:
                     run.update()
@@ -170,12 +183,12 @@ class JobCounts:
         with self._gpu_lock:
             self._gpus |= limits
 
-    def _begin(self, kind: Literal["job", "live"], read: Callable[[], Readings]) -> None:
+    def _begin(self, kind: _Kind, read: Callable[[], Readings]) -> None:
         with self._lock:
             self._keep(kind)
             self._followed[kind] = _Followed(read)
 
-    def _keep(self, kind: Literal["job", "live"]) -> None:
+    def _keep(self, kind: _Kind) -> None:
         """The last look at a run, added to what was before it."""
         run = self._followed.pop(kind, None)
         if run is not None:

@@ -94,6 +94,7 @@ class JobProgress:
         *,
         frame_count: int | None,
         pace: Callable[[], str] | None = None,
+        counts: Callable[[], dict[str, int]] | None = None,
     ) -> None:
         """Follow a pipeline that is about to run, in place of the one before.
 
@@ -102,10 +103,16 @@ class JobProgress:
             pipeline: Its ``snapshot`` is read.
             frame_count: Expected frames; None draws a bar without an end.
             pace: Says in a few words how fast it is; frames a second when omitted.
+            counts: More for machines, by name.
         """
         self.clear()
-        task = self._progress.add_task(escaped(name), total=frame_count, pace="", load="")
-        self._job = _Job(name, frame_count, monotonic(), pace)
+        self._job = _Job(name, frame_count, monotonic(), pace, counts)
+        self.go_on(pipeline)
+
+    def go_on(self, pipeline: Measured) -> None:
+        """Follow the pipeline that was shown last again, after ``clear``."""
+        job = self._job
+        task = self._progress.add_task(escaped(job.name), total=job.frame_count, pace="", load="")
         self._watched = pipeline, task
 
     def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
@@ -172,6 +179,7 @@ class JobProgress:
                 "frame_count": report.items,
                 "expected_frame_count": job.frame_count,
                 "frames_per_second": round(report.items_per_second, 2),
+                **({} if job.counts is None else job.counts()),
             }
         )
 
@@ -183,6 +191,7 @@ class _Job(NamedTuple):
     frame_count: int | None
     told_at: float
     pace: Callable[[], str] | None = None
+    counts: Callable[[], dict[str, int]] | None = None
 
     def paced(self, report: PipelineReport) -> str:
         """How fast it is, in a few words."""

@@ -21,12 +21,15 @@ __all__ = [
     "FAMILIES",
     "Family",
     "LiveFigures",
+    "PlaceFigures",
+    "QueueFigures",
     "Readings",
     "Series",
     "SinkFigures",
     "gpu_readings",
     "live_readings",
     "pipeline_readings",
+    "queue_readings",
 ]
 
 
@@ -55,6 +58,10 @@ FAMILIES = (
     Family("vitascope_dropped_frames_total", "counter", ("place",), "Pictures that newer ones replaced."),
     Family("vitascope_damaged_frames_total", "counter", (), "What could not be decoded of inputs."),
     Family("vitascope_errors_total", "counter", ("kind",), "Jobs that failed, by the name of the error."),
+    Family("vitascope_videos", "gauge", ("state",), "Videos that several processes share: waiting, running."),
+    Family("vitascope_place_busy", "gauge", ("place",), "Stretches and whole videos in hand at a node or a process."),
+    Family("vitascope_place_tries_total", "counter", ("place", "status"), "What ended there: done or failed."),
+    Family("vitascope_place_frames_total", "counter", ("place",), "Frames that were made there."),
     Family("vitascope_stage_workers", "gauge", ("stage",), "Threads of a stage."),
     Family("vitascope_stage_items_total", "counter", ("stage",), "Items that a stage took; a source: gave."),
     Family("vitascope_stage_busy_seconds_total", "counter", ("stage",), "A stage's own work, over its threads."),
@@ -152,6 +159,44 @@ class SinkFigures(Protocol):
         ...
 
 
+class PlaceFigures(Protocol):
+    """What was done at a place; ``segmentation.processes.hands.PlaceCounts`` is one."""
+
+    busy: int
+    """Pieces of work in hand."""
+    done: int
+    failed: int
+    frames: int
+
+
+class QueueFigures(Protocol):
+    """A queue of videos so far; ``segmentation.processes.film_queue.FilmQueue`` is one."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Videos that wait."""
+        ...
+
+    @property
+    def running_count(self) -> int:
+        """Videos that somebody works on."""
+        ...
+
+    @property
+    def frame_count(self) -> int | None:
+        """Expected frames of all; None where one does not say."""
+        ...
+
+    @property
+    def places(self) -> Mapping[str, PlaceFigures]:
+        """By the names of nodes or processes."""
+        ...
+
+    def snapshot(self) -> PipelineReport:
+        """All videos so far."""
+        ...
+
+
 class LiveFigures(Protocol):
     """A live run so far; ``animation.live.report.LiveReport`` is one."""
 
@@ -203,6 +248,22 @@ def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = N
     readings.distribution("vitascope_frame_latency_seconds", report.latency)
     readings.gauge("vitascope_job_frames", report.items)
     readings.gauge("vitascope_job_expected_frames", expected_frames)
+    return readings
+
+
+def queue_readings(queue: QueueFigures) -> Readings:
+    """A queue of videos so far."""
+    readings = pipeline_readings(queue.snapshot(), expected_frames=queue.frame_count)
+    readings.gauge("vitascope_videos", queue.waiting_count, "waiting")
+    readings.gauge("vitascope_videos", queue.running_count, "running")
+    busy: dict[str, int] = {}
+    for place, name in zip(queue.places.values(), _bounded(queue.places), strict=True):
+        busy[name] = busy.get(name, 0) + place.busy
+        readings.count("vitascope_place_tries_total", place.done, name, "done")
+        readings.count("vitascope_place_tries_total", place.failed, name, "failed")
+        readings.count("vitascope_place_frames_total", place.frames, name)
+    for name, count in busy.items():
+        readings.gauge("vitascope_place_busy", count, name)
     return readings
 
 

@@ -7,15 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitascope.config import OutputKind, Settings, load_settings
 from vitascope.errors import InputError, OutputError, VitascopeError, let_go, one_line
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
+from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
+
+if TYPE_CHECKING:
+    from vitascope.segmentation.processes.film_queue import FilmQueue
 
 __all__ = ["Outcome", "failure_to_dict", "plan_batch", "refuse_closed_outputs", "segment", "segment_all"]
 
@@ -72,7 +76,7 @@ def plan_batch(
         UsageError: The outputs would clash with one another, or with what is read.
     """
     wanted = settings.output
-    videos = find_videos(inputs, recursive=recursive, exclude=Path(out))
+    videos = find_videos(inputs, recursive=recursive, exclude=path_of(out))
     planned = plan_outputs(videos, out, wanted.kinds, codec=wanted.codec, preview=preview, settings=settings)
     refuse_clashes(planned, settings=settings, settings_files=settings_files)
     return planned
@@ -127,8 +131,8 @@ def segment(
         flags["output.kinds"] = [output] if isinstance(output, str) else list(output)
     loaded = load_settings(profile=profile, flags=flags)
     wanted = loaded.settings.output
-    source = _only_video(Path(video))
-    sheet = None if preview is None else Path(preview)
+    source = _only_video(path_of(video))
+    sheet = None if preview is None else path_of(preview)
     (planned,) = plan_outputs(
         [source], out, wanted.kinds, codec=wanted.codec, preview=sheet, settings=loaded.settings
     )
@@ -157,8 +161,9 @@ def segment_all(
     *,
     resume: bool = False,
     on_start: Callable[[PlannedVideo, Started], object] | None = None,
+    on_queue: Callable[[FilmQueue], object] | None = None,
 ) -> Iterator[Outcome]:
-    """Segment videos one after another, giving each outcome as it comes.
+    """Segment videos one after another, or by several processes many at once, giving each outcome as it comes.
 
     Args:
         segmenter: Does the work.
@@ -166,11 +171,15 @@ def segment_all(
         resume: Leave out videos whose outputs all exist and are as long as is wanted now, and go on with the stretches
             that earlier runs left of others.
         on_start: Called when a video's files are open.
+        on_queue: Told the queue of several videos before it begins, where several processes share it.
 
     Raises:
         UsageError: The outputs would clash with one another, or with what is read; nothing was opened yet.
     """
     refuse_clashes(planned, settings=segmenter.settings)
+    if segmenter.shares_many and len(planned) > 1:
+        yield from _by_all(segmenter, planned, resume=resume, on_start=on_start, on_queue=on_queue)
+        return
     for plan in planned:
         if resume and is_finished(plan, segmenter.settings):
             yield Outcome(plan)
@@ -188,3 +197,29 @@ def segment_all(
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
             yield Outcome(plan, error=error)
+
+
+def _by_all(
+    segmenter: Segmenter,
+    planned: Sequence[PlannedVideo],
+    *,
+    resume: bool,
+    on_start: Callable[[PlannedVideo, Started], object] | None,
+    on_queue: Callable[[FilmQueue], object] | None,
+) -> Iterator[Outcome]:
+    """Videos that several processes share, as they end."""
+    left = []
+    for plan in planned:
+        if resume and is_finished(plan, segmenter.settings):
+            yield Outcome(plan)
+        else:
+            left.append(plan)
+    if not left:
+        return
+    for ended in segmenter.write_all(
+        left,
+        on_queue=on_queue or (lambda _: None),
+        on_start=on_start or (lambda *_: None),
+        resume=resume,
+    ):
+        yield Outcome(ended.planned, ended.report, ended.error)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from vitascope.errors import UsageError
+from vitascope.frames import Frame
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
@@ -16,7 +17,12 @@ from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.report import GpuReport
 
-__all__ = ["CpuJob", "FilmJob"]
+__all__ = ["CpuJob", "FilmJob", "every_frame"]
+
+
+def every_frame(_: Frame) -> bool:
+    """True: all frames of a whole video are drawn."""
+    return True
 
 
 class FilmJob(ABC):
@@ -71,11 +77,18 @@ class FilmJob(ABC):
         """The stage that the first frame shall have the cores to itself for, see ``Source.first_alone_until``."""
 
     @abstractmethod
-    def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
+    def stages(
+        self,
+        *,
+        wants_alpha: Callable[[int], bool],
+        draws: Callable[[Frame], bool] = every_frame,
+        on_device: bool = False,
+    ) -> list[Stage]:
         """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
 
         Args:
             wants_alpha: Told a frame's index; True where alpha and the frame itself are given, too.
+            draws: False for a frame of which no pictures are wanted, only what network and smoother remember of it.
             on_device: Give ``PicturesOnGpu`` instead: nothing comes down.
 
         Raises:
@@ -132,7 +145,13 @@ class CpuJob(FilmJob):
         """The network: its memory settles on the first frame, and all cores compute it."""
         return "infer"
 
-    def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
+    def stages(
+        self,
+        *,
+        wants_alpha: Callable[[int], bool],
+        draws: Callable[[Frame], bool] = every_frame,
+        on_device: bool = False,
+    ) -> list[Stage]:
         """As ``FilmJob.stages``."""
         if on_device:
             raise UsageError(
@@ -165,7 +184,9 @@ class CpuJob(FilmJob):
             *matted,
             Map(
                 "postprocess",
-                lambda matted: self.renderer.render(matted, with_source=wants_alpha(matted.frame.index)),
+                lambda matted: self.renderer.render(
+                    matted, with_source=wants_alpha(matted.frame.index), draws=draws(matted.frame)
+                ),
                 workers=1 if self.renderer.draws_in_order else parallelism.draw_threads,
                 output=self._limits,
             ),

@@ -36,7 +36,7 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
-from vitascope.segmentation.film_job import FilmJob
+from vitascope.segmentation.film_job import FilmJob, every_frame
 from vitascope.segmentation.jobs import open_job, queue_limits
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.batch import Around
@@ -452,6 +452,7 @@ class FilmRun:
         frames: Iterable[Frame],
         *,
         wants_alpha: Callable[[int], bool],
+        draws: Callable[[Frame], bool] = every_frame,
         end: Sink[Rendered] | None = None,
         first_frame_soon: bool = False,
         on_device: bool = False,
@@ -462,6 +463,7 @@ class FilmRun:
         Args:
             frames: What is decoded, on the decoder's thread.
             wants_alpha: Told a frame's index; True where alpha and the frame itself come out, too.
+            draws: False for a frame that only those after it need, see ``FilmJob.stages``.
             end: Takes each picture, on a thread that the GPU's encoder can be opened in; None where the caller streams.
             first_frame_soon: The first frame has the cores to itself: somebody waits for it.
             on_device: Pictures stay on the GPU, see ``FilmJob.stages``.
@@ -472,7 +474,7 @@ class FilmRun:
         alone = self.job.slowest_to_begin if first_frame_soon else None
         stages: list[Stage] = [
             Source("decode", frames, output=limits, first_alone_until=alone),
-            *self.job.stages(wants_alpha=wants_alpha, on_device=on_device),
+            *self.job.stages(wants_alpha=wants_alpha, draws=draws, on_device=on_device),
         ]
         if end is not None:
             streams = runner.streams

@@ -34,7 +34,7 @@ from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.streams import JobStreams, memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.segmentation.capacity import Parallelism
-from vitascope.segmentation.film_job import FilmJob
+from vitascope.segmentation.film_job import FilmJob, every_frame
 from vitascope.segmentation.matting.batch import Batch, Matted
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Rendered, Renderer
@@ -91,7 +91,13 @@ class GpuJob(FilmJob):
         """None: no stage computes on the CPU, and the first gathers frames."""
         return None
 
-    def stages(self, *, wants_alpha: Callable[[int], bool], on_device: bool = False) -> list[Stage]:
+    def stages(
+        self,
+        *,
+        wants_alpha: Callable[[int], bool],
+        draws: Callable[[Frame], bool] = every_frame,
+        on_device: bool = False,
+    ) -> list[Stage]:
         """As ``FilmJob.stages``."""
         streams = self.streams
         last = (
@@ -113,7 +119,7 @@ class GpuJob(FilmJob):
             ),
             Group(
                 "matte",
-                _Matting(self, wants_alpha, on_device=on_device),
+                _Matting(self, wants_alpha, draws, on_device=on_device),
                 output=self._limits,
                 open=lambda: streams.bind(streams.computing),
             ),
@@ -194,9 +200,16 @@ class _Preparing:
 class _Matting:
     """Batches in, pictures on their way down out."""
 
-    def __init__(self, job: GpuJob, wants_alpha: Callable[[int], bool], *, on_device: bool) -> None:
+    def __init__(
+        self,
+        job: GpuJob,
+        wants_alpha: Callable[[int], bool],
+        draws: Callable[[Frame], bool],
+        *,
+        on_device: bool,
+    ) -> None:
         self._job = job
-        self._wants_alpha = wants_alpha
+        self._wants_alpha, self._draws = wants_alpha, draws
         self._on_device = on_device
 
     def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
@@ -222,11 +235,14 @@ class _Matting:
         """Draw some frames, and send their pictures down together, unless they stay."""
         job = self._job
         with memory_errors():
-            for one in matted:
-                job.matting.settle(one)
+            drawn_ones = [self._draws(one.frame) for one in matted]
+            for one, draws in zip(matted, drawn_ones, strict=True):
+                if draws:
+                    job.matting.settle(one)
             with job.times.profile("composite"):
                 drawn = [
-                    job.renderer.render(one, with_source=self._wants_alpha(one.frame.index)) for one in matted
+                    job.renderer.render(one, with_source=self._wants_alpha(one.frame.index), draws=draws)
+                    for one, draws in zip(matted, drawn_ones, strict=True)
                 ]
             if self._on_device:
                 drawn_event = job.streams.event()
@@ -310,7 +326,7 @@ class PendingPictures:
             return replace(frame, planes=tuple(next(views) for _ in frame.planes), ready=None)
 
         pictures = []
-        for picture, stays in zip(drawn.pictures, self.stays, strict=True):
+        for picture, stays in zip(drawn.pictures, self.stays, strict=bool(drawn.pictures)):
             arrived = picture if stays else on_host(picture)
             for plane in () if stays else arrived.planes:
                 plane.flags.writeable = False  # so that encoders need no copy of their own
@@ -351,7 +367,9 @@ def _sent_down(
 
 
 def _coming(drawn: Rendered, stays: tuple[bool, ...]) -> list[Any]:
-    frames = [picture for picture, own in zip(drawn.pictures, stays, strict=True) if not own]
+    # What is not drawn has no pictures; it comes along so that its frame lives until the GPU is done with it.
+    pictures = zip(drawn.pictures, stays, strict=bool(drawn.pictures))
+    frames = [picture for picture, own in pictures if not own]
     if drawn.source is not None:
         frames.append(drawn.source)
     arrays: list[Any] = [plane for frame in frames for plane in frame.planes]

@@ -19,6 +19,7 @@ from vitascope.frames import VideoInfo
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
 from vitascope.media.reading.reader import probe
+from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr.file_names import without_vr_words
@@ -92,7 +93,7 @@ def plan_outputs(
     Raises:
         UsageError: What needs a folder was given a file, or several kinds have no folder of their own.
     """
-    target = Path(out)
+    target = path_of(out)
     previews = _previews(preview, videos)
     if len(videos) == 1 and videos[0].is_named and not _takes_files(out):
         outputs = tuple((kind, _with_kind(target, kind, kinds, codec)) for kind in kinds)
@@ -139,7 +140,7 @@ def file_key(path: Path) -> str:
 
 def _takes_files(out: str | PathLike[str]) -> bool:
     """True when ``out`` is a folder to put files in, rather than the output itself."""
-    path = Path(out)
+    path = path_of(out)
     if str(out).endswith(("/", os.sep)) or path.name in ("", ".."):
         return True
     if not path.is_dir():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -14,6 +14,7 @@ from weakref import WeakSet
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.config.gpus import checked_gpus
 from vitascope.errors import UsageError
+from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from vitascope.media.sinks.sink import Sink
     from vitascope.segmentation.live import LiveMatting, LiveMattingReport
     from vitascope.segmentation.processes.crew import ProcessCrew
+    from vitascope.segmentation.processes.film_queue import FilmEnded, FilmQueue
 
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
@@ -102,8 +104,8 @@ class Segmenter:
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
-        self._look_for_people(Path(video))
-        steps = self._runner.stream(Path(video), device_arrays=device_arrays)
+        self._look_for_people(path_of(video))
+        steps = self._runner.stream(path_of(video), device_arrays=device_arrays)
         self._steps.add(steps)
         return steps
 
@@ -136,15 +138,14 @@ class Segmenter:
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
-        targets = tuple((kind, Path(target)) for kind, target in outputs)
+        targets = tuple((kind, path_of(target)) for kind, target in outputs)
         planned = PlannedVideo(
-            Path(video),
+            path_of(video),
             targets,
-            None if preview is None else Path(preview),
+            None if preview is None else path_of(preview),
             descriptions_of(targets, self.settings),
         )
-        files = [*(path for _, path in targets), *planned.descriptions]
-        replaced = [f"{path} took the place of an earlier file" for path in files if path.is_file()]
+        replaced = _notes_of_replaced(planned)
         check_kinds([kind for kind, _ in targets], self.settings.output)
         refuse_clashes([planned], settings=self.settings)
         self._look_for_people(planned.video, on_start)
@@ -153,6 +154,54 @@ class Segmenter:
         report = write(
             planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
         )
+        return self._told_player(report)
+
+    @property
+    def shares_many(self) -> bool:
+        """True where ``write_all`` makes many videos at once: several processes, and nobody in them is looked for."""
+        return not isinstance(self._runner, FilmRunner) and not self.settings.people.active
+
+    def write_all(
+        self,
+        planned: Sequence[PlannedVideo],
+        *,
+        on_queue: Callable[[FilmQueue], object],
+        on_start: Callable[[PlannedVideo, Started], object],
+        resume: bool = False,
+    ) -> Iterator[FilmEnded]:
+        """Segment many videos by several processes, the longest first, short ones whole, many at a time.
+
+        Args:
+            planned: Inputs and outputs, which do not clash.
+            on_queue: Told the queue before it begins: how far all are, what is done where.
+            on_start: Called as each video begins, from this thread.
+            resume: As for ``write``.
+
+        Yields:
+            What became of each, as it ends.
+
+        Raises:
+            UsageError: A kind is unknown or lacks its background; or the network is open in this process.
+            InputError: A node of a cluster does not see a video.
+            OutputError: A node of a cluster does not see a folder, or may not write there.
+        """
+        runner = self._runner
+        if isinstance(runner, FilmRunner):
+            raise UsageError(
+                "many videos at once need several processes: gpu.device_ids, or processing.cluster"
+            )
+        check_kinds([kind for kind, _ in planned[0].outputs], self.settings.output)
+        replaced = {id(plan): _notes_of_replaced(plan) for plan in planned if plan.existing()}
+        for ended in runner.write_all(planned, on_queue=on_queue, on_start=on_start, resume=resume):
+            report = ended.report
+            if report is not None:
+                report = self._told_player(
+                    replace(report, notes=(*report.notes, *replaced.get(id(ended.planned), ())))
+                )
+            yield replace(ended, report=report)
+
+    def _told_player(self, report: SegmentReport) -> SegmentReport:
+        """The report, once the VR player's files lie beside the outputs, if there is one."""
         if self.settings.output.player is None:
             return report
         # Imported here: most runs are for no VR player.
@@ -229,6 +278,11 @@ class Segmenter:
             on_report=on_report,
             on_message=on_message,
         )
+
+
+def _notes_of_replaced(planned: PlannedVideo) -> list[str]:
+    files = [*(path for _, path in planned.outputs), *planned.descriptions]
+    return [f"{path} took the place of an earlier file" for path in files if path.is_file()]
 
 
 def _open_runner(

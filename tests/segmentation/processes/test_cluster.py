@@ -11,6 +11,7 @@ import time
 import pytest
 from swaying_clip import packets, swaying_clip
 
+from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import DeviceError, InputError, OutputError, UsageError, WorkerError
@@ -244,6 +245,94 @@ def test_nodes_whose_answers_would_differ_are_named(changes, words):
     else:
         with pytest.raises(WorkerError, match=words):
             cluster_module._refuse_differences(facts)
+
+
+@pytest.mark.parametrize(("engines", "odd"), [("aab", {2}), ("ab", set()), ("aaaa", set()), ("baba", set())])
+def test_who_has_another_engine_than_most_is_left_out(engines, odd):
+    from dataclasses import replace
+
+    facts = [replace(FACTS, engine_name=engine) for engine in engines]
+    assert cluster_module._with_another_engine(facts) == odd
+
+
+def test_a_node_whose_engine_failed_its_check_is_named_and_left_out(
+    clip, nodes, by_processes, tmp_path, monkeypatch
+):
+    from dataclasses import replace
+
+    with cluster_at(nodes.address) as connected:
+        odd = cluster_module.nodes_of(connected)[0]
+    odd_id = odd.node_id
+
+    class Odd(cluster_module._Actor):
+        def introduce(self):
+            facts, versions = super().introduce()
+            if ray.get_runtime_context().get_node_id() == odd_id:
+                facts = replace(facts, engine_name="slow", engine_reasons=("fast gives other answers here",))
+            return facts, versions
+
+    monkeypatch.setattr(cluster_module, "_Actor", Odd)
+    with shared(nodes) as segmenter:
+        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    assert packets(tmp_path / "o.mp4") == by_processes
+    (note,) = (note for note in report.notes if "left out" in note)
+    expected = "its engine is slow (fast gives other answers here), that of most another"
+    assert note == f"{odd.label} was left out: {expected}"
+
+
+def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, by_processes, tmp_path, capsys):
+    """A long video and short ones; a node is lost meanwhile, and another run wants the same output."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "long.mp4").hardlink_to(clip)
+    for n in range(5):
+        write_clip(folder / f"short{n}.mp4", width=64, height=64, frame_count=8 + n)
+    (folder / "bad.mp4").write_bytes(b"no video")
+    lost = nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
+    stretches = tmp_path / "cut" / ".long.mp4.stretches"
+
+    def lose():
+        while len(list(stretches.glob("*.stretch"))) < 2:
+            time.sleep(0.005)
+        nodes.remove_node(lost, allow_graceful=False)
+
+    threading.Thread(target=lose).start()
+    sets = [word for key, value in FLAGS.items() for word in ("--set", f"{key}={value}")]
+    words = ["segment", folder, "-o", tmp_path / "cut", "--profile", "fast", "--json-lines", *sets]
+    with pytest.raises(SystemExit, match="3"):
+        main([*map(str, words), "--cluster", nodes.address])
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    done = {event["input"]: event for event in events if event["event"] == "done"}
+    assert {name.rpartition("/")[2] for name in done} == {"long.mp4", *(f"short{n}.mp4" for n in range(5))}
+    assert [event["input"] for event in events if event["event"] == "failed"] == [str(folder / "bad.mp4")]
+    assert next(event["input"] for event in events if event["event"] == "began") == str(folder / "long.mp4")
+    assert packets(tmp_path / "cut" / "long.mp4") == by_processes
+    told = [event for event in events if event["event"] == "progress"]
+    assert all((event["videos"], event["input"]) == (7, "7 videos") for event in told)
+    flags = FLAGS | {"processing.use_multiprocessing": True}
+    with Segmenter(profile="fast", settings=flags) as segmenter:
+        segmenter.write(folder / "short3.mp4", [("key", tmp_path / "alone.mp4")])
+    assert packets(tmp_path / "alone.mp4") == packets(tmp_path / "cut" / "short3.mp4")
+    assert not list((tmp_path / "cut").glob(".*"))
+
+
+def test_a_second_run_that_wants_the_same_output_is_refused(clip, nodes, tmp_path):
+    out, refused = tmp_path / "o.mp4", []
+
+    def second(started):
+        del started
+        with (
+            shared(nodes) as other,
+            pytest.raises(OutputError, match="it is being written already") as caught,
+        ):
+            other.write(clip, [("key", out)])
+        refused.append(str(caught.value))
+
+    with Segmenter(profile="fast", settings=FLAGS | {"processing.use_multiprocessing": True}) as first:
+        first.write(clip, [("key", out)], on_start=second)
+    assert refused
+    assert "\n" not in refused[0]
 
 
 def test_paths_mean_the_same_elsewhere(tmp_path, monkeypatch):

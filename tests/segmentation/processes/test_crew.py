@@ -25,7 +25,7 @@ from vitascope.errors import (
 from vitascope.media.writing.segment_encoder import JoiningWriter
 from vitascope.segmentation.batch import segment_all
 from vitascope.segmentation.plan import PlannedVideo
-from vitascope.segmentation.processes import crew
+from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
 
 PATIENCE_SECONDS = 60
@@ -207,6 +207,43 @@ def test_the_first_failure_is_the_runs_and_the_next_film_goes_well(clip, two, tm
     assert sorted(path.name for path in tmp_path.glob("*.mkv")) == ["good.mkv"]
 
 
+def test_a_folder_is_shared_and_each_comes_out_as_if_alone(clip, two, tmp_path):
+    """One video of several stretches, and three that one process makes whole; one of those is broken."""
+    short = [write_clip(tmp_path / f"{n}.mp4", frame_count=10 + n, audio="aac") for n in range(2)]
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(short[0].read_bytes()[:-600])
+    planned = [
+        PlannedVideo(
+            video, (("key", tmp_path / "cut" / f"{video.stem}.mkv"),), tmp_path / "cut" / f"{video.stem}.png"
+        )
+        for video in (*short, broken, clip)
+    ]
+    queues, began = [], []
+    outcomes = {
+        outcome.planned.video: outcome
+        for outcome in segment_all(
+            two, planned, on_queue=queues.append, on_start=lambda plan, _: began.append(plan.video)
+        )
+    }
+    assert began[0] == clip
+    assert isinstance(outcomes[broken].error, InputError)
+    assert outcomes[clip].report.frame_count == 60
+    assert [outcomes[video].report.frame_count for video in short] == [10, 11]
+    assert "2 of 2 processes" in outcomes[clip].report.device
+    (queue,) = queues
+    assert queue.counts() == {"videos": 4, "videos_done": 3, "videos_failed": 1, "videos_running": 0}
+    assert queue.snapshot().items == sum(place.frames for place in queue.places.values()) == 81
+    for video in (*short, clip):
+        alone = tmp_path / "alone.mkv"
+        two.write(video, [("key", alone)])
+        assert pictures_of_bytes(tmp_path / "cut" / f"{video.stem}.mkv") == pictures_of_bytes(alone)
+    assert {path.name for path in (tmp_path / "cut").iterdir()} == {
+        f"{video.stem}.{suffix}" for video in (*short, clip) for suffix in ("mkv", "png")
+    }
+    again = list(segment_all(two, planned, resume=True))
+    assert [outcome.status for outcome in again].count("skipped") == 3
+
+
 def truncated(folder):
     """A film whose last quarter is missing; its index, at the front, promises it."""
     source = write_clip(
@@ -287,12 +324,12 @@ def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path, monkeypatch):
         threading.Thread(target=when_some_is_written).start()
 
     # However late that thread wakes, the signal must not come when the film is done: there it would end these tests.
-    monkeypatch.setattr(crew, "finish_files", lambda _: threading.Event().wait(PATIENCE_SECONDS))
+    monkeypatch.setattr(film_joiner, "finish_files", lambda _: threading.Event().wait(PATIENCE_SECONDS))
     with Segmenter(profile="fast", settings=TWO) as segmenter:
         pids = [process.pid for process in workers_of(segmenter)]
         with pytest.raises(KeyboardInterrupt):
             segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=press)
-        assert not any(_is_running(pid) for pid in pids)
+    assert not any(_is_running(pid) for pid in pids)
     assert {path.name for path in tmp_path.iterdir()} <= {"o.mp4.part", ".o.mp4.stretches"}
 
 

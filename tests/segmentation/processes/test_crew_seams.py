@@ -8,7 +8,7 @@ import pytest
 from skimage import data
 
 from clips import write_clip
-from vitascope.segmentation.processes import crew
+from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = 64
@@ -92,6 +92,6 @@ def test_a_shot_that_begins_shortly_before_a_seam(tmp_path, model_store, rvm_mod
     apart = [np.abs(a - b).mean() for a, b in zip(parts, whole, strict=True)]
     assert max(apart[:26]) <= 0.02
     assert max(apart) <= 2.0
-    monkeypatch.setattr(crew, "frames_after", lambda _: 0)  # without them it shows: this test can fail
+    monkeypatch.setattr(film_joiner, "frames_after", lambda _: 0)  # without them it shows: this test can fail
     blind, _ = mattes(film, tmp_path / "blind.mkv", model_store, **shared)
     assert np.abs(blind[24] - whole[24]).mean() > 10 * apart[24] + 0.1

@@ -21,6 +21,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.segmentation.processes.handing_out import SharedFilm
+from vitascope.segmentation.processes.hands import Hands
 from vitascope.segmentation.processes.port import FilmOrder, MakerGoneError, StretchMade, StretchProgress
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
 from vitascope.segmentation.processes.stretches import FilmStretch
@@ -77,8 +78,11 @@ class Scripted:
                 file.write(Encoded(None, (FrameTime(3 * order.stretch.number + n, Fraction(1), 1),), ()))
             file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", ""))
 
-    def kill(self):
+    def drop(self, number):
         self.killed.set()
+
+    def place(self, number):
+        return f"place {number}"
 
 
 def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", most_corrupt=100):
@@ -87,8 +91,9 @@ def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", m
     times = []
     with (
         WorkFolder(folder / "o.mp4", resume=resume) as work,
+        Hands(makers) as hands,
         SharedFilm(
-            makers,
+            hands,
             FILM,
             plan,
             folder=work,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
 import pytest
 
 from clips import write_clip
+from vitascope.config import load_settings
 from vitascope.errors import CorruptInputError, InputError, PipelineError, WorkerError
 from vitascope.media.reading.reader import open_video
-from vitascope.segmentation.processes.maker import StretchFrames
-from vitascope.segmentation.processes.port import Failed, FilmOrder
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.segmentation.matting.stream import StreamMatting
+from vitascope.segmentation.processes.maker import StretchFrames, StretchMaker
+from vitascope.segmentation.processes.port import Failed, FilmOrder, OutputOrder, StretchOrder
+from vitascope.segmentation.processes.stretch_file import StretchFile
 from vitascope.segmentation.processes.stretches import FilmStretch
 
 SPARSE = list(accumulate([1] * 20 + [40] * 10 + [1] * 20))
@@ -72,6 +77,33 @@ def test_stills_are_of_the_frames_that_it_owns(film):
         frames, ticks = stretch_of(reader, FilmStretch(1, 4, 8, 20), warm_up=4, stills=(2, 8, 12, 30))
         by_index = {frame.index: frame.pts for frame in frames}
     assert sorted(by_index[index] for index in frames.still_indices) == [ticks[8], ticks[12]]
+
+
+@pytest.mark.parametrize(("smoothing", "finished"), [(0.0, 10), (0.5, 30)])
+def test_a_warm_up_is_not_drawn_and_what_smooths_sees_it(
+    film, tmp_path, monkeypatch, model_store, smoothing, finished
+):
+    refine, refined = StreamMatting.refine, []
+
+    def refine_and_note(self, matted):
+        refined.append(matted.frame.index)
+        return refine(self, matted)
+
+    monkeypatch.setattr(StreamMatting, "refine", refine_and_note)
+    target = tmp_path / "o.mp4"
+    with open_video(film) as reader:
+        encoding = choose_encoding(target, source_format=reader.info.format)
+        frames, ticks = stretch_of(reader, FilmStretch(1, 10, 25, 35), warm_up=15, after=5)
+        order = replace(frames._film, outputs=(OutputOrder("key", target, reader.info, encoding, None),))
+    flags = {"edges.temporal_smoothing": smoothing, "gpu.device": "cpu"}
+    loaded = load_settings(profile="fast", flags=flags)
+    file = tmp_path / "one.stretch"
+    with StretchMaker(loaded=loaded, store=model_store) as maker:
+        made = maker.make(StretchOrder(order, frames._stretch, file, {}), tell=lambda _: None)
+    assert made.frame_count == 10
+    times = [time.pts for encoded in StretchFile(file).encoded() for time in encoded.times]
+    assert times == ticks[25:35]
+    assert len(refined) == finished
 
 
 class OddError(Exception):

@@ -14,7 +14,7 @@ import pytest
 from swaying_clip import packets, swaying_clip
 
 from vitascope.errors import OutputError
-from vitascope.segmentation.processes import crew
+from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.processes import plan as crew_plan
 from vitascope.segmentation.processes.handing_out import SharedFilm
 from vitascope.segmentation.segmenter import Segmenter
@@ -136,7 +136,7 @@ def test_other_settings_begin_anew(clip, tmp_path, monkeypatch):
         monkeypatch.context() as patch,
         pytest.raises(OutputError, match="full; --resume goes on from 6"),
     ):
-        patch.setattr(crew, "finish_files", fail)
+        patch.setattr(film_joiner, "finish_files", fail)
         segmenter.write(clip, [("key", out)])
     flags = FLAGS | {"edges.feather_px": 1.0}
     with Segmenter(profile="fast", settings=flags) as segmenter:

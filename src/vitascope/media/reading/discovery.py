@@ -13,9 +13,10 @@ from pathlib import Path
 import av
 
 from vitascope.errors import InputError
-from vitascope.media.libav import open_input
+from vitascope.media.libav import open_input, wrap_input_error
 from vitascope.media.reading.damage import explain_unreadable
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, natural_key
+from vitascope.media.remote import RemotePath, path_of
 
 __all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos", "folders_left_out"]
 
@@ -61,7 +62,8 @@ def find_videos(
     """
     found: dict[Path, FoundVideo] = {}
     for name in inputs:
-        videos = list(_expand(Path(name), recursive=recursive, exclude=exclude))
+        with wrap_input_error(name, "look at it"):
+            videos = list(_expand(path_of(name), recursive=recursive, exclude=exclude))
         if not videos:
             where = "and below it" if recursive else "itself; --recursive looks further down"
             raise InputError(f"{name}: no videos found in the folder {where}")
@@ -102,6 +104,8 @@ def _expand(source: Path, *, recursive: bool, exclude: Path | None) -> Iterator[
         yield FoundVideo(source, Path(source.name))
     elif source.is_dir():
         yield from _videos_of(source, recursive=recursive, exclude=_below(source, exclude))
+    elif glob.has_magic(str(source)) and isinstance(source, RemotePath):
+        raise InputError(f"{source}: a pattern is for files of this machine; name the folder")
     elif glob.has_magic(str(source)):
         yield from _matches_of(source, recursive=recursive, exclude=_below(_fixed_part(source), exclude))
     elif find_images(source) is not None:

@@ -29,6 +29,7 @@ from vitascope.media.planes import (
 from vitascope.media.reading.container import Decoding
 from vitascope.media.reading.decoder_choice import open_source
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource, SourceFacts
+from vitascope.media.remote import path_of
 
 __all__ = [
     "DEFAULT_IMAGE_FRAME_RATE",
@@ -100,7 +101,7 @@ def open_video(
             "both must be 1 or more"
         )
     source = open_source(
-        Path(path),
+        path_of(path),
         image_frame_rate=Fraction(image_frame_rate),
         decoding=Decoding(threads, cuda_device),
         max_corrupt_frames=max_corrupt_frames,
@@ -129,7 +130,7 @@ def probe(
     """
     # One thread: more would each want a packet before the first picture comes out.
     source = open_source(
-        Path(path),
+        path_of(path),
         image_frame_rate=Fraction(image_frame_rate),
         decoding=Decoding(threads=1),
         max_corrupt_frames=25,

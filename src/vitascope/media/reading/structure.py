@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
 from vitascope.media.metadata.mp4_boxes import declared_boxes
+from vitascope.media.remote import RemotePath
 
 __all__ = ["broken_at", "walks"]
 
@@ -41,6 +42,8 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | No
     with path.open("rb") as file:
         if "mp4" in container:
             return next((box.offset for box in declared_boxes(file) if box.end > size), None)
+        if isinstance(path, RemotePath):  # all of it would be read
+            return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if container in _COUNTING_WALKS:
                 return _COUNTING_WALKS[container](data, stream_id, came)

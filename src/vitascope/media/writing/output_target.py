@@ -18,6 +18,7 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.remote import RemotePath
 
 if sys.platform == "win32":
     import msvcrt
@@ -33,12 +35,14 @@ else:
 
 __all__ = [
     "FILE_BROWSER_LITTER",
+    "ArrivingFile",
     "OutputTarget",
     "PartialFile",
     "PartialFolder",
     "PictureFolder",
     "WriterLock",
     "is_written",
+    "partial_file",
     "picture_folder",
     "refuse_unwritable",
     "shortened_name",
@@ -179,7 +183,8 @@ class PartialFile:
         """
         if target.is_dir():
             raise OutputError(f"{target}: cannot create it: it is a folder; name a file in it")
-        if target.exists() and not os.access(target, os.W_OK):
+        is_here = not isinstance(target, RemotePath)
+        if is_here and target.exists() and not os.access(target, os.W_OK):
             raise OutputError(f"{target}: cannot replace it: the file is write-protected")
 
     def commit(self) -> None:
@@ -215,6 +220,59 @@ class PartialFile:
             self.path.replace(kept)
         self._lock.release()
         return kept
+
+
+class ArrivingFile(PartialFile):
+    """A file of this machine that is uploaded when it is whole. Stores know no locks: who is last replaces it.
+
+    Args:
+        target: Behind a URL.
+
+    Raises:
+        OutputError: The target is a folder.
+    """
+
+    target: RemotePath
+
+    def __init__(self, target: RemotePath) -> None:
+        self.target = target
+        with wrap_output_error(target, "look at it"):
+            self.check(target)
+        self._folder = Path(tempfile.mkdtemp(prefix="vitascope-"))
+        self.path = self._folder / f"{shortened_name(target.stem)}{target.suffix}"
+
+    def commit(self) -> None:
+        """Upload it.
+
+        Raises:
+            OutputError: The store did not take it; the file is still here.
+        """
+        with wrap_output_error(self.target, "upload it"):
+            self.target.receive(self.path)
+        with suppress(OSError):
+            _kept_earlier(self.target).unlink()
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def keep(self) -> Path:
+        """Upload it as ``<target>.part`` and return that path.
+
+        Raises:
+            OutputError: The store did not take it.
+        """
+        kept = self.target.with_name(f"{self.target.name}.part")
+        with wrap_output_error(kept, "keep the partial result"):
+            kept.receive(self.path)
+        self.discard()
+        return kept
+
+
+def partial_file(target: Path) -> PartialFile:
+    """A file that is being written, beside its target or, where that is behind a URL, on this machine."""
+    return ArrivingFile(target) if isinstance(target, RemotePath) else PartialFile(target)
 
 
 class PartialFolder:
@@ -472,6 +530,8 @@ def refuse_unwritable(path: Path) -> None:
         PartialFile.check(target)
     else:
         PartialFolder.check(target, file_pattern=pictures.file_names)
+    if isinstance(target, RemotePath):  # it says so when it is given something
+        return
     parents = target.absolute().parents
     nearest = next(folder for folder in parents if folder.exists())
     with_folder = nearest != parents[0] or not nearest.is_dir()
@@ -504,12 +564,14 @@ class OutputTarget:
         self.partial: PartialFile | PartialFolder
         """Owns the temporary file or folder."""
         pictures = picture_folder(path) if muxer == "image2" else None
+        if muxer == "image2" and isinstance(path, RemotePath):
+            raise OutputError(f"{path}: pictures are written to folders of this machine; name a video file")
         if pictures is not None:
             self._pattern = pictures.pattern
             self._muxer_options = {"start_number": "0"}
             self.partial = PartialFolder(pictures.folder, file_pattern=pictures.file_names)
             return
-        self.partial = PartialFile(path)
+        self.partial = partial_file(path)
         if muxer == "image2":
             self.takes_one_frame = True
             self._muxer_options = {"update": "1"}

@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from vitascope.errors import (
     WorkerError,
     one_line,
 )
+from vitascope.media.libav import wrap_output_error
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
 from vitascope.segmentation.processes.at_work import FilmAtWork
@@ -38,21 +40,24 @@ from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import plan_node
 from vitascope.segmentation.processes.port import (
     Failed,
-    FilmOrder,
     MakerFacts,
     MakerGoneError,
     StretchMade,
     StretchOrder,
     StretchProgress,
     Tell,
+    WholeFilm,
 )
 from vitascope.segmentation.processes.work_folder import finished_stretches
+from vitascope.segmentation.report import SegmentReport
 
 __all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "nodes_of"]
 
 CLUSTER_NAMESPACE: Final = "vitascope"
 """Where Ray keeps the names of those who make stretches."""
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
+_SECONDS_A_QUESTION = 0.02
+"""Between two questions how far somebody is, of all that are asked: so they take the run a tenth of a core at most."""
 _VERSIONS = ("av", "numpy", "onnxruntime")
 """What decodes, computes and encodes."""
 
@@ -111,10 +116,14 @@ def cluster_at(address: str) -> Iterator[Any]:
         raise WorkerError(
             f"the cluster at {address} cannot be used: {' '.join(str(error).split())}"
         ) from error
+    # Ray prints on stdout when a node is lost, which is for results; its only switch is the one of its debugger.
+    worker = ray._private.worker
+    prints, worker._worker_logs_enabled = worker._worker_logs_enabled, False
     try:
         yield ray
     finally:
         ray.shutdown()
+        worker._worker_logs_enabled = prints
 
 
 def _reach(address: str) -> None:
@@ -234,6 +243,14 @@ class ClusterMakers:
                 self._notes.append(f"{seat.label} was left out: {one_line(error)}")
         if not opened:
             raise failures[0]
+        odd = _with_another_engine([facts for _, facts in opened])
+        for number in sorted(odd):
+            seat, facts = opened[number]
+            why = f" ({facts.engine_reasons[0]})" if facts.engine_reasons else ""
+            self._notes.append(
+                f"{seat.label} was left out: its engine is {facts.engine_kind}{why}, that of most another"
+            )
+        opened = [one for number, one in enumerate(opened) if number not in odd]
         _refuse_differences([(seat.label, facts) for seat, facts in opened])
         for seat in self._seats:
             if all(seat is not other for other, _ in opened):
@@ -241,30 +258,35 @@ class ClusterMakers:
         self._seats = [seat for seat, _ in opened]
         return [facts for _, facts in opened]
 
-    def check(self, film: FilmOrder, folder: Path) -> None:
+    def place(self, number: int) -> str:
         """See ``StretchMakers``."""
+        return self._seats[number].node.label
+
+    def check(self, video: Path, folder: Path) -> None:
+        """See ``StretchMakers``."""
+        fingerprint = video_fingerprint(video)
         token = secrets.token_hex(8)
-        sign = folder / f".{token}.part"  # what is left of one is removed with what is half-made
-        sign.write_text(token)
-        fingerprint = video_fingerprint(film.video)
+        sign = folder / f".{token}.part"
+        with wrap_output_error(folder, "write there"):
+            sign.write_text(token)
         try:
-            for seat, seen in self._ask_all(sign, film.video):
+            for seat, seen in self._ask_all(sign, video):
                 if seen.sign != token:
                     raise OutputError(
-                        f"{folder.parent}: {seat.label} does not see this folder, or another one; "
+                        f"{folder}: {seat.label} does not see this folder, or another one; "
                         "write to a folder that all nodes share"
                     )
                 if seen.answer is None or not seen.answer.is_file():
                     why = f": {seen.why_not}" if seen.why_not else ""
-                    raise OutputError(f"{folder.parent}: {seat.label} may not write there{why}")
-                seen.answer.unlink()
+                    raise OutputError(f"{folder}: {seat.label} may not write there{why}")
                 if seen.fingerprint != fingerprint:
                     raise InputError(
-                        f"{film.video}: {seat.label} does not see this video, or another one; "
+                        f"{video}: {seat.label} does not see this video, or another one; "
                         "read from a folder that all nodes share"
                     )
         finally:
-            sign.unlink(missing_ok=True)
+            for left_over in folder.glob(f".{token}*.part"):  # the answers, too
+                left_over.unlink(missing_ok=True)
 
     def _ask_all(self, sign: Path, video: Path) -> list[tuple[_Seat, _Seen]]:
         """What each sees, started anew if need be; who is lost is left out from now on.
@@ -298,26 +320,43 @@ class ClusterMakers:
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
+        made = self._made(number, order, f"{order.film.video.name} stretch {order.stretch.number}", tell)
+        assert isinstance(made, StretchMade)
+        return made
+
+    def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
+        """See ``StretchMakers``."""
+        report = self._made(number, film, film.video.name, tell)
+        assert isinstance(report, SegmentReport)
+        return report
+
+    def interrupt(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        actor = self._seats[number].actor
+        if actor is not None:
+            actor.interrupt.remote()
+
+    def drop(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        with self._changing:
+            self._drop(self._seats[number])
+
+    def _made(self, number: int, order: StretchOrder | WholeFilm, name: str, tell: Tell) -> Any:
+        """What somebody makes of an order, under a name for Ray's dashboard."""
         seat = self._seats[number]
         if seat.actor is None:
             self._introduced(seat, self._start(seat))
-        actor = seat.actor
-        answer = self._get(seat, actor.make.remote(order), tell=tell)
+        answer = self._get(seat, seat.actor.make.options(name=name).remote(order), tell=tell)
         if isinstance(answer, Failed):
             raise answer.raised_in(seat.label)
-        assert isinstance(answer, StretchMade)
         return answer
 
-    def kill(self) -> None:
-        """See ``StretchMakers``."""
+    def close(self) -> None:
+        """End all, and the connection."""
         with self._changing:
             self._is_open = False
             for seat in self._seats:
                 self._drop(seat)
-
-    def close(self) -> None:
-        """End all, and the connection."""
-        self.kill()
         self._ray = None
         self._connection.close()
 
@@ -350,7 +389,7 @@ class ClusterMakers:
                     name=f"{seat.label} {secrets.token_hex(4)}",
                     num_cpus=seat.node.cores / mates,
                     num_gpus=1 if on_gpu else 0,
-                    max_concurrency=2,  # it makes, and says how far it is
+                    max_concurrency=3,  # it makes, says how far it is, and may be interrupted
                     max_restarts=0,  # who is lost is started anew when there is something to do
                     scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
                 )
@@ -379,7 +418,8 @@ class ClusterMakers:
         """
         ray, actor = self._ray, seat.actor
         try:
-            while not ray.wait([reference], timeout=_POLL_SECONDS)[0]:
+            seconds = max(_POLL_SECONDS, len(self._seats) * _SECONDS_A_QUESTION)
+            while not ray.wait([reference], timeout=seconds)[0]:
                 if not self._is_open:
                     raise WorkerError(f"{seat.label} was ended")
                 if tell is None:
@@ -438,6 +478,15 @@ def _versions() -> dict[str, str]:
     return {"vitascope": __version__, **{name: version(name) for name in _VERSIONS}}
 
 
+def _with_another_engine(facts: Sequence[MakerFacts]) -> set[int]:
+    """Numbers of those whose engine is not that of most: where an engine failed its check, another was taken."""
+    engines = [one.engine_kind for one in facts]
+    most, count = Counter(engines).most_common(1)[0]
+    if 2 * count <= len(engines):
+        return set()
+    return {number for number, engine in enumerate(engines) if engine != most}
+
+
 def _refuse_differences(facts: Sequence[tuple[str, MakerFacts]]) -> None:
     """Refuse networks and engines that differ: where stretches meet it would show.
 
@@ -455,6 +504,10 @@ def _refuse_differences(facts: Sequence[tuple[str, MakerFacts]]) -> None:
                     f"{first_label} has {what} {ours}, and {label} {theirs}: their answers would differ; "
                     "name what all have, with --model or --backend, or leave one out"
                 )
+
+
+def _video_of(order: StretchOrder | WholeFilm) -> Path:
+    return order.video if isinstance(order, WholeFilm) else order.film.video
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,7 +533,8 @@ class _Actor:
         self._loaded = loaded
         self._maker: StretchMaker | None = None
         self._progress: StretchProgress | None = None
-        self._order: StretchOrder | None = None
+        self._order: StretchOrder | WholeFilm | None = None
+        self._interrupted = threading.Event()
         self._began_at = 0.0
         self._failed = 0
 
@@ -499,7 +553,7 @@ class _Actor:
             seen = sign.read_text()
         if seen is not None:
             try:
-                answer = sign.with_name(f".{secrets.token_hex(8)}.part")
+                answer = sign.with_name(f"{sign.stem}.{secrets.token_hex(4)}.part")
                 answer.write_text(seen)
             except OSError as error:
                 answer, why_not = None, error.strerror or str(error)
@@ -507,19 +561,21 @@ class _Actor:
             fingerprint = video_fingerprint(video)
         return _Seen(seen, answer, why_not, fingerprint)
 
-    def make(self, order: StretchOrder) -> StretchMade | Failed:
-        """Make a stretch."""
+    def make(self, order: StretchOrder | WholeFilm) -> StretchMade | SegmentReport | Failed:
+        """Make a stretch, or a whole video."""
         assert self._maker is not None  # it was introduced
-        if self._order is None or self._order.film.video != order.film.video:
+        if self._order is None or _video_of(self._order) != _video_of(order):
             self._failed = 0
         self._order, self._began_at, self._progress = order, time.monotonic(), None
-        try:
-            return self._maker.make(order, tell=self._tell)
-        except Exception as error:
-            self._failed += 1
-            return Failed.of(error)
-        finally:
-            self._progress = None
+        self._interrupted.clear()
+        answer = self._maker.answer(order, tell=self._tell, interrupted=self._interrupted)
+        self._failed += isinstance(answer, Failed)
+        self._progress = None
+        return answer
+
+    def interrupt(self) -> None:
+        """End the whole video in hand, as Ctrl-C would."""
+        self._interrupted.set()
 
     def progress(self) -> StretchProgress | None:
         """How far the stretch in hand is; None when nothing is."""
@@ -531,11 +587,15 @@ class _Actor:
         if progress is None or order is None:
             return None
         seconds = max(time.monotonic() - self._began_at, 1e-3)
+        done, stretch_count, frame_count = 0, 1, None
+        if isinstance(order, StretchOrder):
+            done = finished_stretches(order.file.parent)
+            stretch_count, frame_count = order.film.stretch_count, order.film.frame_count
         return FilmAtWork(
-            video=str(order.film.video),
-            done=finished_stretches(order.file.parent),
-            stretch_count=order.film.stretch_count,
-            frame_count=order.film.frame_count,
+            video=str(_video_of(order)),
+            done=done,
+            stretch_count=stretch_count,
+            frame_count=frame_count,
             running=1,
             failed=self._failed,
             frames_in_hand=progress.frame_count,

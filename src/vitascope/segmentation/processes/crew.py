@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-from vitascope import __version__
-from vitascope.config import LoadedSettings, OutputKind, Settings
-from vitascope.device import Device
-from vitascope.errors import ModelUnavailableError
-from vitascope.media.reading.film_index import read_film_index
-from vitascope.media.reading.reader import VideoReader, open_video
-from vitascope.media.writing.segment_encoder import plain
+from vitascope.config import LoadedSettings, OutputKind
+from vitascope.errors import ModelUnavailableError, OutputError
+from vitascope.media.libav import wrap_output_error
+from vitascope.media.writing.output_target import picture_folder
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.layout import vr_of
-from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
-from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
-from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
-from vitascope.segmentation.output_encoding import encoding_for
-from vitascope.segmentation.plan import no_picture_between
-from vitascope.segmentation.processes.handing_out import SharedFilm
-from vitascope.segmentation.processes.joining import JoinedOutputSet, join_gpu_reports
+from vitascope.segmentation.matting.cached_film import is_network_file
+from vitascope.segmentation.matting.networks import FetchProgress
+from vitascope.segmentation.plan import PlannedVideo
+from vitascope.segmentation.processes.film_joiner import FilmJoiner
+from vitascope.segmentation.processes.film_queue import FilmEnded, FilmQueue
+from vitascope.segmentation.processes.hands import Hands
 from vitascope.segmentation.processes.local import LocalProcesses
-from vitascope.segmentation.processes.plan import (
-    frames_after,
-    plan_crew,
-    settings_for_one,
-    settings_of_pictures,
-    warm_up_frames,
-)
-from vitascope.segmentation.processes.port import FilmOrder, MakerFacts, OutputOrder, StretchMakers
-from vitascope.segmentation.processes.stretch_file import StretchSummary
-from vitascope.segmentation.processes.stretches import FilmSpan, FilmStretch, plan_film, stretch_count
-from vitascope.segmentation.processes.work_folder import WorkFolder
-from vitascope.segmentation.render.contact_sheet import ContactSheet
+from vitascope.segmentation.processes.plan import plan_crew, settings_for_one
+from vitascope.segmentation.processes.port import StretchMakers
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
-from vitascope.segmentation.writing import (
-    beside_files,
-    finish_files,
-    keeping_what_was_written,
-    planar_info,
-    written_info,
-)
-from vitascope.vr.detection import VrDescription, refuse_packed_input
 
 __all__ = ["ProcessCrew"]
-
-_STILLS = 12
-_OPENING_FRAMES = {"cuda": 300, "cpu": 10}
-"""As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
-_ENCODER_THREADS = {"cuda": 16, "cpu": 4}
-"""Threads of a stretch's encoders, where no setting says. Their number shows in the packets, so it is no share of the
-cores, which depends on how many share a video."""
 
 
 class ProcessCrew:
@@ -79,9 +46,9 @@ class ProcessCrew:
     ) -> None:
         self._alone, self._store = settings_for_one(loaded), store
         self._makers: StretchMakers
-        address, note = loaded.settings.processing.cluster, None
+        address, self._note = loaded.settings.processing.cluster, None
         if address is None:
-            loaded, note = _with_fetched_network(loaded, store, progress)
+            loaded, self._note = _with_fetched_network(loaded, store, progress)
             self._makers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
         else:
             from vitascope.segmentation.processes.cluster import ClusterMakers  # one machine needs no Ray
@@ -89,15 +56,11 @@ class ProcessCrew:
             self._makers = ClusterMakers(loaded, address=address)
         self._loaded = loaded
         self._settings = loaded.settings
-        self._facts = self._makers.open()
-        first = self._facts[0]
-        self.device = Device(first.device_kind, _labels(self._facts), note=first.device_note)
-        self.chosen = ChosenNetwork(
-            first,
-            first.requested if note is None else "auto",
-            note or first.note,
-            first.engine_reasons,
-        )
+        self._open()
+        self.device, self.chosen = self._joiner.device, self._joiner.chosen
+
+    def _open(self) -> None:
+        self._joiner = FilmJoiner(self._loaded, self._makers.open(), store=self._store, note=self._note)
 
     def close(self) -> None:
         """End the processes. Idempotent."""
@@ -130,261 +93,111 @@ class ProcessCrew:
             began: ``perf_counter`` at the start.
             resume: Go on with the stretches that an earlier run left.
         """
-        if not self._makers.is_open:  # a run before failed, or may not keep them
-            self._facts = self._makers.open()
+        if not self._makers.is_open:  # a run before may not keep them
+            self._open()
         try:
-            unheard = not_profiled(wanted=self._settings.debug.profile_performance)
-            return self._write(
-                video,
-                outputs,
-                preview=preview,
-                on_start=on_start,
-                notes=[*notes, *unheard],
-                began=began,
-                resume=resume,
-            )
-        finally:
-            if not self._settings.dataloader.persistent_workers:
-                self._makers.close()
-
-    def _write(
-        self,
-        video: Path,
-        outputs: Sequence[tuple[OutputKind, Path]],
-        *,
-        preview: Path | None,
-        on_start: Callable[[Started], object] | None,
-        notes: Sequence[str],
-        began: float,
-        resume: bool = False,
-    ) -> SegmentReport:
-        settings = self._settings
-        with ExitStack() as stack:
-            reader = stack.enter_context(self._open(video))
-            vr = vr_of(reader.info, settings.video)
-            refuse_packed_input(reader.info, vr)
-            plan = self._plan(reader)
-            order = self._order(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
-            int8 = self._int8(video)
-            order = replace(order, int8=int8)
-            sheet = ContactSheet(preview, reader.info, vr) if preview is not None else None
-            files = stack.enter_context(
-                JoinedOutputSet(
-                    reader,
+            self._makers.check(video.absolute(), _folder_there(outputs[0][1]))
+            with Hands(self._makers) as hands:
+                return self._joiner.write(
+                    hands,
+                    video,
                     outputs,
-                    [output.encoding for output in order.outputs],
-                    trim=settings.video,
-                    vr=vr,
-                    settings=settings.output,
+                    preview=preview,
+                    on_start=on_start,
+                    notes=[*notes, *self._unheard()],
+                    began=began,
+                    resume=resume,
                 )
-            )
-            folder = stack.enter_context(WorkFolder(outputs[0][1], resume=resume))
-            self._makers.check(order, folder.path)
-            film = stack.enter_context(
-                SharedFilm(
-                    self._makers,
-                    order,
-                    plan.stretches,
-                    folder=folder,
-                    made_by=self._made_by(order),
-                    max_corrupt_frames=settings.video.max_corrupt_frames,
-                    tolerant=settings.output.keep_partial,
-                )
-            )
-            if on_start is not None:
-                on_start(Started(film, reader.expected_frame_count, vr.doubts))
-            with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
-                done = _join(film, files, sheet)
-            written = finish_files(files)
-            folder.remove()
-            if sheet is not None:
-                beside_files(written, sheet.save)
-            measured = film.snapshot()
-        made = film.made
-        if film.found_count:
-            notes = [*notes, f"{film.found_count} of {len(done)} stretches were there from an earlier run"]
-        first = self._facts[0]
-        return SegmentReport(
-            input=video,
-            outputs=written,
-            frame_count=sum(stretch.frame_count for stretch in done),
-            corrupt_count=sum(stretch.corrupt_count for stretch in done),
-            scene_cut_count=sum(stretch.cut_count for stretch in done),
-            model=first.name,
-            model_requested=self.chosen.requested,
-            model_note=self.chosen.note,
-            notes=tuple(
-                dict.fromkeys(
-                    [
-                        *(note for stretch in done for note in stretch.notes),
-                        *plan.notes,
-                        *self._makers.notes,
-                        *(() if int8 is None else (int8.note,)),
-                        *notes,
-                    ]
-                )
-            ),
-            engine=done[0].engine_name,
-            engine_reasons=first.engine_reasons,
-            decoder=done[0].decoder,
-            device=f"{self.device.label}, {film.maker_count} of {len(self._makers)} processes at work",
-            profile=self._loaded.profile,
-            stereo=vr.layout.value,
-            stereo_reason=vr.layout_reason.how,
-            projection=vr.projection.value,
-            projection_reason=vr.projection_reason.how,
-            network_size=done[0].network_size,
-            wall_seconds=perf_counter() - began,
-            peak_memory_bytes=film.peak_memory_bytes(),
-            pipeline=measured,
-            gpu=join_gpu_reports([stretch.gpu for stretch in made]),
-        )
+        finally:
+            self._close_unless_kept()
 
-    def _int8(self, video: Path) -> Int8Choice | None:
-        """What becomes of the wish for INT8, the same for all stretches."""
-        if self.device.kind != "cpu" or not wants_int8(self._alone):
-            return None
-        with FilmRunner(self._alone, store=self._store) as alone:
-            return int8_choice(
-                self._alone, video, alone.chosen.network, device=alone.device, store=self._store
-            )
-
-    def _open(self, video: Path) -> VideoReader:
-        wanted = self._settings.video
-        return open_video(
-            video,
-            start_seconds=wanted.start_seconds or None,
-            end_seconds=wanted.end_seconds,
-            max_corrupt_frames=wanted.max_corrupt_frames,
-            threads=1,
-        )
-
-    def _plan(self, reader: VideoReader) -> _Plan:
-        settings, info = self._settings, reader.info
-        first = next(reader, None)
-        if first is None:
-            raise no_picture_between(info.path, settings.video, info)
-        warm_up = warm_up_frames(settings, recurrent=self._facts[0].recurrent)
-        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up, _notes(settings))
-        count = reader.expected_frame_count
-        if count is None:
-            return whole.but("its length is not known")
-        keyframes: Sequence[int] | None = None
-        if info.container != "images":
-            index = read_film_index(info.path)
-            if index.why_none is not None:
-                return whole.but(index.why_none)
-            keyframes = index.keyframes
-        frame_ticks = 1 / (info.average_frame_rate * info.time_base)
-        stretches = plan_film(
-            FilmSpan(first.pts, round(count * frame_ticks), frame_ticks),
-            keyframes=keyframes,
-            count=stretch_count(
-                count,
-                warm_up_frames=warm_up,
-                opening_frames=_OPENING_FRAMES[self.device.kind],
-                most_frames=settings.processing.chunk_size,
-            ),
-            warm_up_frames=warm_up,
-        )
-        if len(stretches) == 1:
-            return whole.but(f"it is short ({count} frames)")
-        return _Plan(first.pts, stretches, warm_up, _notes(settings))
-
-    def _order(
+    def write_all(
         self,
-        reader: VideoReader,
-        outputs: Sequence[tuple[OutputKind, Path]],
-        plan: _Plan,
+        planned: Sequence[PlannedVideo],
         *,
-        vr: VrDescription,
-        wants_stills: bool,
-    ) -> FilmOrder:
-        settings, info = self._settings, planar_info(reader.info)
-        orders = []
-        for kind, path in outputs:
-            encoding = encoding_for(
-                path,
-                kind,
-                info=info,
-                layout=vr.layout,
-                settings=settings.output,
-                threads=settings.pipeline.stages.encode.threads or _ENCODER_THREADS[self.device.kind],
-                alone=len(outputs) == 1,
-                # Nobody has seen yet that NVENC describes its stream alike in several processes.
-                hardware="cpu" if settings.gpu.encoder == "auto" else settings.gpu.encoder,
-                parallel_encoders=1 if self.device.kind == "cpu" else "auto",
-            )
-            orders.append(
-                OutputOrder(
-                    kind,
-                    path,
-                    written_info(kind, info, encoding, vr=vr, settings=settings.output),
-                    plain(encoding),
-                    None if kind == "mask" else reader.hdr,
+        on_queue: Callable[[FilmQueue], object],
+        on_start: Callable[[PlannedVideo, Started], object],
+        resume: bool = False,
+    ) -> Iterator[FilmEnded]:
+        """Segment many videos at once; what became of each, as it ends.
+
+        Args:
+            planned: Inputs and outputs; checked.
+            on_queue: Told the queue before it begins.
+            on_start: Called as each video begins, from this thread.
+            resume: Go on with the stretches that earlier runs left.
+        """
+        if not self._makers.is_open:
+            self._open()
+        try:
+            for video, folder in _seen_from_here(planned):
+                self._makers.check(video, folder)
+            with Hands(self._makers) as hands:
+                queue = FilmQueue(
+                    hands,
+                    planned,
+                    stretch_count=self._joiner.stretch_count,
+                    write=lambda hands, plan, rank, started: self._joiner.write(
+                        hands,
+                        plan.video,
+                        plan.outputs,
+                        preview=plan.preview,
+                        on_start=started,
+                        notes=(),
+                        began=perf_counter(),
+                        resume=resume,
+                        rank=rank,
+                    ),
+                    trim=self._settings.video,
+                    resume=resume,
                 )
-            )
-        frame_ticks = 1 / (info.average_frame_rate * info.time_base)
-        stills = 0
-        if wants_stills:
-            stills = min(_STILLS, reader.expected_frame_count or 1)
-        length = (reader.expected_frame_count or 0) * frame_ticks
-        return FilmOrder(
-            video=info.path.absolute(),
-            outputs=tuple(orders),
-            begin_pts=plan.begin_pts,
-            end_pts=reader.end_pts,
-            frame_ticks=frame_ticks,
-            warm_up_frames=plan.warm_up_frames,
-            frames_after=frames_after(settings),
-            stretch_count=len(plan.stretches),
-            frame_count=reader.expected_frame_count,
-            still_pts=tuple(plan.begin_pts + round(length * n / stills) for n in range(stills)),
-        )
+                on_queue(queue)
+                notes = (*self._makers.notes, *self._unheard())
+                for ended in queue.run(on_start):
+                    if ended.report is not None:
+                        every = dict.fromkeys((*ended.report.notes, *notes))
+                        ended = replace(ended, report=replace(ended.report, notes=tuple(every)))
+                    yield ended
+        finally:
+            self._close_unless_kept()
 
-    def _made_by(self, order: FilmOrder) -> dict[str, Any]:
-        """All that decides what a stretch of a video looks like, but which stretch it is."""
-        settings, facts = self._settings, self._facts[0]
-        read = [settings.output.background, settings.people.hints]
-        return {
-            "vitascope": __version__,
-            "film": video_fingerprint(order.video),
-            "also_read": [video_fingerprint(Path(path)) for path in read if path is not None],
-            "network": facts.network_sha256 or facts.name,
-            "engine": facts.engine_kind,
-            "device": self.device.kind,
-            "settings": settings_of_pictures(settings),
-            "order": blake2b(repr(order).encode(), digest_size=20).hexdigest(),
-        }
+    def _unheard(self) -> list[str]:
+        """Wishes that several processes do not follow."""
+        unheard = not_profiled(wanted=self._settings.debug.profile_performance)
+        if self._settings.processing.enable_caching:
+            unheard = [
+                *unheard,
+                "processing.enable_caching has no effect where several processes share a video",
+            ]
+        return [*unheard]
+
+    def _close_unless_kept(self) -> None:
+        if not self._settings.dataloader.persistent_workers:
+            self._makers.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How a video is shared."""
-
-    begin_pts: int
-    stretches: tuple[FilmStretch, ...]
-    warm_up_frames: int
-    notes: tuple[str, ...] = ()
-
-    def but(self, reason: str) -> _Plan:
-        """The same, with a note that one process does it all."""
-        return replace(self, notes=(*self.notes, f"one process did all of it: {reason}"))
+def _folder_there(output: Path) -> Path:
+    """The folder that an output goes into, or the nearest above it that is there."""
+    pictures = picture_folder(output)
+    target = (output if pictures is None else pictures.folder).absolute()
+    with wrap_output_error(output, "look at its folder"):
+        folder = next((folder for folder in target.parents if folder.is_dir()), None)
+    if folder is None:
+        raise OutputError(f"{output}: there is no {target.parents[-1]}")
+    return folder
 
 
-def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) -> list[StretchSummary]:
-    """Copy the packets of all stretches into the files; what is said of each."""
-    count, done = 0, []
-    for file in film.files():
-        for encoded in file.encoded():
-            files.write_encoded(encoded)
-            if sheet is not None:
-                for still in encoded.stills:
-                    sheet.add_still(count, still)
-            count += len(encoded.times)
-        assert file.summary is not None  # all was read
-        done.append(file.summary)
-    return done
+def _seen_from_here(planned: Sequence[PlannedVideo]) -> list[tuple[Path, Path]]:
+    """A video and a folder for each pair of file systems that some videos are read from and written to."""
+    pairs: dict[tuple[int, int], tuple[Path, Path]] = {}
+    for plan in planned:
+        folder = _folder_there(plan.outputs[0][1])
+        try:
+            pair = plan.video.stat().st_dev, folder.stat().st_dev
+        except OSError:  # whoever opens it says so
+            continue
+        pairs.setdefault(pair, (plan.video.absolute(), folder))
+    return list(pairs.values())
 
 
 def _with_fetched_network(
@@ -406,15 +219,3 @@ def _with_fetched_network(
             raise
         return loaded.with_values({"model.name": "selfie"}), f"{error}; going on with selfie"
     return loaded, None
-
-
-def _notes(settings: Settings) -> tuple[str, ...]:
-    """Wishes that several processes do not follow."""
-    if not settings.processing.enable_caching:
-        return ()
-    return ("processing.enable_caching has no effect where several processes share a video",)
-
-
-def _labels(ready: Sequence[MakerFacts]) -> str:
-    """Devices in words, each once."""
-    return ", ".join(dict.fromkeys(worker.device_label for worker in ready))

@@ -1,10 +1,10 @@
-"""One video shared by some who make its stretches: who is free gets the next one, and their files come in order."""
+"""One video shared by some who make its stretches: they are handed in, and their files come in order."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from time import perf_counter
@@ -12,27 +12,17 @@ from types import TracebackType
 from typing import Any
 
 from vitascope.device import peak_memory_bytes
-from vitascope.errors import CorruptInputError, InputError, UsageError, VitascopeError, WorkerError
+from vitascope.errors import CorruptInputError, VitascopeError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.joining import join_pipeline_reports
-from vitascope.segmentation.processes.port import (
-    FilmOrder,
-    MakerGoneError,
-    StretchMade,
-    StretchMakers,
-    StretchOrder,
-    StretchProgress,
-)
+from vitascope.segmentation.processes.port import FilmOrder, StretchMade, StretchOrder, StretchProgress
 from vitascope.segmentation.processes.stretch_file import StretchFile
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.processes.work_folder import WorkFolder
 
 __all__ = ["SharedFilm"]
-
-_MOST_TRIES = 2
-_OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
-"""Exit codes of errors that would only come again."""
 
 
 @dataclass(slots=True)
@@ -49,28 +39,25 @@ class _Stretch:
     """Who made it."""
     progress: StretchProgress | None = None
     """While somebody makes it."""
-    failed_with: list[int] = field(default_factory=list)
-    """Who could not make it."""
 
 
 class SharedFilm:
-    """Hands a video's stretches to makers, again where one fails, and gives their files in the order of the video.
-
-    A context manager; one at a time for some makers, who are ended with it when they are not done.
+    """Hands a video's stretches in, and gives their files in the order of the video. A context manager.
 
     Args:
-        makers: Open.
+        hands: Let makers make them.
         film: The video.
         plan: Its stretches.
         folder: Where their files go; those that are there already are used as they are.
         made_by: What makes the video's stretches.
         max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
         tolerant: Damage ends the video where it lies, instead of the run at once.
+        rank: Of several videos that with the smallest comes first.
     """
 
     def __init__(
         self,
-        makers: StretchMakers,
+        hands: Hands,
         film: FilmOrder,
         plan: Sequence[FilmStretch],
         *,
@@ -78,8 +65,9 @@ class SharedFilm:
         made_by: Mapping[str, Any],
         max_corrupt_frames: int,
         tolerant: bool,
+        rank: int = 0,
     ) -> None:
-        self._makers = makers
+        self._hands = hands
         self._video = film.video
         self._max_corrupt_frames = max_corrupt_frames
         self._tolerant = tolerant
@@ -92,42 +80,36 @@ class SharedFilm:
             self._stretches.append(_Stretch(stretch, order, file, is_there))
         self.found_count = sum(stretch.is_there for stretch in self._stretches)
         """Stretches that an earlier run made."""
-        self._waiting = [stretch for stretch in self._stretches if not stretch.is_there]
-        # Who would get nothing does not even open the video.
-        self._threads = [
-            threading.Thread(
-                target=self._work, args=(number,), name=f"vitascope-stretches-{number}", daemon=True
+        waiting = [stretch for stretch in self._stretches if not stretch.is_there]
+        self._pieces = [
+            Piece(
+                f"stretch {stretch.plan.number}",
+                (rank, stretch.plan.number),
+                partial(self._make, stretch),
+                self._fail,
+                hands.makers.drop,
             )
-            for number in range(min(len(makers), len(self._waiting)))
+            for stretch in waiting
         ]
-        self.maker_count = len(self._threads)
+        self.maker_count = min(len(hands), len(waiting))
         """How many take part."""
-        self._at_work = self.maker_count
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-        self._last_loss: WorkerError = WorkerError(f"{film.video}: nobody is left to work on it")
         self._is_over = False
         self._began_at = perf_counter()
         self._ended_at = 0.0
 
     def __enter__(self) -> SharedFilm:
         """Begin."""
-        for thread in self._threads:
-            thread.start()
+        self._hands.hand_in(self._pieces)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Makers in the middle of something that nobody wants any more end."""
-        with self._changed:
-            self._is_over = True
-            is_done = not self._at_work
-            self._changed.notify_all()
-        if not is_done:
-            self._makers.kill()
-        for thread in self._threads:
-            thread.join()
+        self._is_over = True
+        self._hands.withdraw(self._pieces)
 
     def files(self) -> Iterator[StretchFile]:
         """The file of each stretch, in the order of the video, as soon as it is there.
@@ -149,7 +131,6 @@ class SharedFilm:
                     f"{self._video}: too much damage: {corrupt_count} frames could not be decoded "
                     f"(at most {self._max_corrupt_frames} are skipped)"
                 )
-        self._wait(lambda: not self._at_work)
         self._ended_at = perf_counter()
 
     @property
@@ -195,43 +176,8 @@ class SharedFilm:
                     raise self._failure
                 self._changed.wait(INTERRUPT_CHECK_SECONDS)
 
-    def _work(self, number: int) -> None:
-        """Let one maker make stretches until there are no more; on a thread of its own."""
-        failures = 0
-        try:
-            while (stretch := self._next_for(number)) is not None:
-                failures = 0 if self._make(number, stretch) else failures + 1
-                if failures == _MOST_TRIES and self._at_work > 1:  # better without it
-                    break
-        except MakerGoneError as error:
-            self._last_loss = error
-        except BaseException as error:  # it must reach the run, whatever it is
-            self._fail(error)
-        finally:
-            with self._changed:
-                self._at_work -= 1
-                nobody_is_left = not self._at_work and any(
-                    not stretch.is_there for stretch in self._stretches
-                )
-                self._changed.notify_all()
-            if nobody_is_left:
-                self._fail(self._last_loss)
-
-    def _next_for(self, number: int) -> _Stretch | None:
-        """The first stretch that waits; one that this maker failed with rather goes to another."""
-        with self._changed:
-            while not self._is_over and self._failure is None:
-                for stretch in self._waiting:
-                    if number not in stretch.failed_with or self._at_work == 1:
-                        self._waiting.remove(stretch)
-                        return stretch
-                if all(stretch.is_there for stretch in self._stretches):  # else one in hand may come back
-                    return None
-                self._changed.wait(INTERRUPT_CHECK_SECONDS)
-        return None
-
-    def _make(self, number: int, stretch: _Stretch) -> bool:
-        """Let a maker make a stretch; False where another one shall try.
+    def _make(self, stretch: _Stretch, number: int) -> int:
+        """Let a maker make a stretch; the frames of it.
 
         Raises:
             VitascopeError: It cannot be made.
@@ -241,35 +187,20 @@ class SharedFilm:
             stretch.progress = progress
 
         try:
-            made = self._makers.make(number, stretch.order, tell=tell)
-        except MakerGoneError:
-            with self._changed:
-                self._waiting.insert(0, stretch)
+            made = self._hands.makers.make(number, stretch.order, tell=tell)
+        except VitascopeError:
+            stretch.progress = None
             raise
-        except VitascopeError as error:
-            with self._changed:
-                stretch.progress = None
-                stretch.failed_with.append(number)
-                if (
-                    self._is_over
-                    or len(stretch.failed_with) >= _MOST_TRIES
-                    or error.exit_code in _OF_THE_FILM
-                ):
-                    if len(stretch.failed_with) >= _MOST_TRIES:
-                        error.add_note(f"stretch {stretch.plan.number} failed twice")
-                    raise
-                self._waiting.insert(0, stretch)
-                self._changed.notify_all()
-            return False
         with self._changed:
             stretch.made, stretch.maker, stretch.is_there, stretch.progress = made, number, True, None
             self._changed.notify_all()
         if made.damage is not None and not self._tolerant:
             raise made.damage
-        return True
+        return made.frame_count
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             if self._failure is None and not self._is_over:
                 self._failure = error
             self._changed.notify_all()
+        self._hands.withdraw(self._pieces)

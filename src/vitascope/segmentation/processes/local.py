@@ -25,30 +25,24 @@ from vitascope.config import LoadedSettings
 from vitascope.errors import WorkerError
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.processes.maker import StretchMaker
+from vitascope.segmentation.processes.plan import WorkerPlan
 from vitascope.segmentation.processes.port import (
     Failed,
-    FilmOrder,
     MakerFacts,
     StretchMade,
     StretchOrder,
     StretchProgress,
     Tell,
+    WholeFilm,
 )
+from vitascope.segmentation.report import SegmentReport
 
-__all__ = ["LocalProcesses", "WorkerPlan"]
+__all__ = ["LocalProcesses"]
 
 _GENTLE_SECONDS = 10.0
 """How long a process that was told to end may take; freeing a GPU takes a second."""
 _FIRM_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPlan:
-    """What one process is."""
-
-    label: str
-    """For messages, for example ``the process of GPU 1``."""
-    loaded: LoadedSettings
+_INTERRUPT = "interrupt"
 
 
 class LocalProcesses:
@@ -99,14 +93,44 @@ class LocalProcesses:
             started = [self._start(number) for number in range(len(self._plans))]
             return [self._answer(number, worker) for number, worker in enumerate(started)]
         except BaseException:
-            self.kill()
+            self._end_all()
             raise
 
-    def check(self, film: FilmOrder, folder: Path) -> None:
+    def place(self, number: int) -> str:
+        """See ``StretchMakers``: processes fail each by itself."""
+        return self._plans[number].label
+
+    def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: processes of one machine see what it sees."""
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
+        made = self._ask(number, order, tell)
+        assert isinstance(made, StretchMade)  # what ``serve`` sends
+        return made
+
+    def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
+        """See ``StretchMakers``."""
+        report = self._ask(number, film, tell)
+        assert isinstance(report, SegmentReport)
+        return report
+
+    def interrupt(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        worker = self._workers.get(number)
+        if worker is not None:
+            with suppress(OSError):
+                worker.connection.send(_INTERRUPT)
+
+    def drop(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        with self._changing:
+            worker = self._workers.pop(number, None)
+        if worker is not None:
+            _end([worker.process])
+
+    def _ask(self, number: int, order: StretchOrder | WholeFilm, tell: Tell) -> Any:
+        """What a process makes of an order."""
         worker = self._workers.get(number)
         if worker is None:
             worker = self._start(number)
@@ -115,7 +139,6 @@ class LocalProcesses:
             worker.connection.send(order)
         while isinstance(answer := self._answer(number, worker), StretchProgress):
             tell(answer)
-        assert isinstance(answer, StretchMade)  # what ``serve`` sends
         return answer
 
     def close(self) -> None:
@@ -127,20 +150,14 @@ class LocalProcesses:
                 worker.connection.send(None)
         for worker in workers:
             worker.process.join(_GENTLE_SECONDS)
-        self.kill()
+        self._end_all()
 
-    def kill(self) -> None:
-        """See ``StretchMakers``."""
+    def _end_all(self) -> None:
+        """End all processes; ``open`` begins anew."""
         with self._changing:
             self._is_open = False
             workers, self._workers = list(self._workers.values()), {}
-            for worker in workers:
-                worker.process.terminate()
-        for worker in workers:
-            worker.process.join(_FIRM_SECONDS)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+        _end([worker.process for worker in workers])
 
     def _start(self, number: int) -> _Worker:
         plan = self._plans[number]
@@ -204,6 +221,16 @@ class _Worker:
     connection: Connection
 
 
+def _end(processes: Sequence[SpawnProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(_FIRM_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
 def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
     """Make stretches until the run says that it is over: what a process does.
 
@@ -212,8 +239,11 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
     """
     # Ctrl-C reaches all processes of a terminal; the run decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders: queue.SimpleQueue[StretchOrder | None] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, orders), name="vitascope-orders", daemon=True).start()
+    orders: queue.SimpleQueue[StretchOrder | WholeFilm | None] = queue.SimpleQueue()
+    interrupted = threading.Event()
+    threading.Thread(
+        target=_receive, args=(connection, orders, interrupted), name="vitascope-orders", daemon=True
+    ).start()
     sending = threading.Lock()
 
     def send(answer: object) -> None:
@@ -224,21 +254,25 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
         with StretchMaker(loaded=loaded, store=ModelStore(home)) as maker:
             send(maker.facts())
             while (order := orders.get()) is not None:
-                try:
-                    answer: object = maker.make(order, tell=send)
-                except Exception as error:
-                    answer = Failed.of(error)
-                send(answer)
+                send(maker.answer(order, tell=send, interrupted=interrupted))
     except Exception as error:
         send(Failed.of(error))
 
 
-def _receive(connection: Connection, orders: queue.SimpleQueue[StretchOrder | None]) -> None:
+def _receive(
+    connection: Connection,
+    orders: queue.SimpleQueue[StretchOrder | WholeFilm | None],
+    interrupted: threading.Event,
+) -> None:
     while True:
         try:
             order = connection.recv()
         except (EOFError, OSError):
             os._exit(1)
+        if order == _INTERRUPT:
+            interrupted.set()
+            continue
+        interrupted.clear()
         orders.put(order)
         if order is None:
             return

@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
 from typing import Self
 
 from vitascope.config import LoadedSettings
 from vitascope.device import peak_memory_bytes
-from vitascope.errors import CorruptInputError
+from vitascope.errors import CorruptInputError, WorkerError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.film_run import FilmRun, FilmRunner
+from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
 from vitascope.segmentation.matting.cached_film import network_sha256
 from vitascope.segmentation.notes import notes_on, notes_on_reading
+from vitascope.segmentation.processes.film_joiner import FilmJoiner
+from vitascope.segmentation.processes.hands import Hands
 from vitascope.segmentation.processes.port import (
+    Failed,
     FilmOrder,
     MakerFacts,
     StretchMade,
     StretchOrder,
     StretchProgress,
     Tell,
+    WholeFilm,
 )
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.render.contact_sheet import ContactSheet, Rgb8
 from vitascope.segmentation.render.renderer import Rendered
+from vitascope.segmentation.report import SegmentReport
 from vitascope.vr.detection import VrDescription
 
 __all__ = ["StretchFrames", "StretchMaker"]
@@ -139,6 +147,8 @@ class StretchMaker:
     def __init__(self, *, loaded: LoadedSettings, store: ModelStore) -> None:
         # Its frames count from the beginning of a stretch, not of the video.
         self._runner = FilmRunner(loaded, store=store, keeps_mattes=False)
+        self._pipeline: Pipeline | None = None
+        """The pipeline of the stretch in hand."""
 
     def __enter__(self) -> Self:
         """Use as a context manager that frees the network."""
@@ -165,6 +175,61 @@ class StretchMaker:
             network_sha256=network_sha256(chosen.network.name if name == "auto" else name, runner.store),
         )
 
+    def answer(
+        self, order: StretchOrder | WholeFilm, *, tell: Tell, interrupted: threading.Event
+    ) -> StretchMade | SegmentReport | Failed:
+        """What is made of an order, or why nothing is.
+
+        Args:
+            order: What to make.
+            tell: Told how far it is, on a thread of its own.
+            interrupted: Set to end a whole video as Ctrl-C would.
+        """
+        try:
+            if isinstance(order, WholeFilm):
+                return self.make_film(order, tell=tell, interrupted=interrupted)
+            return self.make(order, tell=tell)
+        except KeyboardInterrupt as error:
+            return Failed.of(WorkerError(f"it was interrupted: {error}"))
+        except Exception as error:
+            return Failed.of(error)
+
+    def stop(self) -> None:
+        """End the stretch in hand with an error."""
+        if (pipeline := self._pipeline) is not None:
+            pipeline.interrupt()
+
+    def make_film(self, film: WholeFilm, *, tell: Tell, interrupted: threading.Event) -> SegmentReport:
+        """Make all files of a short video.
+
+        Args:
+            film: Which one.
+            tell: Told how far it is, on a thread of its own.
+            interrupted: Set to end it as Ctrl-C would.
+
+        Raises:
+            VitascopeError: What went wrong; nothing is half-written.
+            KeyboardInterrupt: ``interrupted``; what was written is kept as ``.part``.
+        """
+        runner = self._runner
+        joiner = FilmJoiner(runner.loaded, [self.facts()], store=runner.store)
+        with ExitStack() as stack:
+            hands = stack.enter_context(Hands(_Itself(self)))
+
+            def watch(started: Started) -> None:
+                stack.enter_context(_watching(started.pipeline, tell, interrupted))
+
+            return joiner.write(
+                hands,
+                film.video,
+                film.outputs,
+                preview=film.preview,
+                on_start=watch,
+                notes=(),
+                began=perf_counter(),
+                resume=film.resume,
+            )
+
     def make(self, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """Make one stretch into its file.
 
@@ -189,10 +254,17 @@ class StretchMaker:
             pipeline = run.pipeline(
                 frames,
                 wants_alpha=lambda index: index in frames.still_indices,
+                draws=lambda frame: frames.owns(frame.pts),
                 end=Sink("encode", stretch.encode, finish=stretch.flush),
             )
-            with _telling(pipeline, stretch, tell):
-                measured = pipeline.run()
+            self._pipeline = pipeline
+            try:
+                with _telling(lambda: tell(StretchProgress(pipeline.snapshot(), stretch.frame_count))):
+                    measured = pipeline.run()
+            except KeyboardInterrupt:  # of ``stop``, on a thread of its own
+                raise WorkerError(f"{order.file.name} was stopped") from None
+            finally:
+                self._pipeline = None
             notes = notes_on_reading(reader) + notes_on(
                 reader.info,
                 [kind for kind, _ in kinds],
@@ -218,6 +290,59 @@ class StretchMaker:
         )
 
 
+class _Itself:
+    """``StretchMakers`` that are one maker of this process.
+
+    Args:
+        maker: It.
+    """
+
+    notes = ()
+    is_open = True
+
+    def __init__(self, maker: StretchMaker) -> None:
+        self._maker = maker
+
+    def __len__(self) -> int:
+        return 1
+
+    def label(self, number: int) -> str:
+        """See ``StretchMakers``."""
+        del number  # the only one
+        return "this process"
+
+    place = label
+
+    def open(self) -> Sequence[MakerFacts]:
+        """See ``StretchMakers``."""
+        return [self._maker.facts()]
+
+    def check(self, video: Path, folder: Path) -> None:
+        """See ``StretchMakers``: it sees what it sees."""
+
+    def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
+        """See ``StretchMakers``."""
+        del number
+        return self._maker.make(order, tell=tell)
+
+    def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
+        """See ``StretchMakers``."""
+        del number
+        return self._maker.make_film(film, tell=tell, interrupted=threading.Event())
+
+    def interrupt(self, number: int) -> None:
+        """See ``StretchMakers``: the pipeline sees that nobody wants it, see ``drop``."""
+        self.drop(number)
+
+    def drop(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        del number
+        self._maker.stop()
+
+    def close(self) -> None:
+        """See ``StretchMakers``: whoever opened the maker closes it."""
+
+
 class _Stretch:
     """One stretch on its way from the decoder to its file."""
 
@@ -236,10 +361,10 @@ class _Stretch:
         ]
 
     def encode(self, rendered: Rendered) -> None:
-        """Write the next frame, if it is the stretch's own."""
-        picture = rendered.pictures[0]
-        if not self.frames.owns(picture.pts):
+        """Write the next frame, if it is the stretch's own: no other is drawn."""
+        if not rendered.pictures:
             return
+        picture = rendered.pictures[0]
         packets: list[tuple[EncodedPacket, ...]] = []
         for kind, encoder, drawn in zip(self._kinds, self.encoders, rendered.pictures, strict=True):
             packets.append(tuple(encoder.encode(drawn, rendered.alpha if kind == "alpha" else None)))
@@ -260,14 +385,26 @@ class _Stretch:
             self._file.write(Encoded(None, (), packets))
 
 
+def _watching(film: Interruptible, tell: Tell, interrupted: threading.Event) -> AbstractContextManager[None]:
+    """Tell how far a whole video is, and end it when it is interrupted, while the block lasts."""
+
+    def look() -> None:
+        if interrupted.is_set():
+            film.interrupt()
+        measured = film.snapshot()
+        tell(StretchProgress(measured, measured.items))
+
+    return _telling(look)
+
+
 @contextmanager
-def _telling(pipeline: Pipeline, stretch: _Stretch, tell: Tell) -> Iterator[None]:
-    """Tell how far a pipeline is, while the block lasts."""
+def _telling(tell: Callable[[], object]) -> Iterator[None]:
+    """Tell something some times a second, while the block lasts."""
     over = threading.Event()
 
     def tell_until_it_is_over() -> None:
         while not over.wait(_TELL_SECONDS):
-            tell(StretchProgress(pipeline.snapshot(), stretch.frame_count))
+            tell()
 
     thread = threading.Thread(target=tell_until_it_is_over, name="vitascope-telling", daemon=True)
     thread.start()

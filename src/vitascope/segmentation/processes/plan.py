@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, log
 from typing import Any
 
@@ -9,9 +10,9 @@ from vitascope.config import LoadedSettings, Settings
 from vitascope.device import available_cores
 from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
-from vitascope.segmentation.processes.local import WorkerPlan
 
 __all__ = [
+    "WorkerPlan",
     "frames_after",
     "plan_crew",
     "plan_node",
@@ -31,6 +32,15 @@ _MEMORY_OF_OTHERS_FRAMES = 16
 """The gate of the selfie networks fades over 4 frames and looks a second time after 3 or more."""
 _SMOOTHING_REST = 0.02
 _MOST_SMOOTHING_FRAMES = 240
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """What one process is."""
+
+    label: str
+    """For messages, for example ``the process of GPU 1``."""
+    loaded: LoadedSettings
 
 
 def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:

@@ -1,4 +1,4 @@
-"""The port behind which stretches of a video are made: give a stretch, get its file, or its error.
+"""The port behind which stretches of a video are made: give a stretch, get its file, or its error. So for short videos.
 
 Who makes it is a process of this machine (``local.py``) or of another (``cluster.py``). All that crosses the port are
 plain values.
@@ -23,7 +23,7 @@ from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.writing.encoding import Encoding
 from vitascope.segmentation.matting.int8 import Int8Choice
 from vitascope.segmentation.processes.stretches import FilmStretch
-from vitascope.segmentation.report import GpuReport
+from vitascope.segmentation.report import GpuReport, SegmentReport
 
 __all__ = [
     "Failed",
@@ -36,6 +36,7 @@ __all__ = [
     "StretchOrder",
     "StretchProgress",
     "Tell",
+    "WholeFilm",
 ]
 
 
@@ -87,6 +88,18 @@ class StretchOrder:
     """Where it goes; it appears there whole."""
     made_by: Mapping[str, Any]
     """What makes it, for its head: two stretches of which this is equal are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFilm:
+    """A video that is one stretch, so that one of them makes its files alone."""
+
+    video: Path
+    outputs: tuple[tuple[OutputKind, Path], ...]
+    preview: Path | None
+    """Where its contact sheet goes."""
+    resume: bool
+    """Take the stretch that an earlier run left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +176,11 @@ class StretchMakers(Protocol):
             VitascopeError: What one could not do; none is left then.
         """
 
-    def check(self, film: FilmOrder, folder: Path) -> None:
-        """Look whether all see a video and the folder that its stretches go to.
+    def place(self, number: int) -> str:
+        """Where one of them works: what fails there may go well at another place. One of a few words."""
+
+    def check(self, video: Path, folder: Path) -> None:
+        """Look whether all see a video and the folder that its files go to; numbers may change, for nobody works.
 
         Raises:
             InputError: One does not see the video.
@@ -181,8 +197,18 @@ class StretchMakers(Protocol):
             MakerGoneError: It was lost before, and there will be no other in its place.
         """
 
-    def kill(self) -> None:
-        """Drop everything at once: each ``make`` ends with an error. ``open`` begins anew. Idempotent."""
+    def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
+        """Let one of them make all files of a video, and wait for it.
+
+        Raises:
+            VitascopeError: As for ``make``; the files that are named are whole.
+        """
+
+    def interrupt(self, number: int) -> None:
+        """Let one end the whole video that it has in hand, as Ctrl-C would; does not wait for it."""
+
+    def drop(self, number: int) -> None:
+        """Let go of one at once: what it makes ends with an error. The next ``make`` begins anew. Idempotent."""
 
     def close(self) -> None:
         """Let all end, gently where nothing is made. Idempotent."""

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ import numpy as np
 
 from vitascope.errors import OutputError
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.remote import RemotePath
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket
 from vitascope.segmentation.render.contact_sheet import Rgb8
@@ -79,7 +81,9 @@ class StretchWriter:
 
     def __init__(self, path: Path, *, made_by: Mapping[str, Any]) -> None:
         self._path = path
-        self._partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        name = f".{path.name}.{secrets.token_hex(4)}.part"
+        is_here = not isinstance(path, RemotePath)
+        self._partial = path.with_name(name) if is_here else Path(tempfile.gettempdir(), f"vitascope-{name}")
         with wrap_output_error(path, "create it"):
             self._file: BinaryIO = self._partial.open("xb")
         self._is_finished = False
@@ -136,7 +140,11 @@ class StretchWriter:
             self._file.flush()
             os.fsync(self._file.fileno())  # a power cut must not leave half of it under the final name
             self._file.close()
-            self._partial.replace(self._path)
+            if isinstance(self._path, RemotePath):
+                self._path.receive(self._partial)
+                self._partial.unlink()
+            else:
+                self._partial.replace(self._path)
         self._is_finished = True
 
     def _record(self, head: Mapping[str, Any], parts: Sequence[bytes] = ()) -> None:
@@ -213,11 +221,12 @@ class StretchFile:
     def _records(self) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
         """Heads and parts of all but the last record, which becomes ``summary``."""
         with wrap_output_error(self.path, "read it"), self.path.open("rb") as file:
+            size = self.path.stat().st_size
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise self._damaged()
             while len(sizes := file.read(_SIZES.size)) == _SIZES.size:
                 text_size, body_size = _SIZES.unpack(sizes)
-                if text_size + body_size > self.path.stat().st_size:
+                if text_size + body_size > size:
                     break
                 text, body, sum_of_all = map(file.read, (text_size, body_size, _CHECKSUM.size))
                 if sum_of_all != _CHECKSUM.pack(zlib.crc32(b"".join((sizes, text, body)))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +9,7 @@ from typing import Self
 
 from vitascope.errors import InputError, add_to_line
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.remote import remove_folder
 from vitascope.media.writing.output_target import picture_folder, shortened_name
 
 __all__ = ["WorkFolder", "finished_stretches"]
@@ -37,7 +37,7 @@ class WorkFolder:
         self.path = target.with_name(f".{shortened_name(target.name)}.stretches")
         with wrap_output_error(self.path, "create it"):
             if self.path.exists() and not resume:
-                shutil.rmtree(self.path)
+                remove_folder(self.path)
             self.path.mkdir(exist_ok=True)
             for left_over in self.path.glob(".*.part"):  # of processes that were killed
                 left_over.unlink()
@@ -67,7 +67,7 @@ class WorkFolder:
     def remove(self) -> None:
         """Remove it with all that lies in it; one that is gone is fine."""
         with suppress(OSError):
-            shutil.rmtree(self.path)
+            remove_folder(self.path)
 
 
 def finished_stretches(folder: Path) -> int:

@@ -15,7 +15,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.libav import wrap_output_error
-from vitascope.media.writing.output_target import PartialFile
+from vitascope.media.writing.output_target import partial_file
 from vitascope.segmentation.render.rectified_views import VIEW_SIDE, has_rectified_views, rectified_views
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import VrDescription
@@ -90,7 +90,7 @@ class ContactSheet:
         encoded, data = cv2.imencode(".png", cv2.cvtColor(page, cv2.COLOR_RGB2BGR))
         if not encoded:
             raise OutputError(f"{self._path}: OpenCV could not encode the contact sheet")
-        partial = PartialFile(self._path)
+        partial = partial_file(self._path)
         try:
             with wrap_output_error(self._path, "write the contact sheet"):
                 partial.path.write_bytes(data.tobytes())

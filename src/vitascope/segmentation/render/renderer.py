@@ -44,6 +44,7 @@ class Rendered:
     index: int
     """Position of the frame, from 0."""
     pictures: list[Frame]
+    """None of a frame that was not drawn."""
     alpha: Plane | None
     """uint8 or uint16 [H, W], full scale 255 or 65535; None where nobody asked for it."""
     source: Frame | None
@@ -119,14 +120,19 @@ class Renderer:
         moves = self._background is not None and self._background.moves
         return moves or self._matting.refines_in_order
 
-    def render(self, matted: Matted, *, with_source: bool = True) -> Rendered:
+    def render(self, matted: Matted, *, with_source: bool = True, draws: bool = True) -> Rendered:
         """Draw the next frame's outputs, where the frame is; on a GPU on the current stream.
 
         Args:
             matted: The frame, and the network's answer.
             with_source: Give alpha and the frame itself, too.
+            draws: False where a frame is nothing but the past of those after it: no pictures are given.
         """
         frame = matted.frame
+        if not draws:
+            if self._matting.refines_in_order:  # what smooths must have seen it
+                self._matting.refine(matted)
+            return Rendered(frame.index, [], None, None)
         source = frame if with_source else None
         on_gpu = is_on_gpu(frame.planes[0])
         if not (self._outputs or with_source):  # somebody only looks at mattes

@@ -16,7 +16,7 @@ from vitascope.frames import VideoInfo
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, find_videos
 from vitascope.media.reading.reader import probe
-from vitascope.media.writing.output_target import PartialFile
+from vitascope.media.writing.output_target import PartialFile, partial_file
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.report import OutputReport
 from vitascope.segmentation.writing import beside_files
@@ -169,7 +169,7 @@ def write_library(library: Library) -> None:
     for path in written:
         PartialFile.check(path)
     for path, text in written.items():
-        partial = PartialFile(path)
+        partial = partial_file(path)
         try:
             with wrap_output_error(path, "write it"):
                 partial.path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,425 @@
+"""When N videos on M machines are done, on paper: the queue's rules, and what its parts were measured to cost.
+
+- ``measure``: a queue on a real Ray cluster of this machine, with one who cuts and with two. What each piece of work
+  took goes into the simulation of the same queue, and both ends are compared.
+- ``curve``: the same simulation for 1 to 1000 GPUs, with the pace of the rows of ``several_gpus_cuda.json``, and with
+  what joining costs by ``measure``. What cannot be measured here (how often a node is lost, how fast a store is) is
+  said in the row.
+
+Prediction: with few, all are busy but for the last stretches; with many, the one who joins is behind, or the store.
+
+Usage: python benchmarks/cluster_scale.py measure [--out FILE]
+       python benchmarks/cluster_scale.py curve [--out FILE] [--chart docs/images/cluster-scale.png]
+
+Rows go to ``benchmarks/results/cluster_scale.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import av
+import numpy as np
+
+from row_stamp import RESULTS, commit, write_rows
+from vitascope.config import load_settings
+from vitascope.device import available_cores
+from vitascope.segmentation.processes import film_queue
+from vitascope.segmentation.processes.stretches import stretch_count
+
+WARM_UP_FRAMES = 192
+FRAMES_AFTER = 10
+GPUS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+SEEDS = 9
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a queue's parts cost, in seconds unless said otherwise."""
+
+    start: float
+    """Until a maker has its network open."""
+    open: float
+    """Decoder and encoders of a stretch, and Ray's way there and back."""
+    frame: float
+    """A frame that a maker sees."""
+    film: float
+    """A video, for the one who hands out: its headers, the order, the answer."""
+    begin: float
+    """The files of a video of several stretches, for the one who hands out."""
+    join: float
+    """A frame whose packets are copied by the one who hands out."""
+    spread: tuple[float, ...] = (1.0,)
+    """What pieces took, over what they should have by ``open`` and ``frame``: factors to draw from."""
+    losses_per_hour: float = 0.0
+    """How often each maker is lost."""
+    back: float = 60.0
+    """Until a maker that was lost is there again."""
+    frame_bytes: float = 0.0
+    """Read and written, of a frame."""
+    store_bytes_per_second: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a simulated run went."""
+
+    seconds: float
+    makers_busy: float
+    """Share of the makers' time."""
+    driver_busy: float
+    """Share of the time of the one who hands out."""
+    lost: int
+    """Pieces that were made again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Film:
+    rank: int
+    frames: int
+    stretches: int
+    left: int = 0
+
+
+def simulate(
+    films: Sequence[int],
+    makers: int,
+    costs: Costs,
+    *,
+    stretches_of: Callable[[int], int],
+    warm_up: int = WARM_UP_FRAMES,
+    seed: int = 0,
+) -> Outcome:
+    """Run a queue on paper, by the rules of ``FilmQueue`` and ``Hands``.
+
+    Args:
+        films: Frames of each.
+        makers: Who cut, one piece at a time.
+        costs: Of everything.
+        stretches_of: How many stretches so many frames are.
+        warm_up: Frames that a stretch but the first sees before its own.
+        seed: Of what is drawn: the spread, and losses.
+    """
+    random, order = Random(seed), count()
+    queue = [_Film(rank, n, stretches_of(n)) for rank, n in enumerate(sorted(films, reverse=True))][::-1]
+    events: list[tuple[float, int, str, Any]] = []
+    for _ in range(makers):
+        heapq.heappush(events, (costs.start, next(order), "free", None))
+    waiting: list[tuple[int, int, _Film, int]] = []
+    idle = coming = shared = lost = 0
+    opening, driver, driver_busy, busy, now, last = False, 0.0, 0.0, 0.0, 0.0, 0.0
+
+    def drive(seconds: float) -> float:
+        """The one who hands out does something; when it is done."""
+        nonlocal driver, driver_busy
+        driver = max(driver, now) + seconds
+        driver_busy += seconds
+        return driver
+
+    while events:
+        now, _, kind, what = heapq.heappop(events)
+        if kind == "free":
+            idle += 1
+        elif kind == "whole":
+            coming -= 1
+            heapq.heappush(waiting, (what.rank, 0, what, what.frames))
+        elif kind == "opened":
+            opening, what.left = False, what.stretches
+            for n in range(what.stretches):
+                own = what.frames * (n + 1) // what.stretches - what.frames * n // what.stretches
+                heapq.heappush(waiting, (what.rank, n, what, own))
+        elif kind == "lost":
+            heapq.heappush(waiting, what)
+            lost += 1
+        elif kind == "done":
+            idle += 1
+            film, own = what
+            if film.stretches > 1:
+                joined = drive(own * costs.join)
+                film.left -= 1
+                if not film.left:
+                    heapq.heappush(events, (joined, next(order), "joined", film))
+        elif kind == "joined":
+            shared -= 1
+        last = max(last, now) if kind != "free" else last
+        while (
+            queue and not opening and len(waiting) + coming < makers and shared < film_queue._SHARED_AT_ONCE
+        ):
+            film = queue.pop()
+            if film.stretches == 1:
+                coming += 1
+                heapq.heappush(events, (drive(costs.film), next(order), "whole", film))
+            else:
+                opening, shared = True, shared + 1
+                heapq.heappush(events, (drive(costs.film + costs.begin), next(order), "opened", film))
+        while idle and waiting:
+            idle -= 1
+            piece = heapq.heappop(waiting)
+            _, n, film, own = piece
+            seen = own + (warm_up if n else 0) + (FRAMES_AFTER if n + 1 < film.stretches else 0)
+            seconds = (costs.open + seen * costs.frame) * random.choice(costs.spread)
+            seconds = max(seconds, seen * costs.frame_bytes * (makers - idle) / costs.store_bytes_per_second)
+            at = random.expovariate(costs.losses_per_hour / 3600) if costs.losses_per_hour else seconds + 1
+            if at < seconds:
+                busy += at
+                heapq.heappush(events, (now + at, next(order), "lost", piece))
+                heapq.heappush(events, (now + at + costs.back, next(order), "free", None))
+            else:
+                busy += seconds
+                heapq.heappush(events, (now + seconds, next(order), "done", (film, own)))
+    end = max(last, driver)
+    return Outcome(end, busy / (end * makers), driver_busy / end, lost)
+
+
+def fitted(pieces: Sequence[tuple[int, float]], driver: dict[str, float]) -> Costs:
+    """Costs of pieces of so many frames that took so many seconds each: least squares, neither below zero."""
+    frames, seconds = np.array(pieces, float).T
+    matrix = np.stack([np.ones_like(frames), frames], 1)
+    opened, frame = np.linalg.lstsq(matrix, seconds, rcond=None)[0]
+    if opened < 0:
+        opened, frame = 0.0, float(seconds.sum() / frames.sum())
+    if frame < 0:
+        opened, frame = float(seconds.mean()), 0.0
+    spread = seconds / (opened + frame * frames)
+    return Costs(0.0, float(opened), float(frame), spread=tuple(map(float, spread)), **driver)
+
+
+def moving(path: Path, frames: int) -> Path:
+    """A video of something that moves, with a keyframe in every twelve frames."""
+    random = np.random.default_rng(frames)
+    wall = random.integers(0, 255, (180, 2 * frames + 240, 3), np.uint8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=30, options={"preset": "ultrafast", "g": "12"})
+        stream.width, stream.height, stream.pix_fmt = 240, 180, "yuv420p"
+        for n in range(frames):
+            picture = np.ascontiguousarray(wall[:, 2 * n : 2 * n + 240])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        container.mux(stream.encode())
+    return path
+
+
+def queue_here(folder: Path, makers: int) -> dict[str, Any]:
+    """A real queue by so many makers, and the same on paper."""
+    import ray
+
+    from vitascope.segmentation.batch import plan_batch, segment_all
+    from vitascope.segmentation.processes import cluster, film_joiner
+    from vitascope.segmentation.segmenter import Segmenter
+
+    pieces: list[tuple[int, float]] = []
+    begins: list[float] = []
+    joins: list[tuple[int, float]] = []
+
+    def timed(method: Any) -> Any:
+        def made(self: Any, number: int, order: Any, *, tell: Any) -> Any:
+            began = time.perf_counter()
+            answer = method(self, number, order, tell=tell)
+            pieces.append((answer.pipeline.stages[0].items, time.perf_counter() - began))
+            return answer
+
+        return made
+
+    def begun(write: Any) -> Any:
+        def written(self: Any, *words: Any, on_start: Any, **options: Any) -> Any:
+            began = time.thread_time()
+
+            def started(event: Any) -> None:
+                begins.append(time.thread_time() - began)
+                on_start(event)
+
+            return write(self, *words, on_start=started, **options)
+
+        return written
+
+    def joined(join: Any) -> Any:
+        def timed_join(*words: Any) -> Any:
+            began = time.thread_time()
+            done = join(*words)
+            joins.append((sum(stretch.frame_count for stretch in done), time.thread_time() - began))
+            return done
+
+        return timed_join
+
+    makers_of, joiner = cluster.ClusterMakers, film_joiner.FilmJoiner
+    own = makers_of.make, makers_of.make_film, joiner.write
+    join_alone = film_joiner._join
+    film_joiner._join = joined(join_alone)
+    makers_of.make, makers_of.make_film = timed(own[0]), timed(own[1])  # type: ignore[method-assign]
+    joiner.write = begun(own[2])  # type: ignore[method-assign]
+    settings = {
+        "processing.cluster": "auto",
+        "processing.num_threads": 1,
+        "processing.chunk_size": 60,
+        "processing.overlap_frames": 24,
+        "gpu.device": "cpu",
+    }
+    loaded = load_settings(profile="fast", flags=settings)
+    ray.init(
+        num_cpus=makers, include_dashboard=False, namespace=cluster.CLUSTER_NAMESPACE, log_to_driver=False
+    )
+    try:
+        began = time.perf_counter()
+        with Segmenter(loaded=loaded) as segmenter:
+            start = time.perf_counter() - began
+            films = plan_batch([folder / "in"], folder / f"cut{makers}", loaded.settings)
+            queues: list[film_queue.FilmQueue] = []
+            began = time.perf_counter()
+            frames = []
+            for outcome in segment_all(segmenter, films, on_queue=queues.append):
+                assert outcome.report is not None, outcome.error
+                frames.append(outcome.report.frame_count)
+            wall = time.perf_counter() - began
+    finally:
+        ray.shutdown()
+        makers_of.make, makers_of.make_film, joiner.write = own  # type: ignore[method-assign]
+        film_joiner._join = join_alone
+    stretches_of = partial(
+        stretch_count, warm_up_frames=24, opening_frames=10, most_frames=settings["processing.chunk_size"]
+    )
+    (queue,) = json.loads((RESULTS / "cluster_queue.json").read_text())
+    driver = {
+        "film": queue["driver_ms_a_video"] / 1000,
+        "begin": median(begins),
+        "join": sum(seconds for _, seconds in joins) / sum(count for count, _ in joins),
+    }
+    costs = fitted(pieces, driver)
+    ends = [
+        simulate(frames, makers, costs, stretches_of=stretches_of, warm_up=24, seed=seed).seconds
+        for seed in range(SEEDS)
+    ]
+    told = asdict(replace(costs, start=start))
+    del told["spread"], told["store_bytes_per_second"], told["frame_bytes"]
+    return {
+        "claim": f"a queue on paper against the same queue on this machine, {makers} who cut",
+        "makers": makers,
+        "videos": len(frames),
+        "frames": sum(frames),
+        "pieces": len(pieces),
+        "seconds": round(wall, 2),
+        "predicted_seconds": round(median(ends), 2),
+        "predicted_over_measured": round(median(ends) / wall, 3),
+        "costs": {name: round(value, 6) for name, value in told.items()},
+    }
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Queues of this machine, against paper."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "in").mkdir()
+        for n, frames in enumerate((180, 150, 48, 44, 40, 36, 32, 28, 24, 20)):
+            moving(folder / "in" / f"{n}.mp4", frames)
+        return [queue_here(folder, makers) for makers in options.makers]
+
+
+def curve(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A thousand videos of an hour, and how many GPUs help."""
+    several = json.loads((RESULTS / "several_gpus_cuda.json").read_text())
+    one = next(row for row in several if row["claim"] == "file to mask 1080p, 1 GPU")
+    here = [row for row in json.loads(options.out.read_text()) if "makers" in row]
+    frame = one["wall_seconds"] / one["frames"]
+    opening = 300
+    costs = Costs(
+        start=here[0]["costs"]["start"],
+        open=opening * frame,
+        frame=frame,
+        film=here[0]["costs"]["film"],
+        begin=here[0]["costs"]["begin"],
+        join=here[0]["costs"]["join"],
+        losses_per_hour=0.02,
+        back=120.0,
+        frame_bytes=2 * 8e6 / 8 / 30,
+        store_bytes_per_second=10e9,
+    )
+    films = [108_000] * 1000
+    stretches_of = partial(stretch_count, warm_up_frames=WARM_UP_FRAMES, opening_frames=opening)
+    rows = []
+    for gpus in GPUS:
+        sides = {
+            "all": costs,
+            "without_joining": replace(costs, join=0.0),
+            "with_any_store": replace(costs, store_bytes_per_second=float("inf")),
+        }
+        ends = {name: simulate(films, gpus, side, stretches_of=stretches_of) for name, side in sides.items()}
+        run = ends["all"]
+        rows.append(
+            {
+                "claim": f"1000 videos of an hour of 1080p on paper, {gpus} GPUs",
+                "gpus": gpus,
+                "hours": round(run.seconds / 3600, 3),
+                "speed_up": 0.0,
+                "makers_busy": round(run.makers_busy, 3),
+                "driver_busy": round(run.driver_busy, 3),
+                "pieces_lost": run.lost,
+                "hours_without_joining": round(ends["without_joining"].seconds / 3600, 3),
+                "hours_with_any_store": round(ends["with_any_store"].seconds / 3600, 3),
+                "costs": {k: v for k, v in asdict(costs).items() if k != "spread"},
+            }
+        )
+    for row in rows:
+        row["speed_up"] = round(rows[0]["hours"] / row["hours"], 1)
+    if options.chart:
+        draw(rows, options.chart)
+    return rows
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """The curve."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.6), dpi=100)
+    gpus = [row["gpus"] for row in rows]
+    axes.loglog(gpus, gpus, color="0.8", label="as many times as GPUs")
+    for key, label, color in (
+        ("hours_without_joining", "if joining cost nothing", "tab:orange"),
+        ("hours_with_any_store", "if the store were of any speed", "tab:green"),
+        ("hours", "all of it", "tab:blue"),
+    ):
+        axes.loglog(gpus, [rows[0]["hours"] / row[key] for row in rows], "o-", ms=3, color=color, label=label)
+    axes.set_xlabel("GPUs")
+    axes.set_ylabel("times as fast as one")
+    axes.grid(True, which="major", color="0.9")
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    """Measure or draw, print, and keep the rows beside those of the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("measure", "curve"))
+    parser.add_argument("--makers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--out", type=Path, default=RESULTS / "cluster_scale.json")
+    parser.add_argument("--chart", type=Path)
+    options = parser.parse_args()
+    stamp = {
+        "machine": f"{platform.machine()}, {available_cores()} cores",
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    made = [row | stamp for row in {"measure": measure, "curve": curve}[options.what](options)]
+    for row in made:
+        print(json.dumps(row))
+    kept = json.loads(options.out.read_text()) if options.out.exists() else []
+    claims = {row["claim"] for row in made}
+    write_rows(options.out, [row for row in kept if row["claim"] not in claims] + made)
+
+
+if __name__ == "__main__":
+    main()

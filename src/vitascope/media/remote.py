@@ -1,0 +1,271 @@
+"""Files behind a URL, as paths: S3, Google's and Microsoft's stores, SFTP, anything that fsspec knows.
+
+They are read by ranges, of which a few are kept, and never as a whole. What is written appears under its name when it
+is whole: stores of objects show nothing before.
+
+Source: https://filesystem-spec.readthedocs.io
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import shutil
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from zlib import crc32
+
+from vitascope.errors import MissingDependencyError
+
+__all__ = ["RemotePath", "path_of", "remove_folder"]
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
+"""Two letters or more: ``C:`` is none."""
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
+_STORES = frozenset({"abfs", "adl", "az", "gcs", "gs", "memory", "oss", "s3", "s3a"})
+"""They have no folders, only names with slashes."""
+_BLOCK_BYTES, _BLOCKS = 4 << 20, 8
+"""What is asked for at a time, and how many of these each open file keeps: demuxers read forwards, and now and then an
+index elsewhere."""
+
+if TYPE_CHECKING:
+    _Base = Path
+else:
+    _Base = type(Path())
+
+
+def path_of(name: str | PathLike[str]) -> Path:
+    """A path of this machine, or behind a URL.
+
+    Args:
+        name: As a user wrote it, such as ``s3://bucket/in/a.mp4``.
+    """
+    if isinstance(name, Path):
+        # A URL that was taken for a path of this machine has lost a slash.
+        is_url = not isinstance(name, RemotePath) and len(name.parts) > 1 and _SCHEME.fullmatch(name.parts[0])
+        return RemotePath(*name.parts) if is_url else name
+    match = _URL.fullmatch(os.fspath(name))
+    if match is None:
+        return Path(name)
+    return RemotePath(f"{match[1]}:", *(part for part in match[2].split("/") if part))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that lies in it.
+
+    Raises:
+        OSError: It cannot be removed, or is not there.
+    """
+    if not isinstance(folder, RemotePath):
+        shutil.rmtree(folder)
+        return
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+class RemotePath(_Base):
+    """A path whose first part is a URL's scheme; its string is the URL.
+
+    What stores say is raised as the ``OSError`` that a file of this machine would give.
+
+    Raises:
+        MissingDependencyError: fsspec, or what it needs for this kind of store, is not installed.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> tuple[type[RemotePath], tuple[str, ...]]:
+        return (RemotePath, self.parts)
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder that it lies in; a bucket's is itself."""
+        return self if len(self.parts) <= 2 else RemotePath(*self.parts[:-1])
+
+    @property
+    def parents(self) -> tuple[RemotePath, ...]:
+        """All folders that it lies in, the nearest first, up to the bucket."""
+        return tuple(RemotePath(*self.parts[:count]) for count in range(len(self.parts) - 1, 1, -1))
+
+    def relative_to(self, *other: str | PathLike[str], **_: Any) -> Path:  # type: ignore[override]
+        """The rest of its names below a folder of the same store.
+
+        Raises:
+            ValueError: It does not lie there.
+        """
+        return Path(*Path(*self.parts).relative_to(*(Path(*path_of(one).parts) for one in other)).parts)
+
+    def is_absolute(self) -> bool:
+        """True: a URL needs no folder to begin at."""
+        return True
+
+    def absolute(self) -> RemotePath:
+        """Itself."""
+        return self
+
+    def resolve(self, strict: bool = False) -> RemotePath:
+        """Itself: stores have no links."""
+        del strict
+        return self
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Size, kind, and when it was changed, where the store says; numbers of its own tell files apart."""
+        del follow_symlinks
+        with self._as_of_a_file():
+            info = self._store().info(self._key)
+        kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
+        when = info.get("LastModified") or info.get("mtime") or info.get("created")
+        seconds = when.timestamp() if hasattr(when, "timestamp") else float(when or 0)
+        file, bucket = crc32(str(self).encode()), crc32("/".join(self.parts[:2]).encode())
+        return os.stat_result(
+            (kind | 0o644, file, bucket, 1, 0, 0, info.get("size") or 0, seconds, seconds, seconds),
+            {"st_mtime_ns": round(seconds * 1e9), "st_mtime": seconds},
+        )
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """True for an object, and for what other names begin with."""
+        return self._kind(follow_symlinks) is not None
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """True for an object."""
+        return self._kind(follow_symlinks) == stat.S_IFREG
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """True for what other names begin with."""
+        return self._kind(follow_symlinks) == stat.S_IFDIR
+
+    def is_symlink(self) -> bool:
+        """False."""
+        return False
+
+    def open(  # type: ignore[override]
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]:
+        """Open it for reading by ranges, or for writing as a whole."""
+        del buffering
+        kind = mode.replace("b", "").replace("t", "")
+        if kind == "x" and self.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
+        if kind not in ("r", "w", "x"):
+            raise OSError(errno.EOPNOTSUPP, "a store's file is read, or written as a whole", str(self))
+        options: dict[str, Any] = {"mode": "rb" if kind == "r" else "wb"}
+        if kind == "r":
+            options |= {
+                "block_size": _BLOCK_BYTES,
+                "cache_type": "blockcache",
+                "cache_options": {"maxblocks": _BLOCKS},
+            }
+        with self._as_of_a_file():
+            file = self._store().open(self._key, **options)
+        return file if "b" in mode else io.TextIOWrapper(file, encoding, errors, newline)
+
+    def iterdir(self) -> Generator[RemotePath, None, None]:
+        """What lies in it."""
+        with self._as_of_a_file():
+            names = self._store().ls(self._key, detail=False)
+        yield from (path for name in names if (path := self._named(name)) != self)
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # type: ignore[override]
+        """What lies in it by such names; nothing where it is not there."""
+        if self.is_dir():
+            yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # type: ignore[override]
+        """All files below it by such names."""
+        with self._as_of_a_file():
+            names = self._store().find(self._key)
+        yield from (path for path in map(self._named, names) if fnmatchcase(path.name, pattern))
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Make a folder, where there are any."""
+        del mode, parents
+        if self.parts[0].rstrip(":") not in _STORES:
+            with self._as_of_a_file():
+                self._store().makedirs(self._key, exist_ok=exist_ok)
+
+    def rmdir(self) -> None:
+        """Remove a folder, where there are any."""
+        if self.parts[0].rstrip(":") not in _STORES:
+            with self._as_of_a_file():
+                self._store().rmdir(self._key)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        try:
+            with self._as_of_a_file():
+                self._store().rm_file(self._key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def receive(self, local: Path) -> None:
+        """Upload a file of this machine; it appears here when it is whole."""
+        with self._as_of_a_file():
+            if self.parts[0].rstrip(":") in _STORES:
+                self._store().put_file(str(local), self._key)
+                return
+            arriving = self.with_name(f".{self.name}.arriving")
+            self._store().put_file(str(local), arriving._key)
+            self._store().mv(arriving._key, self._key)
+
+    @property
+    def _key(self) -> str:
+        """The name that its store knows it by."""
+        return str(self) if self.parts[0] in ("http:", "https:") else "/".join(self.parts[1:])
+
+    def _named(self, name: str) -> RemotePath:
+        key = _URL.sub(r"\2", name)
+        return RemotePath(self.parts[0], *(part for part in key.split("/") if part))
+
+    def _kind(self, follow_symlinks: bool) -> int | None:
+        try:
+            return stat.S_IFMT(self.stat(follow_symlinks=follow_symlinks).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _store(self) -> Any:
+        return _store_of(self.parts[0].rstrip(":"))
+
+    @contextmanager
+    def _as_of_a_file(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, MissingDependencyError):
+            raise
+        except (
+            Exception
+        ) as error:  # whatever the store's library has of its own: no credentials, no connection
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise OSError(text) from error
+
+
+@cache
+def _store_of(scheme: str) -> Any:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{scheme}:// is read through fsspec: pip install 'vitascope[remote]'"
+        ) from error
+    try:
+        return fsspec.filesystem(scheme, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise MissingDependencyError(f"{scheme}://: {' '.join(str(error).split())}") from error

@@ -1,0 +1,349 @@
+"""One video whose stretches others make: planned, ordered, and joined into its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from vitascope import __version__
+from vitascope.config import LoadedSettings, OutputKind
+from vitascope.device import Device
+from vitascope.media.reading.film_index import read_film_index
+from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.writing.segment_encoder import plain
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import FilmRunner, Started
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.processes.handing_out import SharedFilm
+from vitascope.segmentation.processes.hands import Hands
+from vitascope.segmentation.processes.joining import JoinedOutputSet, join_gpu_reports
+from vitascope.segmentation.processes.plan import (
+    frames_after,
+    settings_for_one,
+    settings_of_pictures,
+    warm_up_frames,
+)
+from vitascope.segmentation.processes.port import FilmOrder, MakerFacts, OutputOrder
+from vitascope.segmentation.processes.stretch_file import StretchSummary
+from vitascope.segmentation.processes.stretches import FilmSpan, FilmStretch, plan_film, stretch_count
+from vitascope.segmentation.processes.work_folder import WorkFolder
+from vitascope.segmentation.render.contact_sheet import ContactSheet
+from vitascope.segmentation.report import SegmentReport
+from vitascope.segmentation.writing import (
+    beside_files,
+    finish_files,
+    keeping_what_was_written,
+    planar_info,
+    written_info,
+)
+from vitascope.vr.detection import VrDescription, refuse_packed_input
+
+__all__ = ["FilmJoiner"]
+
+_STILLS = 12
+_OPENING_FRAMES = {"cuda": 300, "cpu": 10}
+"""As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
+_ENCODER_THREADS = {"cuda": 16, "cpu": 4}
+"""Threads of a stretch's encoders, where no setting says. Their number shows in the packets, so it is no share of the
+cores, which depends on how many share a video."""
+
+
+class FilmJoiner:
+    """Writes videos whose stretches some makers make, all with the same network.
+
+    Args:
+        loaded: Settings of the run.
+        facts: What each maker is.
+        store: Where networks lie.
+        note: Why this network was taken; what the makers say of it when omitted.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedSettings,
+        facts: Sequence[MakerFacts],
+        *,
+        store: ModelStore,
+        note: str | None = None,
+    ) -> None:
+        self._loaded, self._settings, self._facts = loaded, loaded.settings, facts
+        self._alone, self._store = settings_for_one(loaded), store
+        first = facts[0]
+        self.device = Device(first.device_kind, _labels(facts), note=first.device_note)
+        self.chosen = ChosenNetwork(
+            first, first.requested if note is None else "auto", note or first.note, first.engine_reasons
+        )
+        self._warm_up_frames = warm_up_frames(self._settings, recurrent=first.recurrent)
+
+    def stretch_count(self, frame_count: int) -> int:
+        """How many stretches a video of so many frames is cut into; fewer where keyframes lie further apart."""
+        return stretch_count(
+            frame_count,
+            warm_up_frames=self._warm_up_frames,
+            opening_frames=_OPENING_FRAMES[self.device.kind],
+            most_frames=self._settings.processing.chunk_size,
+        )
+
+    def write(
+        self,
+        hands: Hands,
+        video: Path,
+        outputs: Sequence[tuple[OutputKind, Path]],
+        *,
+        preview: Path | None,
+        on_start: Callable[[Started], object] | None,
+        notes: Sequence[str],
+        began: float,
+        resume: bool = False,
+        rank: int = 0,
+    ) -> SegmentReport:
+        """Segment one video into files, as ``Segmenter.write`` says.
+
+        Args:
+            hands: Let its stretches be made.
+            video: The input.
+            outputs: What to write, and where; checked.
+            preview: Where to write a contact sheet.
+            on_start: Called once everything is open, from this thread.
+            notes: Of what went before.
+            began: ``perf_counter`` at the start.
+            resume: Go on with the stretches that an earlier run left.
+            rank: Of several videos that with the smallest comes first.
+        """
+        settings = self._settings
+        with ExitStack() as stack:
+            reader = stack.enter_context(self._open(video))
+            vr = vr_of(reader.info, settings.video)
+            refuse_packed_input(reader.info, vr)
+            plan = self._plan(reader)
+            order = self._order(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
+            int8 = self._int8(video)
+            order = replace(order, int8=int8)
+            sheet = ContactSheet(preview, reader.info, vr) if preview is not None else None
+            files = stack.enter_context(
+                JoinedOutputSet(
+                    reader,
+                    outputs,
+                    [output.encoding for output in order.outputs],
+                    trim=settings.video,
+                    vr=vr,
+                    settings=settings.output,
+                )
+            )
+            folder = stack.enter_context(WorkFolder(outputs[0][1], resume=resume))
+            film = stack.enter_context(
+                SharedFilm(
+                    hands,
+                    order,
+                    plan.stretches,
+                    folder=folder,
+                    made_by=self._made_by(order),
+                    max_corrupt_frames=settings.video.max_corrupt_frames,
+                    tolerant=settings.output.keep_partial,
+                    rank=rank,
+                )
+            )
+            if on_start is not None:
+                on_start(Started(film, reader.expected_frame_count, vr.doubts))
+            with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
+                done = _join(film, files, sheet)
+            written = finish_files(files)
+            folder.remove()
+            if sheet is not None:
+                beside_files(written, sheet.save)
+            measured = film.snapshot()
+        made = film.made
+        if film.found_count:
+            notes = [*notes, f"{film.found_count} of {len(done)} stretches were there from an earlier run"]
+        first = self._facts[0]
+        return SegmentReport(
+            input=video,
+            outputs=written,
+            frame_count=sum(stretch.frame_count for stretch in done),
+            corrupt_count=sum(stretch.corrupt_count for stretch in done),
+            scene_cut_count=sum(stretch.cut_count for stretch in done),
+            model=first.name,
+            model_requested=self.chosen.requested,
+            model_note=self.chosen.note,
+            notes=tuple(
+                dict.fromkeys(
+                    [
+                        *(note for stretch in done for note in stretch.notes),
+                        *plan.notes,
+                        *hands.makers.notes,
+                        *(() if int8 is None else (int8.note,)),
+                        *notes,
+                    ]
+                )
+            ),
+            engine=done[0].engine_name,
+            engine_reasons=first.engine_reasons,
+            decoder=done[0].decoder,
+            device=f"{self.device.label}, {film.maker_count} of {len(hands)} processes at work",
+            profile=self._loaded.profile,
+            stereo=vr.layout.value,
+            stereo_reason=vr.layout_reason.how,
+            projection=vr.projection.value,
+            projection_reason=vr.projection_reason.how,
+            network_size=done[0].network_size,
+            wall_seconds=perf_counter() - began,
+            peak_memory_bytes=film.peak_memory_bytes(),
+            pipeline=measured,
+            gpu=join_gpu_reports([stretch.gpu for stretch in made]),
+        )
+
+    def _int8(self, video: Path) -> Int8Choice | None:
+        """What becomes of the wish for INT8, the same for all stretches."""
+        if self.device.kind != "cpu" or not wants_int8(self._alone):
+            return None
+        with FilmRunner(self._alone, store=self._store) as alone:
+            return int8_choice(
+                self._alone, video, alone.chosen.network, device=alone.device, store=self._store
+            )
+
+    def _open(self, video: Path) -> VideoReader:
+        wanted = self._settings.video
+        return open_video(
+            video,
+            start_seconds=wanted.start_seconds or None,
+            end_seconds=wanted.end_seconds,
+            max_corrupt_frames=wanted.max_corrupt_frames,
+            threads=1,
+        )
+
+    def _plan(self, reader: VideoReader) -> _Plan:
+        settings, info = self._settings, reader.info
+        first = next(reader, None)
+        if first is None:
+            raise no_picture_between(info.path, settings.video, info)
+        warm_up = self._warm_up_frames
+        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up)
+        count = reader.expected_frame_count
+        if count is None:
+            return whole.but("its length is not known")
+        keyframes: Sequence[int] | None = None
+        if info.container != "images":
+            index = read_film_index(info.path)
+            if index.why_none is not None:
+                return whole.but(index.why_none)
+            keyframes = index.keyframes
+        frame_ticks = 1 / (info.average_frame_rate * info.time_base)
+        stretches = plan_film(
+            FilmSpan(first.pts, round(count * frame_ticks), frame_ticks),
+            keyframes=keyframes,
+            count=self.stretch_count(count),
+            warm_up_frames=warm_up,
+        )
+        if len(stretches) == 1:
+            return whole.but(f"it is short ({count} frames)")
+        return _Plan(first.pts, stretches, warm_up)
+
+    def _order(
+        self,
+        reader: VideoReader,
+        outputs: Sequence[tuple[OutputKind, Path]],
+        plan: _Plan,
+        *,
+        vr: VrDescription,
+        wants_stills: bool,
+    ) -> FilmOrder:
+        settings, info = self._settings, planar_info(reader.info)
+        orders = []
+        for kind, path in outputs:
+            encoding = encoding_for(
+                path,
+                kind,
+                info=info,
+                layout=vr.layout,
+                settings=settings.output,
+                threads=settings.pipeline.stages.encode.threads or _ENCODER_THREADS[self.device.kind],
+                alone=len(outputs) == 1,
+                # Nobody has seen yet that NVENC describes its stream alike in several processes.
+                hardware="cpu" if settings.gpu.encoder == "auto" else settings.gpu.encoder,
+                parallel_encoders=1 if self.device.kind == "cpu" else "auto",
+            )
+            orders.append(
+                OutputOrder(
+                    kind,
+                    path,
+                    written_info(kind, info, encoding, vr=vr, settings=settings.output),
+                    plain(encoding),
+                    None if kind == "mask" else reader.hdr,
+                )
+            )
+        frame_ticks = 1 / (info.average_frame_rate * info.time_base)
+        stills = 0
+        if wants_stills:
+            stills = min(_STILLS, reader.expected_frame_count or 1)
+        length = (reader.expected_frame_count or 0) * frame_ticks
+        return FilmOrder(
+            video=info.path.absolute(),
+            outputs=tuple(orders),
+            begin_pts=plan.begin_pts,
+            end_pts=reader.end_pts,
+            frame_ticks=frame_ticks,
+            warm_up_frames=plan.warm_up_frames,
+            frames_after=frames_after(settings),
+            stretch_count=len(plan.stretches),
+            frame_count=reader.expected_frame_count,
+            still_pts=tuple(plan.begin_pts + round(length * n / stills) for n in range(stills)),
+        )
+
+    def _made_by(self, order: FilmOrder) -> dict[str, Any]:
+        """All that decides what a stretch of a video looks like, but which stretch it is."""
+        settings, facts = self._settings, self._facts[0]
+        read = [settings.output.background, settings.people.hints]
+        return {
+            "vitascope": __version__,
+            "film": video_fingerprint(order.video),
+            "also_read": [video_fingerprint(Path(path)) for path in read if path is not None],
+            "network": facts.network_sha256 or facts.name,
+            "engine": facts.engine_kind,
+            "device": self.device.kind,
+            "settings": settings_of_pictures(settings),
+            "order": blake2b(repr(order).encode(), digest_size=20).hexdigest(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a video is shared."""
+
+    begin_pts: int
+    stretches: tuple[FilmStretch, ...]
+    warm_up_frames: int
+    notes: tuple[str, ...] = ()
+
+    def but(self, reason: str) -> _Plan:
+        """The same, with a note that one process does it all."""
+        return replace(self, notes=(*self.notes, f"one process did all of it: {reason}"))
+
+
+def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) -> list[StretchSummary]:
+    """Copy the packets of all stretches into the files; what is said of each."""
+    count, done = 0, []
+    for file in film.files():
+        for encoded in file.encoded():
+            files.write_encoded(encoded)
+            if sheet is not None:
+                for still in encoded.stills:
+                    sheet.add_still(count, still)
+            count += len(encoded.times)
+        assert file.summary is not None  # all was read
+        done.append(file.summary)
+    return done
+
+
+def _labels(ready: Sequence[MakerFacts]) -> str:
+    """Devices in words, each once."""
+    return ", ".join(dict.fromkeys(worker.device_label for worker in ready))

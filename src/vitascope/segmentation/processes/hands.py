@@ -1,0 +1,220 @@
+"""Handing out pieces of work: who is free does the next one, and another does it again where it fails."""
+
+from __future__ import annotations
+
+import threading
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from time import monotonic
+from types import TracebackType
+
+from vitascope.errors import InputError, UsageError, VitascopeError, WorkerError
+from vitascope.segmentation.processes.port import MakerGoneError, StretchMakers
+
+__all__ = ["Hands", "Piece", "PlaceCounts"]
+
+_MOST_TRIES = 2
+_OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
+"""Exit codes of errors that would only come again."""
+_GENTLE_SECONDS = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Something that one of the makers does."""
+
+    name: str
+    """For messages, for example ``stretch 3``."""
+    rank: tuple[int, ...]
+    """The smallest goes out first."""
+    do: Callable[[int], int]
+    """Told who does it; returns the frames that were made. A ``VitascopeError`` is what another may not meet."""
+    failed: Callable[[BaseException], object]
+    """Told why nobody does it."""
+    stop: Callable[[int], object]
+    """Told who has it in hand: nobody wants it any more."""
+    failed_at: list[str] = field(default_factory=list)
+    """Places where it failed."""
+    is_over: bool = False
+    """Nobody wants it any more."""
+
+
+@dataclass(slots=True)
+class PlaceCounts:
+    """What was done at a place."""
+
+    busy: int = 0
+    """Pieces in hand now."""
+    done: int = 0
+    failed: int = 0
+    frames: int = 0
+
+
+class Hands:
+    """A thread for each maker, which lets it do the next piece that is handed in. A context manager.
+
+    A piece that fails is done again, at another place if there is one; the second time it has failed, and at once where
+    its video is to blame. A maker that fails twice in a row gets nothing more while others are left.
+
+    Args:
+        makers: Open.
+    """
+
+    def __init__(self, makers: StretchMakers) -> None:
+        self.makers = makers
+        self._changed = threading.Condition()
+        self._waiting: list[Piece] = []
+        self._in_hand: dict[int, Piece] = {}
+        self._left = set(range(len(makers)))
+        """Who still takes part."""
+        self._places = [makers.place(number) for number in range(len(makers))]
+        self._is_closed = False
+        self._last_loss: WorkerError = WorkerError("nobody is left to work on it")
+        self._threads: list[threading.Thread] = []
+        self._began_at = monotonic()
+        self.counts = {place: PlaceCounts() for place in self._places}
+        """What was done, by place."""
+
+    def __enter__(self) -> Hands:
+        """Begin."""
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), name=f"vitascope-hand-{number}", daemon=True)
+            for number in sorted(self._left)
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Drop what waits, end what is in hand, first gently."""
+        with self._changed:
+            self._is_closed = True
+            pieces = [*self._waiting, *self._in_hand.values()]
+        self.withdraw(pieces)
+        ends_at = monotonic() + _GENTLE_SECONDS
+        for thread in self._threads:
+            thread.join(max(ends_at - monotonic(), 0))
+        for number in [*self._in_hand]:
+            self.makers.drop(number)
+        for thread in self._threads:
+            thread.join()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def waiting_count(self) -> int:
+        """Pieces that nobody has begun."""
+        return len(self._waiting)
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return monotonic() - self._began_at
+
+    def hand_in(self, pieces: Sequence[Piece]) -> None:
+        """Let some pieces be done; they are told when nobody is left to do them."""
+        with self._changed:
+            for piece in pieces:
+                insort(self._waiting, piece, key=attrgetter("rank"))
+            self._changed.notify_all()
+        self._fail_if_nobody_is_left()
+
+    def withdraw(self, pieces: Sequence[Piece]) -> None:
+        """Forget pieces; what is in hand of them ends."""
+        with self._changed:
+            for piece in pieces:
+                piece.is_over = True
+            self._waiting = [piece for piece in self._waiting if not piece.is_over]
+            ended = [(number, piece) for number, piece in self._in_hand.items() if piece.is_over]
+            self._changed.notify_all()
+        for number, piece in ended:
+            piece.stop(number)
+
+    def _work(self, number: int) -> None:
+        """Let one maker do pieces until all is over; on a thread of its own."""
+        failures = 0
+        counts = self.counts[self._places[number]]
+        try:
+            while (piece := self._next_for(number)) is not None:
+                try:
+                    frames = piece.do(number)
+                    failures = 0
+                except MakerGoneError as error:
+                    self._last_loss = error
+                    self._put_back(number, piece)
+                    return
+                except VitascopeError as error:
+                    failures += self._failed(number, piece, error) and not piece.is_over
+                    if failures >= _MOST_TRIES and len(self._left) > 1:  # better without it
+                        return
+                except BaseException as error:  # it must reach the run, whatever it is
+                    self._put_down(number, piece)
+                    piece.failed(error)
+                else:
+                    with self._changed:
+                        counts.done += 1
+                        counts.frames += frames
+                        self._put_down(number, piece)
+        finally:
+            with self._changed:
+                self._left.discard(number)
+                self._changed.notify_all()
+            self._fail_if_nobody_is_left()
+
+    def _next_for(self, number: int) -> Piece | None:
+        """The first piece that waits; one that failed here rather goes elsewhere."""
+        here = self._places[number]
+        with self._changed:
+            while not self._is_closed:
+                only_here = all(self._places[other] == here for other in self._left)
+                for piece in self._waiting:
+                    if only_here or here not in piece.failed_at:
+                        self._waiting.remove(piece)
+                        self._in_hand[number] = piece
+                        self.counts[here].busy += 1
+                        return piece
+                self._changed.wait()
+        return None
+
+    def _put_down(self, number: int, piece: Piece) -> None:
+        with self._changed:
+            if self._in_hand.pop(number, None) is piece:
+                self.counts[self._places[number]].busy -= 1
+            self._changed.notify_all()
+
+    def _put_back(self, number: int, piece: Piece) -> None:
+        """Let another do it."""
+        with self._changed:
+            self._put_down(number, piece)
+            if not piece.is_over and not self._is_closed:
+                insort(self._waiting, piece, key=attrgetter("rank"))
+            self._changed.notify_all()
+
+    def _failed(self, number: int, piece: Piece, error: VitascopeError) -> bool:
+        """A piece failed: again elsewhere, or for good; False where its video is to blame."""
+        is_of_the_film = error.exit_code in _OF_THE_FILM
+        piece.failed_at.append(self._places[number])
+        with self._changed:
+            self.counts[self._places[number]].failed += 1
+        if is_of_the_film or len(piece.failed_at) >= _MOST_TRIES or piece.is_over or self._is_closed:
+            self._put_down(number, piece)
+            if len(piece.failed_at) >= _MOST_TRIES:
+                error.add_note(f"{piece.name} failed twice")
+            if not piece.is_over:
+                piece.failed(error)
+        else:
+            self._put_back(number, piece)
+        return not is_of_the_film
+
+    def _fail_if_nobody_is_left(self) -> None:
+        with self._changed:
+            if self._left or self._is_closed:
+                return
+            given_up, self._waiting = self._waiting, []
+        for piece in given_up:
+            piece.failed(self._last_loss)
