@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import FACE_OVAL
+from vitascope.animation.canonical_mesh import CHIN, FACE_OVAL
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
@@ -233,3 +233,22 @@ def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
     border = np.linalg.norm(turned.landmarks[list(FACE_OVAL), :2] - centre, axis=1)
     rim = np.linalg.norm(turned.landmarks[rings.rim, :2] - centre, axis=1)
     assert (rim[moved] > border[moved]).all()
+
+
+def test_a_chin_that_drops_covers_the_neck(animator, mesh):
+    """What it goes over is hidden: the neck beside it is not pressed together."""
+    rest, shout = (
+        animator.bent(FaceMotion(vertices=np.float32(strength) * ExpressionBasis(mesh).field("jawOpen")))
+        for strength in (0, 1)
+    )
+    below = FACE_OVAL.index(CHIN)
+
+    def down(points):
+        return points[468:].reshape(-1, len(FACE_OVAL), 2)[:, below, 1]
+
+    drop = down(shout.places)[1] - down(rest.places)[1]
+    assert drop > 8  # the chin's edge
+    assert np.array_equal(down(shout.sources)[:2], down(rest.sources)[:2])
+    shown, drawn = (np.diff(down(points))[1:] for points in (shout.sources, shout.places))
+    assert drawn[0] < 0.1 * shown[0]  # between the edge and the neck that it meets nothing is to be seen
+    assert (shown >= 0).all() and (drawn[1:] > 0.3 * shown[1:]).all()

@@ -26,7 +26,7 @@ from vitascope.animation.face import (
     rotation_from_degrees,
 )
 from vitascope.animation.mesh.lips import gap_cm
-from vitascope.animation.mesh.rig import GRAZING, PortraitRig
+from vitascope.animation.mesh.rig import GRAZING, PortraitRig, Rings
 
 __all__ = ["Bent", "Gains", "bend", "turns_too_far"]
 
@@ -56,6 +56,8 @@ _LIP_EDGES = (
     (list(INNER_UPPER_LIP), list(OUTER_UPPER_LIP), _TO_OUTER_EDGE),
     (list(INNER_LOWER_LIP[1:-1]), list(OUTER_LOWER_LIP[1:-1]), _TO_OUTER_EDGE[1:-1]),
 )
+_AT_EDGE, _LEAST_SPACING = 0.02, 0.5
+"""How near to the face's edge, and to one another, the rings beyond it may lie, in shares of their distance at rest."""
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -120,10 +122,12 @@ def bend(
     points = pose.place(vertices)
     retracted = np.clip((closure - _RETRACTS[0]) / (_RETRACTS[1] - _RETRACTS[0]), 0, 1).astype(np.float32)
     drop = float((vertices[152] - rig.reading.vertices[152])[1])
-    places = np.concatenate((points[:, :2], _move_rings(rig, pose, points)))
+    ring_places, ring_sources = _move_rings(rig, pose, points)
+    sources = _sources(rig, pose, retracted, _lips_met(rig.reading.vertices, vertices))
+    sources[len(points) :] = ring_sources
     return Bent(
-        places.astype(np.float32),
-        _sources(rig, pose, retracted, _lips_met(rig.reading.vertices, vertices)),
+        np.concatenate((points[:, :2], ring_places)).astype(np.float32),
+        sources,
         points[:, 2],
         pose,
         vertices,
@@ -271,8 +275,8 @@ def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
     return Pose(rest.scale * size, turn.astype(np.float64) @ rest.rotation, shift)
 
 
-def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> FloatArray:
-    """Places of the rings: float32 [K * S, 2]."""
+def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Where the rings are drawn, and what they show: float32 [K * S, 2] each."""
     rings, rest = rig.rings, rig.pose
     turn = (pose.rotation @ rest.rotation.T).astype(np.float32)
     size = np.float32(pose.scale / rest.scale)
@@ -290,16 +294,44 @@ def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> FloatArray:
         + expression[None] * rings.expression_weights[..., None]
     )
     places[0] = points[list(FACE_OVAL), :2]
-    return _unfolded(rings.sources, places, rings.directions).reshape(-1, 2)
+    places, sources = _covering(rings, places)
+    return places.reshape(-1, 2), sources.reshape(-1, 2)
 
 
-def _unfolded(sources: FloatArray, places: FloatArray, directions: FloatArray) -> FloatArray:
-    """Rings kept in order along their spokes; the mesh's border and the outermost ring stay."""
-    spacing = 0.15 * np.linalg.norm(np.diff(sources, axis=0), axis=2)  # [K-1, S]
+def _covering(rings: Rings, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rings in order along their spokes: what the face's edge goes over is covered, not pressed together.
+
+    A chin that drops hides the neck behind it. So rings that would lie behind the edge lie beyond it, and show what
+    the spoke shows at that place. The rings up to the edge, and the outermost, show what they always do.
+
+    Args:
+        rings: Of the portrait.
+        places: float32 [K, S, 2], wherever motion and expression take them.
+
+    Returns:
+        Places and sources, float32 [K, S, 2].
+    """
+    sources, directions = rings.sources, rings.directions
+    of_edge = rings.expression_weights >= 1
+    spacing = np.linalg.norm(np.diff(sources, axis=0), axis=2)  # [K-1, S]
+    spacing *= np.where(of_edge[:-1] & ~of_edge[1:], _AT_EDGE, _LEAST_SPACING)
     along = np.einsum("ksc,sc->ks", places, directions)
     ordered = along.copy()
     for ring in range(1, len(places) - 1):
         ordered[ring] = np.maximum(ordered[ring], ordered[ring - 1] + spacing[ring - 1])
     for ring in range(len(places) - 2, 0, -1):
         ordered[ring] = np.minimum(ordered[ring], ordered[ring + 1] - spacing[ring])
-    return np.asarray(places + (ordered - along)[..., None] * directions, np.float32)
+    shift = ordered - along
+    moved = (np.abs(shift) > 1e-3) & ~of_edge
+    shown = sources
+    if moved.any():
+        # Of all that would lie at a place the outermost is seen behind the edge: from there on places only rise.
+        seen = np.minimum.accumulate(along[::-1], axis=0)[::-1]
+        count = len(seen)
+        below = (seen[None] <= ordered[:, None]).sum(axis=1).clip(1, count - 1) - 1  # [K, S]
+        low, high = np.take_along_axis(seen, below, axis=0), np.take_along_axis(seen, below + 1, axis=0)
+        share = np.clip((ordered - low) / np.maximum(high - low, 1e-3), 0, 1)[..., None]
+        inner, outer = (np.take_along_axis(sources, (below + more)[..., None], axis=0) for more in (0, 1))
+        shown = np.where(moved[..., None], inner + (outer - inner) * share, sources)
+    places = places + shift[..., None] * directions
+    return np.asarray(places, np.float32), np.asarray(shown, np.float32)

@@ -206,7 +206,7 @@ def _affine_sources(shown: FloatArray, corners: FloatArray) -> tuple[FloatArray,
     return gradient, origin
 
 
-_FOLD = 3.0
+_FOLD = 1.0
 """Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
 _LINE = 256
 """Places that are read in a line."""

@@ -18,7 +18,7 @@
 #define LASHES 7      // lengths that are given, from the outer corner to the inner
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
-#define FOLD 3.0f     // as in maps.py
+#define FOLD 1.0f     // as in maps.py
 #define CREASES 4     // smile at the right, at the left, brows down, brows up
 
 struct Matrix {

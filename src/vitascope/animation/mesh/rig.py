@@ -232,7 +232,8 @@ def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
     # Behind the chin is the neck, which does not swing to and fro with the head.
     depths = depths * (1 - below) + np.minimum(depths, 0) * 0.3 * below
     depths[0] = border_depth
-    expression = np.exp(-(from_rim - 1) / 0.18)
+    # The first strip is the edge of chin and cheeks, whose border the tracker only guesses.
+    expression = np.exp(-np.maximum(from_rim - _FACTORS[1], 0) / 0.18)
     expression[-1] = 0
     return Rings(
         sources.astype(np.float32),
