@@ -212,13 +212,17 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
 
 
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):
-    """The edges of lips that a portrait shows apart show lips once they are closed."""
-    still = np.zeros((468, 3), np.float32)
-    closed = animator.bent(FaceMotion(vertices=still))
-    shout = animator.bent(FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen")))
-    edges = [78, 191, 13, 14, 88, 324]
-    apart = np.linalg.norm(closed.sources[edges] - shout.sources[edges], axis=1)
-    assert (apart > 0.3).all()
+    """Of a portrait that shows its teeth, lips that are closed show lips, and a line where they meet."""
+    rest = animator.animate(FaceMotion())
+    motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))  # a driver's face at rest has closed lips
+    closed, places = animator.animate(motion), animator.bent(motion).places
+    for corner in (78, 308):
+        x, y = np.rint(places[corner]).astype(int)
+        around = np.s_[y - 3 : y + 4, x - 3 : x + 4]
+        assert closed[around].mean(axis=-1).min() > rest[around].mean(axis=-1).min() + 20
+    column = closed[:, int(places[13, 0])].mean(axis=-1)
+    line, lip = (int(places[point, 1]) for point in (13, 17))
+    assert column[line - 2 : line + 3].min() < column[line + 3 : lip].mean() - 15
 
 
 def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
@@ -250,5 +254,5 @@ def test_a_chin_that_drops_covers_the_neck(animator, mesh):
     assert drop > 8  # the chin's edge
     assert np.array_equal(down(shout.sources)[:2], down(rest.sources)[:2])
     shown, drawn = (np.diff(down(points))[1:] for points in (shout.sources, shout.places))
-    assert drawn[0] < 0.1 * shown[0]  # between the edge and the neck that it meets nothing is to be seen
+    assert drawn[0] < 0.25 * shown[0]  # between the edge and the neck that it meets nothing is to be seen
     assert (shown >= 0).all() and (drawn[1:] > 0.3 * shown[1:]).all()
