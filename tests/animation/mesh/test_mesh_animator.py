@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 from faces import made_face
@@ -256,3 +257,24 @@ def test_a_chin_that_drops_covers_the_neck(animator, mesh):
     shown, drawn = (np.diff(down(points))[1:] for points in (shout.sources, shout.places))
     assert drawn[0] < 0.25 * shown[0]  # between the edge and the neck that it meets nothing is to be seen
     assert (shown >= 0).all() and (drawn[1:] > 0.3 * shown[1:]).all()
+
+
+def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
+    """The border of a picture does not hold the head; what comes in goes on mirrored, not smeared."""
+    rgb = np.repeat(np.random.default_rng(0).integers(0, 255, (60, 80, 1), np.uint8), 3, 2)
+    rgb = cv2.resize(rgb, (640, 480), interpolation=cv2.INTER_CUBIC)
+    face = made_face(mesh, scale=12, centre=(320, 240))
+    left, top = (int(edge) - 12 for edge in face.box[:2])
+    right, bottom = (int(edge) + 12 for edge in face.box[2:])
+    tight = replace(face, landmarks=face.landmarks - np.float32([left, top, 0]))
+    moved = FaceMotion(translation=np.float32([3.0, 1.5]))
+    with MeshAnimator(mesh) as roomy, MeshAnimator(mesh) as cropped:
+        roomy.set_portrait(rgb, face=face)
+        cropped.set_portrait(rgb[top:bottom, left:right].copy(), face=tight)
+        expected = roomy.bent(moved).places - np.float32([left, top])
+        assert cropped.bent(moved).places == pytest.approx(expected, abs=0.05)
+        drawn = cropped.animate(moved).astype(float)
+        whole = roomy.animate(moved)[top:bottom, left:right]
+    inner, whole = drawn[60:], whole[60:]
+    assert np.abs(inner - whole)[:, 60:-60].mean() < 2  # what the tight picture holds is drawn alike
+    assert np.abs(np.diff(drawn[:12], axis=0)).mean() > 0.4 * np.abs(np.diff(drawn[60:], axis=0)).mean()

@@ -180,7 +180,7 @@ def mix_at_folds(
             share = np.abs(1 - beside - right) * np.abs(1 - below - down)
             # OpenCV reads lines of at most 32,767: so several, the last one filled up.
             lines = np.resize(shown, (len(shown) // _LINE + 1, _LINE, 2))
-            mixed += read_at(rgb, lines).reshape(-1, 3)[: len(shown)] * share[:, None]
+            mixed += read_at(rgb, lines, mirrored=True).reshape(-1, 3)[: len(shown)] * share[:, None]
     out[row, column] = np.rint(mixed).astype(np.uint8)
 
 
