@@ -44,7 +44,11 @@ def shaded(mesh, skin):
 
 
 def test_each_expression_has_its_own_folds(shaded, skin):
-    for weights, expected in ((SMILE, [1, 1, 0, 0]), (FROWN, [0, 0, 1, 0]), (SURPRISE, [0, 0, 0, 1])):
+    for weights, expected in (
+        (SMILE, [1, 1, 0, 0, 0]),
+        (FROWN, [0, 0, 1, 0, 0]),
+        (SURPRISE, [0, 0, 0, 1, 0]),
+    ):
         picture, strengths, _ = shaded(weights)
         assert ((strengths > 0.5) == expected).all() and ((strengths > 0) == expected).all()
         assert (picture != skin).any(axis=-1).sum() > 300

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import FACE_OVAL
+from vitascope.animation.canonical_mesh import CHIN, FACE_OVAL
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
@@ -212,13 +213,17 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
 
 
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):
-    """The edges of lips that a portrait shows apart show lips once they are closed."""
-    still = np.zeros((468, 3), np.float32)
-    closed = animator.bent(FaceMotion(vertices=still))
-    shout = animator.bent(FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen")))
-    edges = [78, 191, 13, 14, 88, 324]
-    apart = np.linalg.norm(closed.sources[edges] - shout.sources[edges], axis=1)
-    assert (apart > 0.3).all()
+    """Of a portrait that shows its teeth, lips that are closed show lips, and a line where they meet."""
+    rest = animator.animate(FaceMotion())
+    motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))  # a driver's face at rest has closed lips
+    closed, places = animator.animate(motion), animator.bent(motion).places
+    for corner in (78, 308):
+        x, y = np.rint(places[corner]).astype(int)
+        around = np.s_[y - 3 : y + 4, x - 3 : x + 4]
+        assert closed[around].mean(axis=-1).min() > rest[around].mean(axis=-1).min() + 20
+    column = closed[:, int(places[13, 0])].mean(axis=-1)
+    line, lip = (int(places[point, 1]) for point in (13, 17))
+    assert column[line - 2 : line + 3].min() < column[line + 3 : lip].mean() - 15
 
 
 def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
@@ -233,3 +238,43 @@ def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
     border = np.linalg.norm(turned.landmarks[list(FACE_OVAL), :2] - centre, axis=1)
     rim = np.linalg.norm(turned.landmarks[rings.rim, :2] - centre, axis=1)
     assert (rim[moved] > border[moved]).all()
+
+
+def test_a_chin_that_drops_covers_the_neck(animator, mesh):
+    """What it goes over is hidden: the neck beside it is not pressed together."""
+    rest, shout = (
+        animator.bent(FaceMotion(vertices=np.float32(strength) * ExpressionBasis(mesh).field("jawOpen")))
+        for strength in (0, 1)
+    )
+    below = FACE_OVAL.index(CHIN)
+
+    def down(points):
+        return points[468:].reshape(-1, len(FACE_OVAL), 2)[:, below, 1]
+
+    drop = down(shout.places)[1] - down(rest.places)[1]
+    assert drop > 8  # the chin's edge
+    assert np.array_equal(down(shout.sources)[:2], down(rest.sources)[:2])
+    shown, drawn = (np.diff(down(points))[1:] for points in (shout.sources, shout.places))
+    assert drawn[0] < 0.25 * shown[0]  # between the edge and the neck that it meets nothing is to be seen
+    assert (shown >= 0).all() and (drawn[1:] > 0.3 * shown[1:]).all()
+
+
+def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
+    """The border of a picture does not hold the head; what comes in goes on mirrored, not smeared."""
+    rgb = np.repeat(np.random.default_rng(0).integers(0, 255, (60, 80, 1), np.uint8), 3, 2)
+    rgb = cv2.resize(rgb, (640, 480), interpolation=cv2.INTER_CUBIC)
+    face = made_face(mesh, scale=12, centre=(320, 240))
+    left, top = (int(edge) - 12 for edge in face.box[:2])
+    right, bottom = (int(edge) + 12 for edge in face.box[2:])
+    tight = replace(face, landmarks=face.landmarks - np.float32([left, top, 0]))
+    moved = FaceMotion(translation=np.float32([3.0, 1.5]))
+    with MeshAnimator(mesh) as roomy, MeshAnimator(mesh) as cropped:
+        roomy.set_portrait(rgb, face=face)
+        cropped.set_portrait(rgb[top:bottom, left:right].copy(), face=tight)
+        expected = roomy.bent(moved).places - np.float32([left, top])
+        assert cropped.bent(moved).places == pytest.approx(expected, abs=0.05)
+        drawn = cropped.animate(moved).astype(float)
+        whole = roomy.animate(moved)[top:bottom, left:right]
+    inner, whole = drawn[60:], whole[60:]
+    assert np.abs(inner - whole)[:, 60:-60].mean() < 2  # what the tight picture holds is drawn alike
+    assert np.abs(np.diff(drawn[:12], axis=0)).mean() > 0.4 * np.abs(np.diff(drawn[60:], axis=0)).mean()

@@ -341,7 +341,7 @@ class MeshAnimator:
         step = int(portrait.maps.face.step)
         full = _enlarged(coarse, step)
         out[top:bottom, left:right] = read_at(
-            rgb, full[step : step + bottom - top, step : step + right - left]
+            rgb, full[step : step + bottom - top, step : step + right - left], mirrored=True
         )
         skin = portrait.maps.skin(bent)
         if skin is not None:
@@ -399,7 +399,8 @@ class MeshAnimator:
         draw_triangles(bent.sources, bent.places, feature.triangles[order], grid=grid, into=fine)
         step = feature.step
         full = _enlarged(fine, step)
-        patch.of(out)[...] = read_at(rgb, full[step : step + patch.height, step : step + patch.width])
+        places = full[step : step + patch.height, step : step + patch.width]
+        patch.of(out)[...] = read_at(rgb, places, mirrored=True)
         mix_at_folds(out, rgb, fine, grid=grid, within=patch)
 
     def _loaded(self) -> _Portrait:

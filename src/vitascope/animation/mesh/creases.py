@@ -1,10 +1,11 @@
-"""What an expression does to the skin around it: folds beside a smile, furrows between brows, lines above them.
+"""What an expression does to the skin around it: folds beside a smile, furrows between brows, lines above them, lips.
 
 Moving points bends a portrait's picture, but not its light. So for each side of a smile, for brows that go down and for
 brows that go up, the portrait is prepared once as it would be lit with its skin folded: its own relief (what is darker
 or lighter than around) is deepened, and folds are drawn where faces have them, in its own colours. A frame mixes those
 with the portrait as strongly as its points moved. What is not coloured as skin, such as hair on the forehead or
-glasses, has no folds.
+glasses, has no folds. Of a portrait that shows its teeth there is also one with lips that can meet: without teeth and
+dark corners, which closed lips would show as a rim.
 """
 
 from __future__ import annotations
@@ -14,15 +15,25 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from vitascope.animation.canonical_mesh import LEFT_BROW, RIGHT_BROW, TO_PICTURE
+from vitascope.animation.canonical_mesh import (
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    LEFT_BROW,
+    MOUTH_CORNERS,
+    OUTER_LOWER_LIP,
+    OUTER_UPPER_LIP,
+    RIGHT_BROW,
+    TO_PICTURE,
+)
 from vitascope.animation.face import FloatArray, RgbPicture
-from vitascope.animation.mesh.layers import Patch, median_at, patch_around
+from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patch_around, smooth_outline
+from vitascope.animation.mesh.lips import lips_met, shown_apart
 from vitascope.animation.mesh.rig import PortraitRig
 
 __all__ = ["CREASES", "Crease", "Creases"]
 
-CREASES = 4
-"""Smile at the right, smile at the left, brows down, brows up."""
+CREASES = 5
+"""Smile at the right, smile at the left, brows down, brows up, lips that meet."""
 _REACH_CM = 1.6
 """A patch goes so far beyond the points that its folds run along."""
 _OWN_RELIEF = 0.9
@@ -42,6 +53,10 @@ _CHEEK = {"right": 50, "left": 280}
 _FOREHEAD = (104, 69, 108, 151, 337, 299, 333)
 _FOREHEAD_LINES_CM = (-0.35, 0.2, 0.75)
 _INNER_BROWS = (55, 107, 285, 336)
+_CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
+"""So near to a mouth's corner what is darker than that share of the lips is the inside."""
+_LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.58
+"""Lips begin so far beyond the opening; width of the line in which they meet, and its light."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +89,12 @@ class Creases:
             self._smile(rig, "left"),
             self._brows_down(rig, up),
             self._brows_up(rig, up),
+            self._lips_met(rig),
         )
         """In the order of ``CREASES``; None for what lies outside of the picture."""
 
     def strengths(self, vertices: FloatArray) -> FloatArray:
-        """How strongly the skin folds: float32 [4], 0..1.
+        """How strongly the skin folds: float32 [5], 0..1.
 
         Args:
             vertices: float32 [468, 3]: the face as bent, without its pose, centimetres.
@@ -91,8 +107,8 @@ class Creases:
         inward = (inner[:2, 0].mean() - inner[2:, 0].mean()) / 2
         down = -inner[:, 1].mean() / 0.45 + max(float(inward), 0.0) / 0.4
         raised = moved[list(RIGHT_BROW + LEFT_BROW), 1].mean() / 0.6
-        strengths = np.array([*corners, down, raised], np.float32)
-        return np.asarray(np.clip((strengths - 0.08) / 0.92, 0, 1), np.float32)
+        folds = np.clip((np.array([*corners, down, raised]) - 0.08) / 0.92, 0, 1)
+        return np.array([*folds, lips_met(self._rest, vertices)], np.float32)
 
     def shaded(self, vertices: FloatArray) -> RgbPicture:
         """The portrait with its skin folded: uint8 [H, W, 3], which the next call changes."""
@@ -163,6 +179,36 @@ class Creases:
         beside, along = _from_line(patch, row, row[3] + up)
         region = np.exp(-((beside / (1.3 * scale)) ** 4)) * np.sin(np.pi * np.clip(along, 0, 1))
         return self._folded(patch, light, region, scale)
+
+    def _lips_met(self, rig: PortraitRig) -> Crease | None:
+        """The mouth with its inside filled by the lips around, and a line where they meet; None of closed lips."""
+        if shown_apart(self._rest) <= 0:
+            return None
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        lips = landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP)]
+        patch = self._patch(lips, scale, rig.size)
+        if patch is None:
+            return None
+        seen = np.ascontiguousarray(patch.of(self._rgb))
+        outline = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+        inside = (opening_mask(outline, patch, feather=0) > 0.5).astype(np.uint8)
+        # From the middles of pixels; a lip's edge is half-way between two.
+        beyond, within = (
+            np.maximum(cv2.distanceTransform(part, cv2.DIST_L2, 3) - 0.5, 0) for part in (1 - inside, inside)
+        )
+        light = seen.mean(axis=-1)
+        edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
+        of_lips = float(median_at(self._rgb, edges, 0.1 * scale).mean())
+        to_corner = np.min(
+            [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
+        )
+        filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | (
+            (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
+        )
+        made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
+        shade = 1 - (1 - _LINE_LIGHT) * _bump(within + 2 * beyond, max(_LINE_CM * scale, 0.8))
+        lit = np.where(filled[..., None], made * shade[..., None], seen)
+        return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _patch(self, points: FloatArray, scale: float, size: tuple[int, int]) -> Patch | None:
         patch = patch_around(np.asarray(points, np.float32), margin=_REACH_CM * scale, size=size)

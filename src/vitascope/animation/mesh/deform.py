@@ -14,8 +14,6 @@ from vitascope.animation.canonical_mesh import (
     FACE_OVAL,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
-    OUTER_LOWER_LIP,
-    OUTER_UPPER_LIP,
     CanonicalMesh,
     Pose,
 )
@@ -25,7 +23,6 @@ from vitascope.animation.face import (
     angles_of,
     rotation_from_degrees,
 )
-from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.rig import GRAZING, PortraitRig
 
 __all__ = ["Bent", "Gains", "bend", "turns_too_far"]
@@ -48,14 +45,9 @@ _CLOSED_RISE = np.array([-0.30, -0.20, -0.12, -0.04, 0.03, 0.08, 0.13, 0.14, 0.1
 The line in which lids meet slopes down to the ear."""
 _RETRACTS = (0.1, 0.6)
 """Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
-_SHOWN_APART_CM = (0.1, 0.3)
-"""Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
-_TO_OUTER_EDGE = np.array([[1.1, 1.0, 0.8, 0.5, 0.35, 0.3, 0.35, 0.5, 0.8, 1.0, 1.1]], np.float32).T
-"""The edges of lips that were brought together show what is so far towards the lips' outer edges, corner to corner."""
-_LIP_EDGES = (
-    (list(INNER_UPPER_LIP), list(OUTER_UPPER_LIP), _TO_OUTER_EDGE),
-    (list(INNER_LOWER_LIP[1:-1]), list(OUTER_LOWER_LIP[1:-1]), _TO_OUTER_EDGE[1:-1]),
-)
+_AT_EDGE, _LEAST_SPACING = 0.015, 0.5
+"""How near to the face's edge the rings beyond it may lie, in heights of the face (a border without any width would be
+a staircase in the map), and to one another, in shares of their distance at rest."""
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -120,10 +112,12 @@ def bend(
     points = pose.place(vertices)
     retracted = np.clip((closure - _RETRACTS[0]) / (_RETRACTS[1] - _RETRACTS[0]), 0, 1).astype(np.float32)
     drop = float((vertices[152] - rig.reading.vertices[152])[1])
-    places = np.concatenate((points[:, :2], _move_rings(rig, pose, points)))
+    ring_places, ring_sources = _move_rings(rig, pose, points)
+    sources = _sources(rig, pose, retracted)
+    sources[len(points) :] = ring_sources
     return Bent(
-        places.astype(np.float32),
-        _sources(rig, pose, retracted, _lips_met(rig.reading.vertices, vertices)),
+        np.concatenate((points[:, :2], ring_places)).astype(np.float32),
+        sources,
         points[:, 2],
         pose,
         vertices,
@@ -134,18 +128,11 @@ def bend(
     )
 
 
-def _lips_met(rest: FloatArray, now: FloatArray) -> float:
-    """Share with which lips that the portrait shows apart are brought together."""
-    gap = gap_cm(rest)
-    apart = float(np.clip((gap - _SHOWN_APART_CM[0]) / (_SHOWN_APART_CM[1] - _SHOWN_APART_CM[0]), 0, 1))
-    return apart * float(np.clip(1.2 - 1.2 * gap_cm(now) / max(gap, 1e-3), 0, 1))
-
-
-def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray, lips_met: float) -> FloatArray:
+def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatArray:
     """Choose what the points show: their own places, but for skin that turns to the camera and was hardly seen before.
 
     Without this a cheek that comes forward would wear whatever lies behind it in the portrait. And the edges of lids
-    and lips that close show what is beside lashes, teeth and the dark corners of an open mouth.
+    that close show what is beside the lashes.
     """
     turn = (pose.rotation @ rig.pose.rotation.T).astype(np.float32)
     before = -rig.normals[:, 2]
@@ -157,9 +144,6 @@ def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray, lips_met: 
     for eye, retracted in zip(EYES, lid_retracted, strict=True):
         edges = list(eye.upper[1:-1] + eye.lower[1:-1])
         sources[edges] += (rig.lid_skin[edges] - sources[edges]) * retracted
-    if lips_met > 0:
-        for inner, outer, shares in _LIP_EDGES:
-            sources[inner] += (sources[outer] - sources[inner]) * (shares * np.float32(lips_met))
     return np.asarray(sources, np.float32)
 
 
@@ -271,8 +255,8 @@ def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
     return Pose(rest.scale * size, turn.astype(np.float64) @ rest.rotation, shift)
 
 
-def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> FloatArray:
-    """Places of the rings: float32 [K * S, 2]."""
+def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Where the rings are drawn, and what they show: float32 [K * S, 2] each."""
     rings, rest = rig.rings, rig.pose
     turn = (pose.rotation @ rest.rotation.T).astype(np.float32)
     size = np.float32(pose.scale / rest.scale)
@@ -290,16 +274,46 @@ def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> FloatArray:
         + expression[None] * rings.expression_weights[..., None]
     )
     places[0] = points[list(FACE_OVAL), :2]
-    return _unfolded(rings.sources, places, rings.directions).reshape(-1, 2)
+    places, sources = _covering(rig, places)
+    return places.reshape(-1, 2), sources.reshape(-1, 2)
 
 
-def _unfolded(sources: FloatArray, places: FloatArray, directions: FloatArray) -> FloatArray:
-    """Rings kept in order along their spokes; the mesh's border and the outermost ring stay."""
-    spacing = 0.15 * np.linalg.norm(np.diff(sources, axis=0), axis=2)  # [K-1, S]
+def _covering(rig: PortraitRig, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rings in order along their spokes: what the face's edge goes over is covered, not pressed together.
+
+    A chin that drops hides the neck behind it. So rings that would lie behind the edge lie beyond it, and show what
+    the spoke shows at that place. The rings up to the edge, and the outermost, show what they always do.
+
+    Args:
+        rig: Of the portrait.
+        places: float32 [K, S, 2], wherever motion and expression take them.
+
+    Returns:
+        Places and sources, float32 [K, S, 2].
+    """
+    rings = rig.rings
+    sources, directions = rings.sources, rings.directions
+    of_edge = rings.expression_weights >= 1
+    spacing = np.linalg.norm(np.diff(sources, axis=0), axis=2)  # [K-1, S]
+    at_edge = of_edge[:-1] & ~of_edge[1:]
+    spacing = np.where(at_edge, np.minimum(spacing, _AT_EDGE * rig.face_height), _LEAST_SPACING * spacing)
     along = np.einsum("ksc,sc->ks", places, directions)
     ordered = along.copy()
     for ring in range(1, len(places) - 1):
         ordered[ring] = np.maximum(ordered[ring], ordered[ring - 1] + spacing[ring - 1])
     for ring in range(len(places) - 2, 0, -1):
         ordered[ring] = np.minimum(ordered[ring], ordered[ring + 1] - spacing[ring])
-    return np.asarray(places + (ordered - along)[..., None] * directions, np.float32)
+    shift = ordered - along
+    moved = (np.abs(shift) > 1e-3) & ~of_edge
+    shown = sources
+    if moved.any():
+        # Of all that would lie at a place the outermost is seen behind the edge: from there on places only rise.
+        seen = np.minimum.accumulate(along[::-1], axis=0)[::-1]
+        count = len(seen)
+        below = (seen[None] <= ordered[:, None]).sum(axis=1).clip(1, count - 1) - 1  # [K, S]
+        low, high = np.take_along_axis(seen, below, axis=0), np.take_along_axis(seen, below + 1, axis=0)
+        share = np.clip((ordered - low) / np.maximum(high - low, 1e-3), 0, 1)[..., None]
+        inner, outer = (np.take_along_axis(sources, (below + more)[..., None], axis=0) for more in (0, 1))
+        shown = np.where(moved[..., None], inner + (outer - inner) * share, sources)
+    places = places + shift[..., None] * directions
+    return np.asarray(places, np.float32), np.asarray(shown, np.float32)

@@ -116,8 +116,7 @@ def frame_type(points: int) -> np.dtype[Any]:
             ("features", PATCH, _FEATURES),
             ("skin", PATCH),
             ("creases", "f4", CREASES),
-            # 35 + 12 + 4 + 4 words lie before the eyes: one more for their float2.
-            ("pad", "i4"),
+            # 35 + 12 + 4 + 5 words lie before the eyes: an even number, as their float2 wants.
             ("eyes", _EYE, 2),
             ("mouth", _MOUTH),
         ]
@@ -140,7 +139,7 @@ def fill_frame(
         maps: Of the portrait.
         eyes: Right, left; None for one that is not drawn.
         mouth: None when its inside is not seen.
-        creases: float32 [4]: how strongly the skin folds.
+        creases: float32 [5]: how strongly the skin folds.
 
     Returns:
         Samples of each map.

@@ -66,18 +66,22 @@ def patch_around(points: FloatArray, *, margin: float, size: tuple[int, int]) ->
     return Patch(left, top, right - left, bottom - top) if right > left and bottom > top else None
 
 
-def read_at(picture: npt.NDArray[Any], places: FloatArray, *, nearest: bool = False) -> npt.NDArray[Any]:
-    """Read a picture at places, its border repeated.
+def read_at(
+    picture: npt.NDArray[Any], places: FloatArray, *, nearest: bool = False, mirrored: bool = False
+) -> npt.NDArray[Any]:
+    """Read a picture at places.
 
     Args:
         picture: uint8 or float32, [H, W] or [H, W, C].
         places: float32 [h, w, 2]: (x, y), pixels.
         nearest: Take the nearest pixel instead of a mix of four.
+        mirrored: Beyond its border the picture goes on mirrored; else the border is repeated.
     """
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
     # None is what OpenCV takes when x and y share one map; its stubs do not know.
     no_second: Any = None
-    return cv2.remap(picture, places, no_second, how, borderMode=cv2.BORDER_REPLICATE)
+    border = cv2.BORDER_REFLECT_101 if mirrored else cv2.BORDER_REPLICATE
+    return cv2.remap(picture, places, no_second, how, borderMode=border)
 
 
 def median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:

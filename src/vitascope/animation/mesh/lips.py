@@ -13,7 +13,7 @@ from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP,
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FloatArray
 
-__all__ = ["LipFit", "gap_cm", "wider", "width_cm"]
+__all__ = ["LipFit", "gap_cm", "lips_met", "shown_apart", "wider", "width_cm"]
 
 _UPPER, _LOWER = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
 _MIDDLE = slice(3, 6)
@@ -23,6 +23,10 @@ _WIDEST, _NARROWEST = 1.45, 0.62
 """Most and least width of a mouth, beside its own at rest."""
 _MOST_WIDER_CM = 1.2
 _CANONICAL_WIDTH_CM = 5.1
+_SHOWN_APART_CM = (0.1, 0.3)
+"""Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
+_MEETING, _MET = 0.5, 0.15
+"""Lips that come nearer than the first share of the gap that the portrait shows begin to show what closed ones do."""
 _UPPER_SHARE = 0.35
 _NOSE, _UPPER_EDGE = 2, [37, 0, 267]
 _MOST_RAISED = 0.45
@@ -45,6 +49,18 @@ def width_cm(vertices: FloatArray) -> float:
 def wider(displacement: FloatArray) -> float:
     """How much wider a displacement makes the canonical face's mouth, as a share of its width."""
     return _widened(displacement) / _CANONICAL_WIDTH_CM
+
+
+def shown_apart(rest: FloatArray) -> float:
+    """How surely a portrait's lips (float32 [468, 3]) are parted: 0..1."""
+    return float(np.interp(gap_cm(rest), _SHOWN_APART_CM, (0, 1)))
+
+
+def lips_met(rest: FloatArray, now: FloatArray) -> float:
+    """Share with which lips that a portrait shows apart are brought together: 0..1."""
+    return shown_apart(rest) * float(
+        np.interp(gap_cm(now) / max(gap_cm(rest), 1e-3), (_MET, _MEETING), (1, 0))
+    )
 
 
 class LipFit:

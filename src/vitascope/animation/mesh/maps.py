@@ -20,7 +20,7 @@ from vitascope.animation.canonical_mesh import (
     OUTER_UPPER_LIP,
     CanonicalMesh,
 )
-from vitascope.animation.face import FloatArray, RgbPicture
+from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
 from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.layers import Patch, patch_around, read_at
 from vitascope.animation.mesh.rig import SPOKES, PortraitRig
@@ -180,7 +180,7 @@ def mix_at_folds(
             share = np.abs(1 - beside - right) * np.abs(1 - below - down)
             # OpenCV reads lines of at most 32,767: so several, the last one filled up.
             lines = np.resize(shown, (len(shown) // _LINE + 1, _LINE, 2))
-            mixed += read_at(rgb, lines).reshape(-1, 3)[: len(shown)] * share[:, None]
+            mixed += read_at(rgb, lines, mirrored=True).reshape(-1, 3)[: len(shown)] * share[:, None]
     out[row, column] = np.rint(mixed).astype(np.uint8)
 
 
@@ -206,7 +206,7 @@ def _affine_sources(shown: FloatArray, corners: FloatArray) -> tuple[FloatArray,
     return gradient, origin
 
 
-_FOLD = 3.0
+_FOLD = 1.0
 """Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
 _LINE = 256
 """Places that are read in a line."""
@@ -254,11 +254,12 @@ class PortraitMaps:
     """The innermost of them, drawn into ``face`` before the skin."""
     features: tuple[Feature, ...]
     """Right eye, left eye, mouth."""
+    edge: npt.NDArray[np.intp]
+    """Points of the skin, and of the rings up to the face's edge."""
 
     def skin(self, bent: Bent) -> Patch | None:
         """The rectangle that skin takes in a motion, where it covers what is behind it; None outside the picture."""
-        places = bent.places[: len(bent.depths)]
-        return patch_around(places, margin=2 * self.face.step, size=self.features[0].size)
+        return patch_around(bent.places[self.edge], margin=2 * self.face.step, size=self.features[0].size)
 
 
 def plan_maps(rig: PortraitRig, mesh: CanonicalMesh) -> PortraitMaps:
@@ -266,7 +267,9 @@ def plan_maps(rig: PortraitRig, mesh: CanonicalMesh) -> PortraitMaps:
     left, top, right, bottom = rig.box
     face = _grid_over(left, top, right, bottom, max(1, round(rig.face_height / _ROWS_A_FACE)))
     rings = rig.rings.triangles
-    return PortraitMaps(face, _coarser(face), rings, rings[-_NEAR_TRIANGLES:], _features(rig, mesh))
+    skin = np.ones(MESH_VERTEX_COUNT, bool)
+    edge = np.flatnonzero(np.concatenate((skin, rig.rings.expression_weights.ravel() >= 1)))
+    return PortraitMaps(face, _coarser(face), rings, rings[-_NEAR_TRIANGLES:], _features(rig, mesh), edge)
 
 
 def feature_grid(feature: Feature, patch: Patch) -> MapGrid:

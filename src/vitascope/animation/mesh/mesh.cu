@@ -18,8 +18,8 @@
 #define LASHES 7      // lengths that are given, from the outer corner to the inner
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
-#define FOLD 3.0f     // as in maps.py
-#define CREASES 4     // smile at the right, at the left, brows down, brows up
+#define FOLD 1.0f     // as in maps.py
+#define CREASES 5     // smile at the right, at the left, brows down, brows up, lips that meet
 
 struct Matrix {
     float xx, xy, x0, yx, yy, y0;
@@ -426,8 +426,12 @@ __device__ Colour with_crease(Colour under, const Crease& crease, float strength
 
 __device__ unsigned char code_of(float value) { return static_cast<unsigned char>(__float2int_rn(fminf(fmaxf(value, 0.f), 255.f))); }
 
-// The portrait at a place of it, its skin folded.
+// A place beyond a border, mirrored at it.
+__device__ float mirrored(float place, int count) { return count - 1.f - fabsf(count - 1.f - fabsf(place)); }
+
+// The portrait at a place of it, its skin folded; beyond its border it goes on mirrored.
 __device__ Colour portrait_at(const Scene& scene, const Frame& frame, float2 place) {
+    place = make_float2(mirrored(place.x, scene.width), mirrored(place.y, scene.height));
     Colour colour = read_rgb(scene.rgb, scene.width, scene.height, place.x, place.y);
     for (int fold = 0; fold < CREASES; ++fold)
         if (frame.creases[fold] > 0.f) colour = with_crease(colour, scene.creases[fold], frame.creases[fold], place);

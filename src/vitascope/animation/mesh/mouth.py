@@ -95,7 +95,7 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     )
     shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
     shade *= 1 - 0.75 * np.clip((across - 2.5) / 0.7, 0, 1)  # cheeks leave the last ones in the dark
-    enamel = np.stack((shade, shade * (0.985 - 0.015 * across), shade * (0.95 - 0.04 * across)), -1)
+    enamel = 1.04 * np.stack((shade, shade * (1 - 0.015 * across), shade * (1 - 0.04 * across)), -1)
     gum = np.clip((from_edge - 0.75) / 0.15, 0, 1)
     # Between two crowns their own shadow is seen, higher up the gum.
     beside = _BETWEEN + (_GUM - _BETWEEN) * gum[..., None]
@@ -147,8 +147,8 @@ _UPPER_EDGE_CM, _OVERBITE_CM = 0.25, 0.12
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
 _TOUCHING_CM = 0.3
 """A chin moves so far before teeth part."""
-_BARED, _CHIN_FOLLOWS = 1.3, 0.45
-"""A jaw that drops by 1 parts passive lips by 1.3; what they part beyond that bares teeth, and takes 0.45 of it from
+_BARED, _CHIN_FOLLOWS = 1.3, 0.25
+"""A jaw that drops by 1 parts passive lips by 1.3; what they part beyond that bares teeth, and takes 0.25 of it from
 the skin of the chin, which sinks while the teeth stay together."""
 _LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = 0.28, 1.2
 """Most of the lower teeth that stands above the lip when the jaw is open; so much more when teeth touch."""
@@ -302,7 +302,7 @@ class Mouth:
     def placed(self, bent: Bent) -> MouthPlacement | None:
         """Place the inside in a motion; None when nothing of it is seen."""
         gap = _gap(bent.vertices)
-        shown = _smooth(gap, *_APPEARS_CM) if self.own is None else 1.0
+        shown = _smooth(gap, *_APPEARS_CM)
         if shown <= 0 or gap <= 1e-3:
             return None
         outline = smooth_outline(bent.places[list(_OUTLINE)])

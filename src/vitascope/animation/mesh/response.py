@@ -47,8 +47,9 @@ _GLANCES = (np.array([-0.3, -0.15, 0.15, 0.3]), np.array([-0.12, 0.12]))
 _LEAST_READ, _MOST_READ = 0.6, 1.1
 """What is read of a length that is drawn is taken for at least, and most, so many times that length: of irises that
 move MediaPipe reads two thirds."""
-_MOST_GAP, _PARTED_CM = 1.5, 0.3
-"""Lips are drawn at most so many times as far apart as the driver's, and no nearer once those are this far apart."""
+_MOST_MORE_GAP, _MOST_MORE_CM, _PARTED_CM = 0.5, 0.7, 0.3
+"""Lips are drawn farther apart than the driver's by at most that share and that length, lest a word become a shout; and
+no nearer once the driver's are as far apart as the last."""
 _BROW_POINTS = list(RIGHT_BROW + LEFT_BROW)
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
@@ -68,9 +69,6 @@ _MOST_ALTOGETHER = {"jawOpen": 1.15}
 """Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08."""
 _JAW_ADDED_IN_SMILE = 0.85
 """The share added of what a jaw in a smile lacks: a driver whose teeth touch must not become a shout."""
-_MOST_WIDER = 1.25
-"""Where the driver's lips were measured, a jaw that reads too little is opened no farther than makes their gap so many
-times the driver's: teeth that touch stay together."""
 _NOTICED = (0.03, 0.15)
 """Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
 
@@ -116,12 +114,10 @@ class Response:
         """A displacement [468, 3] and closures [2] that read as the motion's weights."""
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
-        # A jaw may drop behind closed lips: then they stay closed, and a chin that was measured is where it was.
-        gap, parted = gap_cm(displacement), _parted(displacement)
         if motion.vertices is not None:
-            room = max(_MOST_WIDER * gap_cm(motion.vertices) - gap, 0.0) / gap_cm(self._fields[0])
-            more[0] = min(more[0], room / max(parted, 1e-3)) * parted
-        displacement = displacement + self._closing * np.float32(more[0] * (1 - parted))
+            more[0] = 0  # the jaw was measured: more of it would drag the mouth along
+        # A jaw may drop behind closed lips: then they stay closed.
+        displacement = displacement + self._closing * np.float32(more[0] * (1 - _parted(displacement)))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
         for name, field in self._brows.items():
             up = displacement[_BROW_POINTS, 1] @ field[_BROW_POINTS, 1]
@@ -136,7 +132,9 @@ class Response:
             # Beyond what was drawn it goes on in proportion.
             beyond = max(gap / float(curve.readings[-1]), 1.0)
             least = gap if gap > _PARTED_CM else 0.0
-            gap = min(max(curve.strength_for(gap) * beyond, least), _MOST_GAP * gap)
+            gap = min(
+                max(curve.strength_for(gap) * beyond, least), gap + min(_MOST_MORE_GAP * gap, _MOST_MORE_CM)
+            )
         if (curve := self.curves.get(_WIDER)) is not None:
             width = curve.strength_for(width)
         return gap, width

@@ -122,7 +122,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
     reading = read_face(mesh, face)
     landmarks = face.landmarks[:MESH_VERTEX_COUNT]
     normals = _normals(mesh, landmarks)
-    rings = _rings(landmarks, reading.pose, size)
+    rings = _rings(landmarks, reading.pose)
     outer = rings.sources[-1]
     height, width = size
     left, top = np.floor(outer.min(axis=0)).astype(int)
@@ -203,7 +203,7 @@ def _nearest_seen(mesh: CanonicalMesh, landmarks: FloatArray, normals: FloatArra
     return np.asarray(shown + (centre - shown) * inward, np.float32)
 
 
-def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
+def _rings(landmarks: FloatArray, pose: Pose) -> Rings:
     oval = landmarks[list(FACE_OVAL)]
     centre = oval[:, :2].mean(axis=0)
     spokes = oval[:, :2] - centre
@@ -212,17 +212,14 @@ def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
     up = (pose.rotation @ TO_PICTURE)[:2, 1]
     upward = directions @ (up / max(float(np.linalg.norm(up)), 1e-6))
     reach = 1 + (_TOP_REACH - 1) * _smooth(upward, 0.2, 0.8)
-    # A spoke ends at the picture's border: what lies beyond cannot be shown.
-    room = _distance_to_border(centre, directions, size) / lengths
-    outermost = np.minimum(1 + (_FACTORS[-1] - 1) * reach, np.maximum(room, 1.02))
-    shrink = (outermost - 1) / (_FACTORS[-1] - 1)
-    factors = 1 + (_FACTORS[:, None] - 1) * shrink[None, :]
+    # In a tight picture they go on beyond its border, so that hair follows there as it does in any other.
+    factors = 1 + (_FACTORS[:, None] - 1) * reach[None, :]
     sources = centre + spokes[None] * factors[..., None]
     below = _smooth(-upward, 0.2, 0.75)
     # Up to where a turned face bulges beyond the mesh's border, rings are part of it.
     rim, beyond = _rim(landmarks[:, :2] - centre, directions, lengths)
     widest = _FACTORS[-1] - 1
-    beyond = np.minimum(beyond / np.maximum(shrink, 1e-6), 0.6 * widest)
+    beyond = np.minimum(beyond / reach, 0.6 * widest)
     from_rim = 1 + np.maximum(_FACTORS[:, None] - 1 - beyond, 0) * (widest / (widest - beyond))
     head, neck = (np.interp(from_rim, _FACTORS, shares) for shares in (_HEAD_WEIGHTS, _NECK_WEIGHTS))
     weights = head * (1 - below) + neck * below
@@ -232,7 +229,8 @@ def _rings(landmarks: FloatArray, pose: Pose, size: tuple[int, int]) -> Rings:
     # Behind the chin is the neck, which does not swing to and fro with the head.
     depths = depths * (1 - below) + np.minimum(depths, 0) * 0.3 * below
     depths[0] = border_depth
-    expression = np.exp(-(from_rim - 1) / 0.18)
+    # The first strip is the edge of chin and cheeks, whose border the tracker only guesses.
+    expression = np.exp(-np.maximum(from_rim - _FACTORS[1], 0) / 0.18)
     expression[-1] = 0
     return Rings(
         sources.astype(np.float32),
@@ -276,14 +274,6 @@ def _ring_triangles(count: int) -> npt.NDArray[np.int32]:
         (np.stack((inner, outer, outer_next), -1), np.stack((inner, outer_next, inner_next), -1)), axis=2
     )
     return np.ascontiguousarray(triangles[::-1].reshape(-1, 3), np.int32)
-
-
-def _distance_to_border(centre: FloatArray, directions: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """Measure the distance from a point to the picture's border, along each direction; pixels."""
-    limits = np.array([size[1] - 1, size[0] - 1], np.float32)
-    steps = np.where(np.abs(directions) < 1e-6, 1e-6, directions)
-    to_border = np.where(steps > 0, (limits - centre) / steps, -centre / steps)
-    return np.asarray(to_border.min(axis=1), np.float32)
 
 
 def _smooth(value: npt.NDArray[np.floating], low: float, high: float) -> npt.NDArray[np.floating]:
