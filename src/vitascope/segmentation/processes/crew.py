@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from vitascope import __version__
-from vitascope.config import LoadedSettings, OutputKind, Settings
+from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import Device
 from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.film_index import read_film_index
@@ -24,10 +24,14 @@ from vitascope.segmentation.matting.cached_film import is_network_file, video_fi
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.processes.alone import ThisProcess
 from vitascope.segmentation.processes.handing_out import SharedFilm
 from vitascope.segmentation.processes.joining import JoinedOutputSet, join_gpu_reports
+from vitascope.segmentation.processes.kept_stretches import KeptStretches
 from vitascope.segmentation.processes.local import LocalProcesses
+from vitascope.segmentation.processes.maker import seen_seconds
 from vitascope.segmentation.processes.plan import (
     frames_after,
     plan_crew,
@@ -68,6 +72,8 @@ class ProcessCrew:
         loaded: Settings of the run.
         store: Where networks lie.
         progress: Told how far the download of a network is.
+        alone: Has the network open here, and makes all stretches, instead of processes.
+        keeps_stretches: Later runs may use what this one makes; as settings say when omitted.
 
     Raises:
         VitascopeError: What a worker could not do: have the network, use its device.
@@ -75,12 +81,26 @@ class ProcessCrew:
     """
 
     def __init__(
-        self, loaded: LoadedSettings, *, store: ModelStore, progress: FetchProgress | None = None
+        self,
+        loaded: LoadedSettings,
+        *,
+        store: ModelStore,
+        progress: FetchProgress | None = None,
+        alone: FilmRunner | None = None,
+        keeps_stretches: bool | None = None,
     ) -> None:
         self._alone, self._store = settings_for_one(loaded), store
+        self._is_alone = alone is not None
+        wanted = loaded.settings
+        if keeps_stretches is None:
+            keeps_stretches = wanted.processing.enable_caching or wanted.people.hints is not None
+        size_bytes = int(wanted.processing.cache_size_gb * 1e9)
+        self._kept = KeptStretches(size_bytes) if keeps_stretches else None
         self._makers: StretchMakers
-        address, note = loaded.settings.processing.cluster, None
-        if address is None:
+        address, note = wanted.processing.cluster, None
+        if alone is not None:
+            self._makers = ThisProcess(alone)
+        elif address is None:
             loaded, note = _with_fetched_network(loaded, store, progress)
             self._makers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
         else:
@@ -164,6 +184,7 @@ class ProcessCrew:
             vr = vr_of(reader.info, settings.video)
             refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
+            keeping = Keeping(reader, vr, settings) if settings.people.active else None
             order = self._order(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
             int8 = self._int8(video)
             order = replace(order, int8=int8)
@@ -186,7 +207,8 @@ class ProcessCrew:
                     order,
                     plan.stretches,
                     folder=folder,
-                    made_by=self._made_by(order),
+                    made_by=self._made_by(order, reader, keeping),
+                    kept=self._kept,
                     max_corrupt_frames=settings.video.max_corrupt_frames,
                     tolerant=settings.output.keep_partial,
                 )
@@ -202,7 +224,12 @@ class ProcessCrew:
             measured = film.snapshot()
         made = film.made
         if film.found_count:
-            notes = [*notes, f"{film.found_count} of {len(done)} stretches were there from an earlier run"]
+            count = len(done) - film.found_count
+            notes = [
+                *notes,
+                f"{count} of {len(done)} stretches {'was' if count == 1 else 'were'} made anew; the others were there "
+                "from an earlier run",
+            ]
         first = self._facts[0]
         return SegmentReport(
             input=video,
@@ -220,6 +247,7 @@ class ProcessCrew:
                         *plan.notes,
                         *self._makers.notes,
                         *(() if int8 is None else (int8.note,)),
+                        *(() if keeping is None else keeping.notes),
                         *notes,
                     ]
                 )
@@ -227,7 +255,9 @@ class ProcessCrew:
             engine=done[0].engine_name,
             engine_reasons=first.engine_reasons,
             decoder=done[0].decoder,
-            device=f"{self.device.label}, {film.maker_count} of {len(self._makers)} processes at work",
+            device=self.device.label
+            if self._is_alone
+            else f"{self.device.label}, {film.maker_count} of {len(self._makers)} processes at work",
             profile=self._loaded.profile,
             stereo=vr.layout.value,
             stereo_reason=vr.layout_reason.how,
@@ -265,7 +295,7 @@ class ProcessCrew:
         if first is None:
             raise no_picture_between(info.path, settings.video, info)
         warm_up = warm_up_frames(settings, recurrent=self._facts[0].recurrent)
-        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up, _notes(settings))
+        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up, is_alone=self._is_alone)
         count = reader.expected_frame_count
         if count is None:
             return whole.but("its length is not known")
@@ -289,7 +319,7 @@ class ProcessCrew:
         )
         if len(stretches) == 1:
             return whole.but(f"it is short ({count} frames)")
-        return _Plan(first.pts, stretches, warm_up, _notes(settings))
+        return _Plan(first.pts, stretches, warm_up)
 
     def _order(
         self,
@@ -342,20 +372,46 @@ class ProcessCrew:
             still_pts=tuple(plan.begin_pts + round(length * n / stills) for n in range(stills)),
         )
 
-    def _made_by(self, order: FilmOrder) -> dict[str, Any]:
-        """All that decides what a stretch of a video looks like, but which stretch it is."""
+    def _made_by(
+        self, order: FilmOrder, reader: VideoReader, keeping: Keeping | None
+    ) -> Callable[[FilmStretch], Mapping[str, Any]]:
+        """All that decides what a stretch of a video looks like.
+
+        Where the video and its outputs lie does not; of what is kept of people only what reaches into the stretch.
+        """
         settings, facts = self._settings, self._facts[0]
-        read = [settings.output.background, settings.people.hints]
-        return {
+        background = settings.output.background
+        nameless = replace(
+            order,
+            video=Path("in"),
+            outputs=tuple(
+                replace(
+                    output,
+                    path=Path(f"out{output.path.suffix}"),
+                    info=replace(output.info, path=Path("in")),
+                )
+                for output in order.outputs
+            ),
+        )
+        of_all = {
             "vitascope": __version__,
             "film": video_fingerprint(order.video),
-            "also_read": [video_fingerprint(Path(path)) for path in read if path is not None],
+            "also_read": None if background is None else video_fingerprint(Path(background)),
             "network": facts.network_sha256 or facts.name,
             "engine": facts.engine_kind,
             "device": self.device.kind,
             "settings": settings_of_pictures(settings),
-            "order": blake2b(repr(order).encode(), digest_size=20).hexdigest(),
+            "order": blake2b(repr(nameless).encode(), digest_size=20).hexdigest(),
         }
+        remembers = settings.edges.temporal_smoothing > 0
+
+        def of_stretch(stretch: FilmStretch) -> Mapping[str, Any]:
+            kept = None
+            if keeping is not None:
+                kept = keeping.reaching_into(*seen_seconds(reader, order, stretch, with_warm_up=remembers))
+            return {**of_all, "stretch": repr(stretch), "kept": kept}
+
+        return of_stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,9 +422,12 @@ class _Plan:
     stretches: tuple[FilmStretch, ...]
     warm_up_frames: int
     notes: tuple[str, ...] = ()
+    is_alone: bool = False
 
     def but(self, reason: str) -> _Plan:
-        """The same, with a note that one process does it all."""
+        """The same, with a note that one process does it all, where there are others."""
+        if self.is_alone:
+            return self
         return replace(self, notes=(*self.notes, f"one process did all of it: {reason}"))
 
 
@@ -406,13 +465,6 @@ def _with_fetched_network(
             raise
         return loaded.with_values({"model.name": "selfie"}), f"{error}; going on with selfie"
     return loaded, None
-
-
-def _notes(settings: Settings) -> tuple[str, ...]:
-    """Wishes that several processes do not follow."""
-    if not settings.processing.enable_caching:
-        return ()
-    return ("processing.enable_caching has no effect where several processes share a video",)
 
 
 def _labels(ready: Sequence[MakerFacts]) -> str:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from math import ceil, inf
 from typing import Self
 
-from vitascope.config import LoadedSettings
 from vitascope.device import peak_memory_bytes
 from vitascope.errors import CorruptInputError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
-from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
-from vitascope.segmentation.matting.cached_film import network_sha256
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.cached_film import DeferredNetwork, network_sha256, opening
 from vitascope.segmentation.notes import notes_on, notes_on_reading
+from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.processes.port import (
     FilmOrder,
     MakerFacts,
@@ -35,9 +37,10 @@ from vitascope.segmentation.render.contact_sheet import ContactSheet, Rgb8
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import VrDescription
 
-__all__ = ["StretchFrames", "StretchMaker"]
+__all__ = ["StretchFrames", "StretchMaker", "seen_seconds"]
 
 _TELL_SECONDS = 0.25
+_MARGIN_FRAMES = 2
 
 
 class StretchFrames:
@@ -61,6 +64,8 @@ class StretchFrames:
         """What ended its own frames early."""
         self.corrupt_count = 0
         """Damaged pictures that were skipped among its own."""
+        self.on_first: Callable[[int], object] | None = None
+        """Told the number of the first frame, before anybody sees it."""
         self.still_indices: set[int] = set()
         """Numbers of the frames that the contact sheet shows."""
 
@@ -77,7 +82,12 @@ class StretchFrames:
         left = film.frames_after
         try:
             for frame in self._from_warm_up():
-                index = self._number(frame) if index is None else index + 1
+                if index is None:
+                    index = self._number(frame)
+                    if self.on_first is not None:
+                        self.on_first(index)
+                else:
+                    index += 1
                 if frame.pts < self.begin_pts:
                     damaged_before = reader.corrupt_count
                 elif self._is_behind(frame.pts):
@@ -132,13 +142,11 @@ class StretchMaker:
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
     Args:
-        loaded: Settings of this maker: one device, its share of the processor's cores.
-        store: Where networks lie.
+        runner: Has the network: one device, its share of the processor's cores.
     """
 
-    def __init__(self, *, loaded: LoadedSettings, store: ModelStore) -> None:
-        # Its frames count from the beginning of a stretch, not of the video.
-        self._runner = FilmRunner(loaded, store=store, keeps_mattes=False)
+    def __init__(self, runner: FilmRunner) -> None:
+        self._runner = runner
 
     def __enter__(self) -> Self:
         """Use as a context manager that frees the network."""
@@ -151,7 +159,9 @@ class StretchMaker:
     def facts(self) -> MakerFacts:
         """What the run's report says of this maker."""
         runner = self._runner
-        chosen, device, name = runner.chosen, runner.device, runner.settings.model.name
+        if isinstance(runner.chosen.network, DeferredNetwork):  # its engine decides what is made
+            runner.chosen.network.opened()
+        chosen, device, name = opening(runner.chosen), runner.device, runner.settings.model.name
         return MakerFacts(
             name=chosen.network.name,
             requested=chosen.requested,
@@ -165,12 +175,15 @@ class StretchMaker:
             network_sha256=network_sha256(chosen.network.name if name == "auto" else name, runner.store),
         )
 
-    def make(self, order: StretchOrder, *, tell: Tell) -> StretchMade:
+    def make(
+        self, order: StretchOrder, *, tell: Tell, on_start: Callable[[Interruptible], object] | None = None
+    ) -> StretchMade:
         """Make one stretch into its file.
 
         Args:
             order: Which one.
             tell: Told how far it is, on a thread of its own.
+            on_start: Given what runs, just before it does.
 
         Raises:
             VitascopeError: What went wrong; no file is there.
@@ -180,9 +193,27 @@ class StretchMaker:
         with ExitStack() as stack:
             reader = stack.enter_context(runner.open_video(film.video))
             begin = film.begin_pts * reader.info.time_base
-            run = stack.enter_context(FilmRun(runner, reader, kinds, background_begin=begin, int8=film.int8))
+            around = None
+            if runner.settings.people.active:
+                span = seen_seconds(reader, film, order.stretch)
+                around = Keeping(
+                    reader, vr_of(reader.info, runner.settings.video), runner.settings, span=span
+                ).around
+            run = stack.enter_context(
+                FilmRun(
+                    runner,
+                    reader,
+                    kinds,
+                    keeps_mattes=True,
+                    stretch=f"{order.stretch} {film.frames_after}",
+                    background_begin=begin,
+                    int8=film.int8,
+                    around=around,
+                )
+            )
             file = stack.enter_context(StretchWriter(order.file, made_by=order.made_by))
             stretch = _Stretch(reader, order, file, vr=run.vr)
+            stretch.frames.on_first = run.count_from
             for encoder in stretch.encoders:
                 stack.callback(encoder.close)
             frames, job = stretch.frames, run.job
@@ -191,8 +222,11 @@ class StretchMaker:
                 wants_alpha=lambda index: index in frames.still_indices,
                 end=Sink("encode", stretch.encode, finish=stretch.flush),
             )
+            if on_start is not None:
+                on_start(pipeline)
             with _telling(pipeline, stretch, tell):
                 measured = pipeline.run()
+            job.keep_mattes(is_whole=not measured.stopped and frames.damage is None)
             notes = notes_on_reading(reader) + notes_on(
                 reader.info,
                 [kind for kind, _ in kinds],
@@ -258,6 +292,38 @@ class _Stretch:
         if self.frame_count:
             packets = tuple(tuple(encoder.flush()) for encoder in self.encoders)
             self._file.write(Encoded(None, (), packets))
+
+
+def seen_seconds(
+    reader: VideoReader, film: FilmOrder, stretch: FilmStretch, *, with_warm_up: bool = True
+) -> tuple[float, float]:
+    """From when to when frames can make a difference to a stretch: its own, with a margin, and its warm-up.
+
+    A warm-up that is short of frames goes back further, so twice its length counts.
+
+    Args:
+        reader: Of the video.
+        film: The video.
+        stretch: Which part of it.
+        with_warm_up: False where nothing that is asked about is remembered from frame to frame.
+
+    Returns:
+        Seconds from the video's first picture; infinity where it ends with the video.
+    """
+    margin = ceil(_MARGIN_FRAMES * film.frame_ticks)
+    begin, end = 0.0, inf
+
+    def seconds(pts: int) -> float:
+        return float((pts - reader.origin_pts) * reader.info.time_base)
+
+    if stretch.begin is not None:
+        back = (
+            stretch.begin - stretch.warm_up_from if with_warm_up and stretch.warm_up_from is not None else 0
+        )
+        begin = max(seconds(stretch.begin - 2 * back - margin), 0.0)
+    if stretch.end is not None:
+        end = seconds(stretch.end + margin)
+    return begin, end
 
 
 @contextmanager
