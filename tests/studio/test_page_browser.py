@@ -15,6 +15,7 @@ from clips import write_clip
 from headless_browser import Page
 from two_people import two_people
 from vitascope.config.hints import read_hints
+from vitascope.studio import server
 
 DESK, PHONE, NARROW = 1280, 390, 360
 
@@ -233,6 +234,31 @@ def test_a_lost_connection_is_told(page, studio):
     page.until_color(0.5, 0.1, KEY)
     studio.end()
     page.until("document.querySelector('#banner').innerText.includes('connection to Vitascope is lost')")
+
+
+def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    monkeypatch.setattr(server, "__version__", "99.0")
+    studio.order(studio.film(), task="people")  # news of it carry the version
+    page.until("document.querySelector('#banner').innerText.includes('of another version now')")
+    page.click("#banner button")
+    page.until("document.querySelector('[name=vitascope-version]').content === '99.0'")
+    assert page.value("document.querySelector('#banner').hidden")
+
+
+def test_a_file_that_is_added_is_in_the_folder_and_in_the_list(page, studio, films):
+    write_clip(films / "guests.mp4")
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.card').length === 2")
+    page.value(
+        "(() => { const dropped = new DataTransfer(); "
+        "dropped.items.add(new File([new Uint8Array(3e6)], '../dance.mp4')); "
+        "document.dispatchEvent(new DragEvent('drop', { dataTransfer: dropped, bubbles: true })); })()"
+    )
+    page.until("document.querySelectorAll('.card').length === 3")
+    assert (films / "dance.mp4").stat().st_size == 3_000_000
+    assert not page.value("document.querySelectorAll('#uploads li').length")
 
 
 @pytest.mark.parametrize("width", [NARROW, PHONE, 768, DESK])
