@@ -40,8 +40,15 @@ def test_mattes_are_kept_listed_and_deleted(run, clip, tmp_path):
     contents = json.loads(run("cache", "info", "--json")[1])
     assert contents["entries"] == 2
     assert contents["folder"].endswith("mattes")
-    assert "2 entries removed" in run("cache", "clear")[1]
-    assert json.loads(run("cache", "info", "--json")[1])["size_bytes"] == 0
+    assert contents["stretches"]["entries"] == 0
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text("{}\n")
+    assert run("segment", clip, "-o", tmp_path / "three.mp4", "--profile", "fast", "--hints", hints)[0] == 0
+    assert json.loads(run("cache", "info", "--json")[1])["stretches"]["entries"] == 1
+    assert "2 entries removed" in (printed := run("cache", "clear")[1])
+    assert "1 entries removed" in printed
+    contents = json.loads(run("cache", "info", "--json")[1])
+    assert contents["size_bytes"] == contents["stretches"]["size_bytes"] == 0
 
 
 def test_skip_static_has_a_flag(run, clip, tmp_path):

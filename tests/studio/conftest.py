@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from http.client import HTTPConnection
@@ -124,6 +125,22 @@ def films(tmp_path):
     (tmp_path / "secret.txt").write_text("do not read")
     write_clip(tmp_path / "private.mp4")
     return folder
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def portrait(films):
+    """Beside the film a portrait whose face is known, and motion that drives it: neither needs a network."""
+    for name in ("astronaut.jpg", "astronaut.jpg.landmarks", "talk.motion"):
+        shutil.copy(EXAMPLES / name, films)
+
+
+@pytest.fixture
+def portrait_studio(serving, films, portrait):
+    """A studio with all that."""
+    return serving(films, settings=("gpu.device=cpu", "animation.max_side=256", "video.end_seconds=2"))
 
 
 @pytest.fixture

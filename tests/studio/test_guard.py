@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -13,6 +16,7 @@ from websockets.sync.client import connect
 
 import vitascope
 from clips import write_clip
+from vitascope.studio import uploads
 from vitascope.studio.guard import MOST_BODY_BYTES
 
 PAGE = Path(vitascope.__file__).parent / "studio" / "page"
@@ -223,3 +227,81 @@ def test_a_file_of_somebody_else_is_no_result(studio, films):
         answer = studio.get(f"/api/jobs/{job_id}/files/{number}")
         assert answer.status == 404
         assert b"do not read" not in answer.body
+
+
+def test_an_upload_goes_into_the_folder_under_a_plain_name_and_replaces_nothing(studio, films):
+    content = (films / "wedding.mp4").read_bytes()
+    for given, name in (
+        ("guests.mp4", "guests.mp4"),
+        ("wedding.mp4", "wedding_2.mp4"),
+        ("../../private.mp4", "private.mp4"),
+        ("..\\private.mp4", "private_2.mp4"),
+        ("/etc/cron.d/x.mp4", "x.mp4"),
+        (".hidden.mp4", "hidden.mp4"),
+        ('a<b>"c%d\r\n.mp4', "a_b__c_d__.mp4"),
+        ("é" * 400 + ".mp4", None),
+    ):
+        answer = studio.ask("POST", f"/api/films?{urlencode({'name': given})}", b"video " + given.encode())
+        assert answer.status == 201, answer.body
+        assert name in (answer.json["name"], None)
+        assert (films / answer.json["name"]).read_bytes() == b"video " + given.encode()
+    assert (films / "wedding.mp4").read_bytes() == content
+    assert sorted(path.name for path in films.parent.iterdir()) == [
+        "films",
+        "home",
+        "private.mp4",
+        "secret.txt",
+    ]
+    assert not list(films.glob(".*"))
+
+
+def test_an_upload_follows_no_link_out_of_the_folder(studio, films, tmp_path):
+    (films / "link.mp4").symlink_to(tmp_path / "secret.txt")
+    (films / "dangling.mp4").symlink_to(tmp_path / "new.txt")
+    for name in ("link", "dangling"):
+        answer = studio.ask("POST", f"/api/films?name={name}.mp4", b"video")
+        assert answer.json["name"] == f"{name}_2.mp4"
+    assert (tmp_path / "secret.txt").read_text() == "do not read"
+    assert not (tmp_path / "new.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["", ".mp4", "x.html", "x.yaml", "x.mp4/", "mp4", "x.mp4.exe"])
+def test_what_is_no_video_is_not_taken(studio, films, name):
+    before = sorted(films.iterdir())
+    assert studio.ask("POST", f"/api/films?{urlencode({'name': name})}", b"x").status == 422
+    assert sorted(films.iterdir()) == before
+
+
+def test_an_upload_that_is_too_long_breaks_off_or_comes_from_elsewhere_leaves_nothing(
+    studio, films, monkeypatch
+):
+    before = sorted(films.iterdir())
+    assert studio.ask("POST", "/api/films?name=x.mp4", b"x", Origin="http://evil.example").status == 403
+    assert studio.ask("POST", "/api/films?name=x.mp4", b"x", without=["Cookie"]).status == 401
+    # Without a length, as chunks.
+    assert studio.ask("POST", "/api/films?name=x.mp4", Transfer_Encoding="chunked").status == 411
+    monkeypatch.setattr(uploads, "MOST_UPLOAD_BYTES", 1000)
+    assert studio.ask("POST", "/api/films?name=x.mp4", bytes(1001)).status == 422
+    assert studio.ask("POST", "/api/films?name=x.mp4", bytes(1000)).status == 201
+    (films / "x.mp4").unlink()
+    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
+    assert studio.ask("POST", "/api/films?name=x.mp4", b"x").status == 500
+    monkeypatch.undo()
+    # The connection ends in the middle.
+    connection = HTTPConnection("127.0.0.1", studio.port, timeout=60)
+    connection.putrequest("POST", "/api/films?name=x.mp4", skip_host=True)
+    for name, value in {
+        "Host": studio.host,
+        "Cookie": f"vitascope-studio-{studio.port}={studio.token}",
+        "Origin": f"http://{studio.host}",
+        "Content-Length": "100000",
+    }.items():
+        connection.putheader(name, value)
+    connection.endheaders(bytes(50_000))
+    until = time.monotonic() + 30
+    while not list(films.glob(".upload-*")) and time.monotonic() < until:
+        time.sleep(0.01)
+    connection.close()
+    while list(films.glob(".upload-*")) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert sorted(films.iterdir()) == before

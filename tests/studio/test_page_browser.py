@@ -15,6 +15,7 @@ from clips import write_clip
 from headless_browser import Page
 from two_people import two_people
 from vitascope.config.hints import read_hints
+from vitascope.studio import server
 
 DESK, PHONE, NARROW = 1280, 390, 360
 
@@ -235,11 +236,41 @@ def test_a_lost_connection_is_told(page, studio):
     page.until("document.querySelector('#banner').innerText.includes('connection to Vitascope is lost')")
 
 
+def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    monkeypatch.setattr(server, "__version__", "99.0")
+    studio.order(studio.film(), task="people")  # news of it carry the version
+    page.until("document.querySelector('#banner').innerText.includes('of another version now')")
+    page.click("#banner button")
+    page.until("document.querySelector('[name=vitascope-version]').content === '99.0'")
+    assert page.value("document.querySelector('#banner').hidden")
+
+
+def test_a_file_that_is_added_is_in_the_folder_and_in_the_list(page, studio, films):
+    write_clip(films / "guests.mp4")
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.card').length === 2")
+    page.value(
+        "(() => { const dropped = new DataTransfer(); "
+        "dropped.items.add(new File([new Uint8Array(3e6)], '../dance.mp4')); "
+        "document.dispatchEvent(new DragEvent('drop', { dataTransfer: dropped, bubbles: true })); })()"
+    )
+    page.until("document.querySelectorAll('.card').length === 3")
+    assert (films / "dance.mp4").stat().st_size == 3_000_000
+    assert not page.value("document.querySelectorAll('#uploads li').length")
+
+
 @pytest.mark.parametrize("width", [NARROW, PHONE, 768, DESK])
-def test_it_fits_and_everything_has_a_name(page, studio, films, width):
+def test_it_fits_and_everything_has_a_name(page, portrait_studio, films, width):
     write_clip(films / "a very long name of a film that somebody once gave it in a hurry.mp4")
-    page.show(studio.opened.address, width=width, is_phone=width < 500)
+    page.show(portrait_studio.opened.address, width=width, is_phone=width < 500)
     page.until("document.querySelectorAll('.card img').length === 2")
+    page.click("#modes button:last-child")
+    page.until("document.querySelector('#animated').naturalWidth > 0")
+    assert page.value("document.documentElement.scrollWidth") <= width
+    page.click("#to-library")
+    page.until("!document.querySelector('#library').hidden")
     assert page.value("document.documentElement.scrollWidth") <= width
     page.click(".card")
     page.until("!document.querySelector('#editor').hidden")
@@ -305,6 +336,42 @@ def test_who_looks_around_in_vr_clicks_and_paints_what_is_seen(page, studio, fil
     assert np.array(mark.stroke)[:, 0] == pytest.approx(0.5 + 40 / 180, abs=0.01)
     assert mark.stroke[0][1] < 0.5 < mark.stroke[-1][1]
     assert mark.eye == "left"
+    assert faults(page) == []
+
+
+def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
+    page.show(portrait_studio.opened.address, width=DESK)
+    page.click("#modes button:last-child")
+    shown = "document.querySelector('#animated')"
+    page.until("document.querySelector('#driver').options.length === 2")
+    page.value(
+        "(() => { const driver = document.querySelector('#driver'); driver.value = driver.options[1].value; "
+        "driver.dispatchEvent(new Event('change')); })()"
+    )
+    page.until(f"{shown}.naturalWidth > 0 && Number(document.querySelector('#animate-time').max) > 1")
+    page.until("document.querySelector('#animate-note').hidden")
+    # A moment in which the mouth is open; the slider of expression closes it.
+    still = page.value(f"{shown}.src")
+    page.value(
+        "(() => { const time = document.querySelector('#animate-time'); time.value = 1.2; "
+        "time.dispatchEvent(new Event('input')); })()"
+    )
+    page.until(f"{shown}.src !== {still!r}")
+    moved = page.value(f"{shown}.src")
+    page.value("document.querySelector('#expression').focus()")
+    page.press("ArrowLeft")
+    page.until(f"{shown}.src !== {moved!r}")
+    page.until("document.querySelector('#expression-out').innerText === '95 %'")
+    page.click("#animate-play")
+    page.until("Number(document.querySelector('#animate-time').value) > 1.5")
+    page.click("#animate-play")
+    page.click("#record .primary")
+    page.until("document.querySelector('#animate-jobs [data-does^=play]') !== null", seconds=240)
+    assert (films / "astronaut_talk.mp4").is_file()
+    page.click("[data-does^=play]")
+    page.until(
+        "document.querySelector('#player-dialog').open && document.querySelector('#result').videoWidth > 0"
+    )
     assert faults(page) == []
 
 

@@ -1,4 +1,4 @@
-"""``vitascope cache``: the mattes that are kept on this machine."""
+"""``vitascope cache``: the mattes and stretches that are kept on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["app"]
 
 app = App(
     name="cache",
-    help="See and empty the cache of mattes that processing.enable_caching keeps.",
+    help="See and empty the cache of mattes (processing.enable_caching) and of finished stretches (--hints).",
     help_format="plaintext",
 )
 
@@ -24,8 +24,9 @@ def info(*, json: Switch = False) -> None:
         json: Print as JSON.
     """
     from vitascope.segmentation.matting.cached_film import cache_contents
+    from vitascope.segmentation.processes.kept_stretches import kept_stretches
 
-    contents = cache_contents()
+    contents, stretches = cache_contents(), kept_stretches()
     page = Page()
     if json:
         page.print_json(
@@ -33,16 +34,24 @@ def info(*, json: Switch = False) -> None:
                 "folder": str(contents.folder),
                 "entries": contents.entries,
                 "size_bytes": contents.size_bytes,
+                "stretches": {
+                    "folder": str(stretches.folder),
+                    "entries": stretches.entries,
+                    "size_bytes": stretches.size_bytes,
+                },
             }
         )
         return
-    page.print(f"{contents.folder}: {contents.entries} entries, {contents.size_bytes / 1e6:.1f} MB")
+    for one in (contents, stretches):
+        page.print(f"{one.folder}: {one.entries} entries, {one.size_bytes / 1e6:.1f} MB")
 
 
 @app.command
 def clear() -> None:
-    """Delete every matte in the cache; videos are matted anew the next time."""
+    """Delete every matte and stretch in the cache; videos are matted anew the next time."""
     from vitascope.segmentation.matting.cached_film import clear_cache
+    from vitascope.segmentation.processes.kept_stretches import clear_kept_stretches
 
-    removed = clear_cache()
-    Page().print(f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB")
+    page = Page()
+    for removed in (clear_cache(), clear_kept_stretches()):
+        page.print(f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB")

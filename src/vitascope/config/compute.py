@@ -193,10 +193,11 @@ class ProcessingSettings(Section):
     )
     enable_caching: bool = setting(
         False,
-        "Keep mattes on disk, so that another run over the same video with other outputs needs no network.",
+        "Keep mattes on disk, so that another run over the same video with other outputs needs no network; where "
+        "several processes share a video, its finished stretches.",
     )
     cache_size_gb: float = setting(
-        4.0, "Most gigabytes (10^9 bytes) of the cache of mattes.", gt=0, le=100_000
+        4.0, "Most gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
     )
 
 

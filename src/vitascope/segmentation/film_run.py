@@ -346,6 +346,7 @@ class FilmRun:
         kinds: Kind and encoding of each output; none for a run that only wants alpha.
         profiler: Times the parts of a job on the GPU; one of its own when omitted.
         keeps_mattes: True where the cache of mattes may be used, if it is switched on.
+        stretch: Tells a part of the film from others, where it is one: mattes are kept for each.
         background_begin: Time in seconds at which a moving background begins; None takes the first frame that comes.
         int8: What became of the wish for INT8 where that was decided; else it is decided here.
         around: Puts an estimator around those of the film; the link that keeps some people, where that is asked for.
@@ -364,6 +365,7 @@ class FilmRun:
         *,
         profiler: Profiler | None = None,
         keeps_mattes: bool = False,
+        stretch: str | None = None,
         background_begin: Fraction | None = None,
         int8: Int8Choice | None = None,
         around: Around | None = None,
@@ -387,9 +389,9 @@ class FilmRun:
                 self.network = self._stack.enter_context(
                     closing(int8_network(runner.loaded, self.network, self.int8, store=runner.store))
                 )
-            cache = None
+            self._cache = None
             if keeps_mattes:
-                cache = open_matte_cache(
+                self._cache = open_matte_cache(
                     reader.info.path,
                     settings=settings,
                     network=self.network,
@@ -397,6 +399,7 @@ class FilmRun:
                     vr=self.vr,
                     device=runner.device,
                     frames_per_call=per_call,
+                    stretch=stretch,
                     int8_decoder=None if self.int8 is None else self.int8.decoder,
                 )
             self.job: FilmJob = open_job(
@@ -410,7 +413,7 @@ class FilmRun:
                 streams=runner.streams,
                 background_begin=background_begin,
                 profiler=profiler,
-                cache=cache,
+                cache=self._cache,
                 around=around,
             )
         except BaseException:
@@ -426,6 +429,11 @@ class FilmRun:
     ) -> None:
         """Close the background, and leave the GPU idle."""
         self._stack.__exit__(kind, error, trace)
+
+    def count_from(self, index: int) -> None:
+        """Say the number of the first frame, where it is not 0, before it comes."""
+        if self._cache is not None:
+            self._cache.first_index = index
 
     def files(
         self,

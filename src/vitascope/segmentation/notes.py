@@ -182,8 +182,7 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
             and (inference.region != "whole" or inference.scales != (1.0,) or inference.early_exit != "off"),
         ),
         "inference.early_exit_confidence": ("inference.early_exit is off", inference.early_exit == "off"),
-        "processing.cache_size_gb": ("processing.enable_caching is off", not caches),
-        "processing.enable_caching": ("several processes share the film", caches and is_shared),
+        "processing.cache_size_gb": ("processing.enable_caching is off", not (caches or is_shared)),
     }
     return [
         f"{key} has no effect here: {why}"

@@ -117,6 +117,7 @@ class Segmenter:
         preview: str | PathLike[str] | None = None,
         on_start: Callable[[Started], object] | None = None,
         resume: bool = False,
+        in_stretches: bool | None = None,
     ) -> SegmentReport:
         """Segment one video into files. Each appears under its name only when it is whole.
 
@@ -126,7 +127,9 @@ class Segmenter:
             preview: Where to write a contact sheet (PNG); none when omitted.
             on_start: Called once everything is open, from this thread; before that, when the video must be scanned for
                 people first, with ``is_scan``.
-            resume: Go on with the stretches that an earlier run of several processes left; one process begins anew.
+            resume: Go on with the stretches that a broken-off run left; a video that is made in one piece begins anew.
+            in_stretches: Make the video in stretches and keep them, so that another run makes only those anew whose
+                corrections changed; when omitted, where hints are given.
 
         Raises:
             UsageError: A kind is unknown or lacks its background; an output is something that is read; or two
@@ -150,6 +153,16 @@ class Segmenter:
         refuse_clashes([planned], settings=self.settings)
         self._look_for_people(planned.video, on_start)
         runner = self._runner
+        if in_stretches is None:  # only a run in one piece is profiled
+            in_stretches = (
+                self.settings.people.hints is not None and not self.settings.debug.profile_performance
+            )
+        if in_stretches and isinstance(runner, FilmRunner):
+            from vitascope.segmentation.processes.crew import (
+                ProcessCrew,  # a run in one piece needs none of that
+            )
+
+            runner = ProcessCrew(self.loaded, store=self._store, alone=runner, keeps_stretches=True)
         write = runner.write if isinstance(runner, FilmRunner) else partial(runner.write, resume=resume)
         report = write(
             planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began

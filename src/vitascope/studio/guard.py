@@ -8,7 +8,8 @@ Four checks stand before every answer, each against a known attack:
   send it with each such request. ``Sec-Fetch-Site`` refuses others' images, frames and scripts, too.
 - The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``. Programs send it
   as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
-- A body is small: the largest that is sent is a file of hints.
+- A body is small: the largest that is sent is a file of hints. Only a file that is brought into a named folder is
+  larger; it says its length, and is bounded where it is received.
 
 Every answer forbids the browser to load, run or show anything that is not this server's (Content Security Policy 3).
 """
@@ -27,10 +28,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitascope.http_server import is_own_name
 
-__all__ = ["MOST_BODY_BYTES", "Guard"]
+__all__ = ["MOST_BODY_BYTES", "UPLOAD", "Guard"]
 
 MOST_BODY_BYTES = 2 << 20
 """A file of hints holds a mebibyte; as JSON it is somewhat longer."""
+UPLOAD = ("POST", "/api/films")
+"""Method and path of the one request whose body is a file."""
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HEADERS = {
     "Content-Security-Policy": (
@@ -87,7 +90,7 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send_guarded)
             return
-        await self._app(scope, _bounded(receive), send_guarded)
+        await self._app(scope, receive if _is_upload(scope) else _bounded(receive), send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to who may not; None for who may."""
@@ -98,7 +101,7 @@ class Guard:
         if _is(
             headers.get("authorization", ""), f"Bearer {self._token}"
         ):  # a program: no browser adds it by itself
-            return _too_long(headers)
+            return _too_long(headers, scope)
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         if changes and headers.get("origin") not in (f"http://{host}", f"https://{host}"):
             return _refused(403, "This comes from another site.")
@@ -109,7 +112,7 @@ class Guard:
             return _refused(403, "This comes from another site.")
         if not _is(self._cookie_of(headers), self._token):
             return _refused(401, "Open the address that vitascope studio printed in the terminal.")
-        return _too_long(headers)
+        return _too_long(headers, scope)
 
     def _entered(self, scope: Scope, given: str) -> Response:
         """The token becomes a cookie, and leaves the address."""
@@ -140,7 +143,13 @@ def _is(given: str, secret: str) -> bool:
     return hmac.compare_digest(given.encode(), secret.encode())
 
 
-def _too_long(headers: Headers) -> Response | None:
+def _is_upload(scope: Scope) -> bool:
+    return bool(scope["type"] == "http" and (scope["method"], scope["path"]) == UPLOAD)
+
+
+def _too_long(headers: Headers, scope: Scope) -> Response | None:
+    if _is_upload(scope):
+        return None if "content-length" in headers else _refused(411, "Say how long the file is.")
     if int(headers.get("content-length") or 0) > MOST_BODY_BYTES:
         return _refused(413, f"More than {MOST_BODY_BYTES} bytes are too many.")
     return None

@@ -11,14 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitascope.errors import InputError
+from vitascope.errors import InputError, UsageError
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES
 from vitascope.media.reading.images import IMAGE_SUFFIXES, natural_key
 
-__all__ = ["Library", "ListedFile", "film_id"]
+__all__ = ["LISTED_SUFFIXES", "Library", "ListedFile", "film_id"]
 
 _MOST_FILES = 2000
 """Beyond that a page that lists them is of no use, and a folder was named by mistake."""
+
+
+_VOICE_SUFFIXES = frozenset({".wav", ".mp3", ".m4a", ".ogg", ".opus", ".flac", ".aac", ".motion"})
+LISTED_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | _VOICE_SUFFIXES
+"""Endings of all files that the page is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,18 @@ class Library:
         """The folders and videos, for people."""
         return ", ".join(str(root) for root in self._roots)
 
+    @property
+    def folder(self) -> Path:
+        """Where new files go: the first folder that was named.
+
+        Raises:
+            UsageError: None was.
+        """
+        folder = next((root for root in self._roots if root.is_dir()), None)
+        if folder is None:
+            raise UsageError("no folder was named that a file could go to; start vitascope studio with one")
+        return folder
+
     def films(self, *, without: Iterable[Path] = ()) -> list[ListedFile]:
         """All videos, in natural order of their names.
 
@@ -82,6 +99,10 @@ class Library:
         """All photographs."""
         return list(self._files(IMAGE_SUFFIXES))
 
+    def voices(self) -> list[ListedFile]:
+        """All sound files and recorded motion, which move a portrait as a video does."""
+        return list(self._files(_VOICE_SUFFIXES))
+
     def find(self, file_id: str) -> ListedFile:
         """The video or picture of an id, as it is now.
 
@@ -92,7 +113,7 @@ class Library:
         # What was a file of the folder when it was listed may be a link by now.
         if seen is not None and seen.path.is_file() and seen.path.resolve() == seen.path:
             return seen
-        for file in self._files(VIDEO_SUFFIXES | IMAGE_SUFFIXES):
+        for file in self._files(LISTED_SUFFIXES):
             if file.id == file_id:
                 return file
         raise InputError("there is no such film in the folders that were named")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from vitascope import __version__
 from vitascope.config.hints import Hints
+from vitascope.studio.guard import UPLOAD
 from vitascope.studio.queue import Order
 from vitascope.studio.still_frames import Pointed
 
@@ -31,6 +32,13 @@ _FRAME: Final = {
     "version": "Of the video, as `GET /api/films/{film}` gives it; another one is answered with 409.",
     "revision": "Of the corrections, so that pictures of older ones are not given.",
 }
+_ANIMATED: Final = {
+    "portrait": "Id of a picture.",
+    "t": _NUMBERS["t"],
+    "expression": "Strength of what the face does, 0 to 4; 1 is the driver's own.",
+    "pose": "Strength of what the head does, 0 to 4.",
+    "side": "Longest side in pixels, 16 to 1920.",
+}
 
 
 def openapi() -> dict[str, Any]:
@@ -44,7 +52,20 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {
         "/api/openapi.json": {"get": _operation("This description")},
         "/api/studio": {"get": _operation("Version, and the folders that may be read")},
-        "/api/films": {"get": _operation("Films and pictures of the folders")},
+        UPLOAD[1]: {
+            "get": _operation("Videos, pictures, and voices (sound and recorded motion) of the folders"),
+            "post": _operation(
+                "Bring a file into the first folder: its bytes, with their length",
+                411,
+                422,
+                500,
+                503,
+                query={"name": "Its name; another is chosen where that is taken."},
+                body={"type": "string", "format": "binary"},
+                takes="application/octet-stream",
+                done=201,
+            ),
+        },
         "/api/films/{film}": {"get": _operation("What a video is", 404)},
         "/api/films/{film}/frame": {
             "get": _operation(
@@ -65,6 +86,12 @@ def openapi() -> dict[str, Any]:
             "put": _operation(
                 "Write corrections, made from a revision", 404, 409, 413, 422, body=corrections
             ),
+        },
+        "/api/films/{film}/motion": {
+            "get": _operation("How a driver's face moves: how much of it was read for previews", 404)
+        },
+        "/api/films/{film}/animated": {
+            "get": _operation("A portrait, moved", 404, 422, query=_ANIMATED, gives="image/jpeg")
         },
         "/api/films/{film}/jobs": {
             "post": _operation("Queue a job; 503 says when to ask again", 404, 422, 503, body=order, done=201)
@@ -100,6 +127,7 @@ def _operation(
     query: dict[str, str] | None = None,
     body: dict[str, Any] | None = None,
     gives: str = "application/json",
+    takes: str = "application/json",
     done: int = 200,
 ) -> dict[str, Any]:
     answers: dict[str, Any] = {str(done): {"description": "Done"}}
@@ -113,7 +141,7 @@ def _operation(
         "responses": answers,
     }
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        operation["requestBody"] = {"required": True, "content": {takes: {"schema": body}}}
     return operation
 
 

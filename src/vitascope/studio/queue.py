@@ -1,7 +1,8 @@
-"""The studio's jobs, one after another, on a thread of its own: looks for people, and cuts. They outlive a restart.
+"""The studio's jobs, one after another, on a thread of its own: looks for people, cuts, moving portraits.
 
-A job is what the command does: ``find_people`` or ``Segmenter.write``, with the video's corrections as they are when it
-begins. Mattes are kept on disk, so that a second cut of a video with other corrections needs no network.
+They outlive a restart. A job is what the command does: ``find_people``, ``Segmenter.write`` or ``animate_file``, with
+the video's corrections as they are when it begins. Stretches and mattes are kept on disk: a second cut of a video
+makes only those stretches anew that a correction touches, and needs no network for them.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vitascope.animation.offline import animate_file
 from vitascope.config import OutputKind, PlayerName, SettingsSource
 from vitascope.errors import OutputError, UsageError, VitascopeError, let_go, one_line
 from vitascope.file_lock import exclusive_lock, write_atomically
@@ -55,7 +58,7 @@ class _Kept(BaseModel):
 class Order(_Kept):
     """What a user asks for."""
 
-    task: Literal["people", "cut"]
+    task: Literal["people", "cut", "animate"]
     kind: OutputKind = "key"
     player: PlayerName | None = None
     """The headset's player that packed alpha is for."""
@@ -63,6 +66,10 @@ class Order(_Kept):
     key_color: str | None = None
     begin_seconds: float = 0.0
     end_seconds: float | None = None
+    portrait: Path | None = None
+    """What moves as the video's face does."""
+    expression: Annotated[float, Field(ge=0, le=4)] = 1.0
+    pose: Annotated[float, Field(ge=0, le=4)] = 1.0
 
 
 class Job(_Kept):
@@ -279,10 +286,7 @@ class Queue:
 
     def _run(self, job: Job) -> None:
         try:
-            if job.order.task == "people":
-                self._look(job)
-            else:
-                self._cut(job)
+            {"people": self._look, "cut": self._cut, "animate": self._animate}[job.order.task](job)
             job.state = "done"
         except KeyboardInterrupt:  # the pipeline was interrupted
             job.state = "stopped"
@@ -328,23 +332,49 @@ class Queue:
         if planned.existing():
             raise OutputError(f"{planned.existing()[0]}: it is there already; give it another name first")
         with Segmenter(loaded=loaded, store=self._store, fetch_progress=self._fetched) as segmenter:
-            report = segmenter.write(planned.video, planned.outputs, on_start=self._has_started)
+            report = segmenter.write(
+                planned.video, planned.outputs, on_start=self._has_started, in_stretches=True
+            )
         job.made = tuple(output.path for output in report.outputs)
         levers = [] if report.levers is None else report.levers.lines(report.frame_count)
         job.said = (*levers, *report.notes)
+
+    def _animate(self, job: Job) -> None:
+        order = job.order
+        assert order.portrait is not None  # who takes orders asks for it
+        values = {
+            "animation.expression": order.expression,
+            "animation.pose": order.pose,
+            "video.start_seconds": order.begin_seconds,
+            "video.end_seconds": order.end_seconds,
+        }
+        portrait, driver = order.portrait, job.film
+        report = animate_file(
+            portrait,
+            driver,
+            self._free(portrait.with_name(f"{portrait.stem}_{driver.stem}.mp4")),
+            loaded=self._source.load(values, chosen_by="vitascope studio"),
+            store=self._store,
+            on_start=lambda one: self._has_started(Started(one.pipeline, one.expected_frame_count)),
+            fetch_progress=self._fetched,
+        )
+        job.made = tuple(file.path for file in report.files)
+        job.said = report.notes
 
     def _out(self, job: Job) -> str | Path:
         """Where a cut goes: beside its video, under a name that is free. A player's own name needs a folder."""
         film, kind = job.film, job.order.kind
         if kind == "packed-alpha":
             return f"{film.parent}/"
-        number, taken = 1, {path for one in self.jobs() for path in one.made}
-        while True:
-            ending = "" if number == 1 else f"_{number}"
-            path = film.with_name(f"{film.stem}_{kind}{ending}{_SUFFIXES.get(kind, '.mp4')}")
-            if not path.exists() and path not in taken:
-                return path
-            number += 1
+        return self._free(film.with_name(f"{film.stem}_{kind}{_SUFFIXES.get(kind, '.mp4')}"))
+
+    def _free(self, wanted: Path) -> Path:
+        """A name that nothing has, as near to this one as can be."""
+        taken = {path for one in self.jobs() for path in one.made}
+        names = (
+            wanted.with_stem(wanted.stem + ending) for ending in chain([""], map("_{}".format, count(2)))
+        )
+        return next(path for path in names if not path.exists() and path not in taken)
 
     def _has_started(self, started: Started) -> None:
         with self._changed:

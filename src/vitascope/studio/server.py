@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
@@ -38,18 +38,21 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
-from vitascope.studio.guard import Guard
+from vitascope.studio.guard import UPLOAD, Guard
 from vitascope.studio.library import Library, ListedFile, film_id
 from vitascope.studio.openapi import openapi
+from vitascope.studio.portraits import Portraits, Strength
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
 from vitascope.studio.still_frames import Look, Pointed, places_in_eye
+from vitascope.studio.uploads import plain_name, receive
 
 __all__ = ["Opened", "Studio", "open_studio"]
 
 T = TypeVar("T")
 _NEWS_SECONDS = 0.5
 _MOST_LISTENERS = 100
+_MOST_UPLOADS = 4
 _RETRY_SECONDS = "5"
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -91,11 +94,13 @@ class Studio:
         self._listeners: set[asyncio.Queue[str]] = set()
         self._news = threading.Event()
         self._fetching: str | None = None
+        self._uploads = 0
         self._wanted = source.load().settings.video
         self.queue = Queue(
             home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
         )
         self.previews = Previews(source, store=store, fetch_progress=self._fetched)
+        self.portraits = Portraits(source, store=store, fetch_progress=self._fetched)
         self.cuts = CutFinder(home / "cuts", self._wanted, on_news=self._tell_film)
 
     def app(self, *, token: str, port: int, names: frozenset[str], with_page: bool = True) -> ASGIApp:
@@ -111,6 +116,7 @@ class Studio:
             ("GET", "/api/openapi.json", self._described),
             ("GET", "/api/studio", self._studio),
             ("GET", "/api/films", self._films),
+            (*UPLOAD, self._upload),
             ("GET", "/api/films/{film}", self._film),
             ("GET", "/api/films/{film}/frame", self._frame),
             ("POST", "/api/films/{film}/places", self._places),
@@ -120,6 +126,8 @@ class Studio:
             ("GET", "/api/films/{film}/people/{number:int}.png", self._face),
             ("GET", "/api/films/{film}/corrections", self._corrections),
             ("PUT", "/api/films/{film}/corrections", self._correct),
+            ("GET", "/api/films/{film}/motion", self._motion),
+            ("GET", "/api/films/{film}/animated", self._animated),
             ("POST", "/api/films/{film}/jobs", self._order),
             ("GET", "/api/jobs", self._jobs),
             ("GET", "/api/jobs/{job}", self._job),
@@ -139,6 +147,7 @@ class Studio:
         """Stop jobs, which begin anew at the next start, and free the network."""
         self.queue.close()
         self.cuts.close()
+        self.portraits.close()
         self.previews.close()
 
     @asynccontextmanager
@@ -194,8 +203,10 @@ class Studio:
 
     async def _films(self, _: Request) -> Response:
         made = [path for job in self.queue.jobs() for path in job.made]
-        films, pictures = await asyncio.gather(
-            asyncio.to_thread(self.library.films, without=made), asyncio.to_thread(self.library.pictures)
+        films, pictures, voices = await asyncio.gather(
+            asyncio.to_thread(self.library.films, without=made),
+            asyncio.to_thread(self.library.pictures),
+            asyncio.to_thread(self.library.voices),
         )
         return JSONResponse(
             {
@@ -204,8 +215,24 @@ class Studio:
                     for film in films
                 ],
                 "pictures": [{"id": picture.id, "name": picture.name} for picture in pictures],
+                "voices": [{"id": voice.id, "name": voice.name} for voice in voices],
             }
         )
+
+    async def _upload(self, request: Request) -> Response:
+        """Take a file into the first folder that was named."""
+        name, folder = plain_name(request.query_params.get("name", "")), self.library.folder
+        if self._uploads >= _MOST_UPLOADS:
+            raise BusyError("too many files are sent at once")
+        self._uploads += 1
+        try:
+            size_bytes = int(request.headers["content-length"])
+            path = await receive(request.stream(), folder, name=name, size_bytes=size_bytes)
+        except ClientDisconnect as error:
+            raise UsageError(f"{name}: its end did not come") from error
+        finally:
+            self._uploads -= 1
+        return JSONResponse({"id": film_id(path), "name": path.name}, status_code=HTTPStatus.CREATED)
 
     async def _found(self, request: Request) -> ListedFile:
         film = await asyncio.to_thread(self.library.find, request.path_params["film"])
@@ -346,6 +373,33 @@ class Studio:
             raise InputError("there is no picture of this person")
         return Response(face, media_type="image/png")
 
+    # Portraits
+
+    async def _motion(self, request: Request) -> Response:
+        """What is known of a driver's face; the first question has it read."""
+        motion = self.portraits.motion(await self._found(request))
+        return JSONResponse(
+            {
+                "seconds": motion.seconds[-1] if motion.is_complete else 0.0,
+                "read": motion.read_share,
+                "complete": motion.is_complete,
+                "error": motion.error,
+            }
+        )
+
+    async def _animated(self, request: Request) -> Response:
+        """A portrait as it would move at a moment of a driver; at rest until that was read."""
+        driver, query = await self._found(request), request.query_params
+        portrait = await asyncio.to_thread(self.library.find, query.get("portrait", ""))
+        drawn = self.portraits.picture(
+            portrait,
+            self.portraits.motion(driver),
+            seconds=_number(query, "t", 0, 1e6, 0),
+            strength=Strength(_number(query, "expression", 0, 4, 1), _number(query, "pose", 0, 4, 1)),
+            longest_side=round(_number(query, "side", 16, 1920, 960)),
+        )
+        return Response(await _waited(drawn), media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+
     # Corrections
 
     async def _corrections(self, request: Request) -> Response:
@@ -371,14 +425,19 @@ class Studio:
 
     async def _order(self, request: Request) -> Response:
         film, given = await self._found(request), await _json(request)
-        picture = given.pop("background", None)
-        background = (await asyncio.to_thread(self.library.find, str(picture))).path if picture else None
+        named = {name: given.pop(name, None) for name in ("background", "portrait")}
+        paths = {
+            name: (await asyncio.to_thread(self.library.find, str(picture))).path if picture else None
+            for name, picture in named.items()
+        }
         try:
-            order = Order.model_validate({**given, "background": background})
+            order = Order.model_validate({**given, **paths})
         except ValidationError as error:
             raise UsageError(_first_fault(error)) from error
-        if order.task == "cut" and order.kind == "replace" and background is None:
+        if order.task == "cut" and order.kind == "replace" and order.background is None:
             raise UsageError("choose the picture that shall be behind people")
+        if order.task == "animate" and order.portrait is None:
+            raise UsageError("choose the portrait that shall move")
         job = await asyncio.to_thread(self.queue.add, film.path, order)
         return JSONResponse(self._plain(job), status_code=HTTPStatus.CREATED)
 

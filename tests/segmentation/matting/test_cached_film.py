@@ -197,13 +197,3 @@ def test_without_the_setting_nothing_is_kept(clip, tmp_path, network):
     run(clip, tmp_path / "out.mkv", processing__enable_caching=False)
     assert cache_contents().entries == 0
     assert not load_settings().settings.processing.enable_caching
-
-
-def test_a_worker_of_a_shared_film_opens_its_network_at_once(network, model_store):
-    """Its frames count from the beginning of a stretch, so the cache does not know them."""
-    from vitascope.segmentation.processes.maker import StretchMaker
-
-    flags = {"model.name": "selfie", "processing.enable_caching": True}
-    with StretchMaker(loaded=load_settings(flags=flags), store=model_store) as worker:
-        assert network.opened == 1
-        assert worker._runner.chosen.network is network

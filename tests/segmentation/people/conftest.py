@@ -24,9 +24,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(ModelStore, "pull", refuse)
-    monkeypatch.setattr(
-        film_run, "open_network", lambda *_, **__: ChosenNetwork(BrightnessNetwork(), "scripted", None)
-    )
+    network = BrightnessNetwork()
+    network.name = "selfie"  # what is kept is told apart by what the catalogue says of a network
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "selfie", None))
     return tmp_path / "home"
 
 

@@ -97,7 +97,7 @@ def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", m
             FILM,
             plan,
             folder=work,
-            made_by={"made_by": made_by},
+            made_by=lambda stretch: {"made_by": made_by, "stretch": repr(stretch)},
             max_corrupt_frames=most_corrupt,
             tolerant=tolerant,
         ) as film,

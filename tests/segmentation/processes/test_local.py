@@ -15,7 +15,7 @@ report = vitascope.segment(
     sys.argv[1], sys.argv[2], profile="fast", output="mask",
     settings={
         "processing.use_multiprocessing": True, "processing.chunk_size": 20, "gpu.device": "cpu",
-        "debug.profile_performance": True, "processing.enable_caching": True,
+        "debug.profile_performance": True,
     },
 )
 print(report.device)
@@ -37,8 +37,5 @@ def test_a_script_without_a_guard_and_from_standard_input(tmp_path):
     first, device, *notes = run.stdout.splitlines()
     assert first == "imported"
     assert device.endswith("2 of 2 processes at work")
-    assert {note.partition(" ")[0] for note in notes} == {
-        "processing.enable_caching",
-        "debug.profile_performance",
-    }
+    assert {note.partition(" ")[0] for note in notes} == {"debug.profile_performance"}
     assert run.stderr == ""

@@ -14,6 +14,7 @@ from vitascope.config import load_settings
 from vitascope.errors import CorruptInputError, InputError, PipelineError, WorkerError
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
+from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.processes.maker import StretchFrames, StretchMaker
 from vitascope.segmentation.processes.port import Failed, FilmOrder, OutputOrder, StretchOrder
@@ -98,7 +99,7 @@ def test_a_warm_up_is_not_drawn_and_what_smooths_sees_it(
     flags = {"edges.temporal_smoothing": smoothing, "gpu.device": "cpu"}
     loaded = load_settings(profile="fast", flags=flags)
     file = tmp_path / "one.stretch"
-    with StretchMaker(loaded=loaded, store=model_store) as maker:
+    with StretchMaker(FilmRunner(loaded, store=model_store, keeps_mattes=False)) as maker:
         made = maker.make(StretchOrder(order, frames._stretch, file, {}), tell=lambda _: None)
     assert made.frame_count == 10
     times = [time.pts for encoded in StretchFile(file).encoded() for time in encoded.times]

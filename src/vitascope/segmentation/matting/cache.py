@@ -191,6 +191,8 @@ class MatteCache:
         self._entries, self._key = entries, key
         self._end_seconds = end_seconds
         self._keeps_memory = keeps_memory
+        self.first_index = 0
+        """Number of the stretch's first frame."""
         self.notes: list[str] = []
         self.known_frames = 0
         """Frames, from the first on, whose mattes are here."""
@@ -217,15 +219,16 @@ class MatteCache:
 
     def covers(self, index: int) -> bool:
         """True for frames whose mattes are here."""
-        return index < self.known_frames
+        return index - self.first_index < self.known_frames
 
     def starts_shot(self, index: int) -> bool:
         """True where a covered frame starts a shot."""
-        return index in self._cuts
+        return index - self.first_index in self._cuts
 
     def take(self, index: int) -> MatteEstimate | None:
         """The matte of a covered frame, in the host's memory; None when it is gone meanwhile. Asked in order."""
         assert self._manifest is not None  # covered frames have one
+        index -= self.first_index
         first, estimates = self._loaded
         if not first <= index < first + len(estimates):
             first = max(begin for begin in self._manifest.records if begin <= index)

@@ -242,6 +242,7 @@ def open_matte_cache(
     vr: VrDescription,
     device: Device,
     frames_per_call: int,
+    stretch: str | None = None,
     int8_decoder: bytes | None = None,
 ) -> MatteCache | None:
     """The cache of one film under the run's settings; None where it is switched off.
@@ -254,6 +255,7 @@ def open_matte_cache(
         vr: How two eyes share the frame, and what their pictures are.
         device: That computes.
         frames_per_call: Consecutive frames for each call of the network.
+        stretch: Tells a part of the film from others, where it is matted apart from what is before it.
         int8_decoder: Where the network runs one.
 
     Raises:
@@ -280,7 +282,7 @@ def open_matte_cache(
         stereo=vr.layout.value,
         lens=repr(vr.trusted_lens),
         right_eye_first=vr.right_eye_first,
-        start=wanted.start_seconds,
+        start=(wanted.start_seconds, stretch),
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,
         inference=sorted(inference.model_dump().items()),

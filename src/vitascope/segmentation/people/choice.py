@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final
 
 import numpy as np
@@ -53,6 +53,27 @@ class Choice:
         for rule in acting:
             kept[list(rule.people)] = rule.keeps
         return kept
+
+    def left_out(
+        self, begin_seconds: float, end_seconds: float, people: Iterable[int]
+    ) -> list[tuple[float, float, tuple[int, ...]]]:
+        """Who of some people is left out when, in a part of the video: begin, end, numbers; nothing where all are kept.
+
+        Args:
+            begin_seconds: Of the part.
+            end_seconds: Of the part.
+            people: Numbers; 0 is what belongs to nobody.
+        """
+        ends = {end for rule in self.rules for end in (rule.begin_seconds, rule.end_seconds)}
+        times = sorted(
+            {begin_seconds, end_seconds, *(end for end in ends if begin_seconds < end < end_seconds)}
+        )
+        parts = []
+        for begin, end in pairwise(times):
+            kept = self.kept_at(begin)
+            if out := tuple(number for number in sorted(people) if not kept[number]):
+                parts.append((begin, end, out))
+        return parts
 
     def contradictions(self) -> list[str]:
         """Where two rules say different things of a person, and which one wins; one line each."""

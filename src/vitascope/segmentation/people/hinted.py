@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from math import isinf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +21,7 @@ from vitascope.segmentation.matting.batch import Estimator
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
 from vitascope.segmentation.people.regions import RegionLayer
-from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes
+from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
 from vitascope.segmentation.people.table import PeopleTable, known_people
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.stereo import eye_regions
@@ -70,6 +73,8 @@ class Keeping:
     settings: Settings
     moment: float | None = None
     """Only the frame of this time is looked at, in seconds; None for all of the film."""
+    span: tuple[float, float] | None = None
+    """Only this part is looked at, from and up to, in seconds; None for all of the film."""
 
     def around(self, inner: Estimator, _: NetworkInput) -> Estimator:
         """The link, for ``StreamMatting``."""
@@ -135,9 +140,55 @@ class Keeping:
                 rotation_degrees=info.rotation_degrees,
                 eyes=eyes,
                 moment=self.moment,
+                span=self.span,
             )
             layers.append(StrokeLayer(carried))
         return layers
+
+    def reaching_into(self, begin_seconds: float, end_seconds: float) -> str | None:
+        """What of it reaches into a part of the film: where this is equal, the same is kept; None where all is.
+
+        A rule counts where somebody is seen whom it leaves out, a region while it lasts, and a stroke as far as it is
+        carried. Rules that come to the same are the same.
+
+        Args:
+            begin_seconds: Of the part.
+            end_seconds: Of the part; infinity is the film's end.
+
+        Returns:
+            Hexadecimal BLAKE2b-160.
+        """
+        table, hints = self.table, self.hints
+        reaching: list[tuple[Any, ...]] = []
+
+        def within(begin: float, end: float) -> tuple[float, float] | None:
+            begin, end = max(begin, begin_seconds), min(end, end_seconds)
+            return (begin, end) if begin < end else None
+
+        seen = blake2b(digest_size=20)
+        if table is not None and self._choice.rules:
+            people = {0}
+            last = max((piece.pts[-1] for piece in table.facts.pieces), default=0)
+            until = last + 1 if isinf(end_seconds) else table.pts_at(end_seconds)
+            for pts, labels in table.labels_between(table.pts_at(begin_seconds), until):
+                people.update(np.flatnonzero(np.bincount(labels.ravel())).tolist())
+                seen.update(b"%d" % pts + labels.tobytes())
+            out = self._choice.left_out(begin_seconds, end_seconds, people)
+            reaching += [("people", *part) for part in out]
+        if not reaching:
+            seen = blake2b(digest_size=20)  # whose each cell is makes no difference
+        strokes = [mark for mark in hints.marks if mark.stroke is not None]
+        for mark in strokes:
+            assert table is not None  # marks need it
+            if (times := within(*stroke_bounds(mark, strokes, table))) is not None:
+                reaching.append(("stroke", times, mark.at, mark.do, mark.stroke, mark.radius, mark.eye))
+        for region in hints.never:
+            if (times := within(*_times(region))) is not None:
+                reaching.append(("never", times, region.polygon, region.eye))
+        if not reaching:
+            return None
+        seen.update(repr(reaching).encode())
+        return seen.hexdigest()
 
     @cached_property
     def _choice(self) -> Choice:

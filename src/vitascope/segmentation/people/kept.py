@@ -68,6 +68,8 @@ class PeopleLayer:
         around = self._table.labels_around(frame.pts, since=shot_pts)
         if not around:
             return None if kept[0] else np.zeros((1, 1, 1), np.float32)
+        if all(kept[labels].all() for _, labels in around):  # who is left out is not seen
+            return None
         total = own = np.zeros_like(around[0][1], np.float32)
         for number in np.unique([labels for _, labels in around]):
             there = np.sum([np.float32(weight) * (labels == number) for weight, labels in around], axis=0)

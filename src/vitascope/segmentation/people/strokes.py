@@ -26,7 +26,7 @@ from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.people.motion import MotionField
 from vitascope.segmentation.people.table import PeopleTable
 
-__all__ = ["StrokeLayer", "Stroked", "carried_strokes"]
+__all__ = ["StrokeLayer", "Stroked", "carried_strokes", "stroke_bounds"]
 
 FloatMap = npt.NDArray[np.float32]
 Grey = npt.NDArray[np.uint8]
@@ -98,6 +98,7 @@ def carried_strokes(
     rotation_degrees: Rotation,
     eyes: tuple[Eye, Eye] = ("left", "right"),
     moment: float | None = None,
+    span: tuple[float, float] | None = None,
 ) -> list[Stroked]:
     """Carry strokes through the frames around them.
 
@@ -109,13 +110,16 @@ def carried_strokes(
         rotation_degrees: Clockwise turn that makes the picture upright.
         eyes: Which eye each region is.
         moment: Only this time is asked for, in seconds: strokes are carried no further, others are left out.
+        span: Only this part is asked for, in seconds: others are left out.
 
     Raises:
         InputError: The film cannot be read.
     """
     carried = []
     for mark in marks:
-        bounds = _bounds(mark, marks, table)
+        bounds = stroke_bounds(mark, marks, table)
+        if span is not None and not (bounds[0] < span[1] and span[0] < bounds[1]):
+            continue
         if moment is not None:
             if not bounds[0] - _NEARBY_SECONDS <= moment <= bounds[1] + _NEARBY_SECONDS:
                 continue
@@ -136,7 +140,7 @@ def carried_strokes(
     return carried
 
 
-def _bounds(mark: Mark, marks: Sequence[Mark], table: PeopleTable) -> tuple[float, float]:
+def stroke_bounds(mark: Mark, marks: Sequence[Mark], table: PeopleTable) -> tuple[float, float]:
     """From when to when a stroke acts, in seconds."""
     first, last = (table.seconds_at(pts) for pts in table.shot_at(table.pts_at(mark.at)))
     begin, end = max(first, mark.at - _MOST_SECONDS, mark.from_), min(last, mark.at + _MOST_SECONDS)

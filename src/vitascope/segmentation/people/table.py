@@ -11,8 +11,8 @@ import hashlib
 import io
 import json
 import zipfile
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +32,9 @@ __all__ = ["PeopleFacts", "PeopleTable", "PeopleWriter", "Person", "Seen", "know
 
 _FORMAT = 1
 _PIECE_FRAMES = 128
+_READ_AROUND = 2
+"""Frames that were looked at before and after a part of a video, and are read for its frames: the nearest ones, and
+behind a cut those after it."""
 _ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
 
 Labels = npt.NDArray[np.uint8]
@@ -310,6 +313,22 @@ class PeopleTable:
         if not 0 < share < 1 or (since is not None and other_time < since):
             return [(1.0, labels)]
         return [(1 - share, labels), (share, self._piece(other_at)[other])]
+
+    def labels_between(self, begin: int, end: int) -> Iterator[tuple[int, Labels]]:
+        """Pts and labels of all that ``labels_at`` and ``labels_around`` read for frames of a part of the video.
+
+        Args:
+            begin: pts of its first frame.
+            end: pts that its frames come before.
+        """
+        places = [
+            (pts, at, frame)
+            for at, piece in enumerate(self.facts.pieces)
+            for frame, pts in enumerate(piece.pts)
+        ]
+        first = max(bisect_left(places, (begin,)) - _READ_AROUND, 0)
+        for pts, at, frame in places[first : bisect_left(places, (end,)) + _READ_AROUND]:
+            yield pts, self._piece(at)[frame]
 
     def _nearest(self, pts: int, since: int | None) -> tuple[int, int] | None:
         """The piece and the frame in it that was looked at nearest to a time."""

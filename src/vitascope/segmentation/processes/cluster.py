@@ -34,6 +34,7 @@ from vitascope.errors import (
 )
 from vitascope.media.libav import wrap_output_error
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
 from vitascope.segmentation.processes.at_work import FilmAtWork
 from vitascope.segmentation.processes.maker import StretchMaker
@@ -541,7 +542,9 @@ class _Actor:
     def introduce(self) -> tuple[MakerFacts, dict[str, str]] | Failed:
         """Open the network: what it is, and what versions are here."""
         try:
-            self._maker = StretchMaker(loaded=self._loaded, store=ModelStore(vitascope_home()))
+            self._maker = StretchMaker(
+                FilmRunner(self._loaded, store=ModelStore(vitascope_home()), keeps_mattes=False)
+            )
             return self._maker.facts(), _versions()
         except Exception as error:
             return Failed.of(error)

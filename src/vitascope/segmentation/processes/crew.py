@@ -19,7 +19,9 @@ from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.film_joiner import FilmJoiner
 from vitascope.segmentation.processes.film_queue import FilmEnded, FilmQueue
 from vitascope.segmentation.processes.hands import Hands
+from vitascope.segmentation.processes.kept_stretches import KeptStretches
 from vitascope.segmentation.processes.local import LocalProcesses
+from vitascope.segmentation.processes.maker import StretchMaker, ThisProcess
 from vitascope.segmentation.processes.plan import plan_crew, settings_for_one
 from vitascope.segmentation.processes.port import StretchMakers
 from vitascope.segmentation.report import SegmentReport
@@ -35,6 +37,8 @@ class ProcessCrew:
         loaded: Settings of the run.
         store: Where networks lie.
         progress: Told how far the download of a network is.
+        alone: Has the network open here, and makes all stretches, instead of processes.
+        keeps_stretches: Later runs may use what this one makes; as settings say when omitted.
 
     Raises:
         VitascopeError: What a worker could not do: have the network, use its device.
@@ -42,12 +46,22 @@ class ProcessCrew:
     """
 
     def __init__(
-        self, loaded: LoadedSettings, *, store: ModelStore, progress: FetchProgress | None = None
+        self,
+        loaded: LoadedSettings,
+        *,
+        store: ModelStore,
+        progress: FetchProgress | None = None,
+        alone: FilmRunner | None = None,
+        keeps_stretches: bool | None = None,
     ) -> None:
         self._alone, self._store = settings_for_one(loaded), store
+        self._is_alone = alone is not None
+        self._kept = KeptStretches.of(loaded.settings, wanted=keeps_stretches)
         self._makers: StretchMakers
         address, self._note = loaded.settings.processing.cluster, None
-        if address is None:
+        if alone is not None:
+            self._makers = ThisProcess(StretchMaker(alone))
+        elif address is None:
             loaded, self._note = _with_fetched_network(loaded, store, progress)
             self._makers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
         else:
@@ -60,7 +74,14 @@ class ProcessCrew:
         self.device, self.chosen = self._joiner.device, self._joiner.chosen
 
     def _open(self) -> None:
-        self._joiner = FilmJoiner(self._loaded, self._makers.open(), store=self._store, note=self._note)
+        self._joiner = FilmJoiner(
+            self._loaded,
+            self._makers.open(),
+            store=self._store,
+            note=self._note,
+            kept=self._kept,
+            is_alone=self._is_alone,
+        )
 
     def close(self) -> None:
         """End the processes. Idempotent."""
@@ -161,15 +182,9 @@ class ProcessCrew:
         finally:
             self._close_unless_kept()
 
-    def _unheard(self) -> list[str]:
+    def _unheard(self) -> Sequence[str]:
         """Wishes that several processes do not follow."""
-        unheard = not_profiled(wanted=self._settings.debug.profile_performance)
-        if self._settings.processing.enable_caching:
-            unheard = [
-                *unheard,
-                "processing.enable_caching has no effect where several processes share a video",
-            ]
-        return [*unheard]
+        return not_profiled(wanted=self._settings.debug.profile_performance)
 
     def _close_unless_kept(self) -> None:
         if not self._settings.dataloader.persistent_workers:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import ceil, inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,10 +24,12 @@ from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.output_encoding import encoding_for
+from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.processes.handing_out import SharedFilm
 from vitascope.segmentation.processes.hands import Hands
 from vitascope.segmentation.processes.joining import JoinedOutputSet, join_gpu_reports
+from vitascope.segmentation.processes.kept_stretches import KeptStretches
 from vitascope.segmentation.processes.plan import (
     frames_after,
     settings_for_one,
@@ -48,9 +51,10 @@ from vitascope.segmentation.writing import (
 )
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 
-__all__ = ["FilmJoiner"]
+__all__ = ["FilmJoiner", "seen_seconds"]
 
 _STILLS = 12
+_MARGIN_FRAMES = 2
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
 """As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
 _ENCODER_THREADS = {"cuda": 16, "cpu": 4}
@@ -66,6 +70,8 @@ class FilmJoiner:
         facts: What each maker is.
         store: Where networks lie.
         note: Why this network was taken; what the makers say of it when omitted.
+        kept: Stretches of earlier runs, for this one and later ones; None keeps none.
+        is_alone: This process makes them itself.
     """
 
     def __init__(
@@ -75,8 +81,11 @@ class FilmJoiner:
         *,
         store: ModelStore,
         note: str | None = None,
+        kept: KeptStretches | None = None,
+        is_alone: bool = False,
     ) -> None:
         self._loaded, self._settings, self._facts = loaded, loaded.settings, facts
+        self._kept, self._is_alone = kept, is_alone
         self._alone, self._store = settings_for_one(loaded), store
         first = facts[0]
         self.device = Device(first.device_kind, _labels(facts), note=first.device_note)
@@ -126,6 +135,7 @@ class FilmJoiner:
             vr = vr_of(reader.info, settings.video)
             refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
+            keeping = Keeping(reader, vr, settings) if settings.people.active else None
             order = self._order(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
             int8 = self._int8(video)
             order = replace(order, int8=int8)
@@ -147,7 +157,8 @@ class FilmJoiner:
                     order,
                     plan.stretches,
                     folder=folder,
-                    made_by=self._made_by(order),
+                    made_by=self._made_by(order, reader, keeping),
+                    kept=self._kept,
                     max_corrupt_frames=settings.video.max_corrupt_frames,
                     tolerant=settings.output.keep_partial,
                     rank=rank,
@@ -164,7 +175,12 @@ class FilmJoiner:
             measured = film.snapshot()
         made = film.made
         if film.found_count:
-            notes = [*notes, f"{film.found_count} of {len(done)} stretches were there from an earlier run"]
+            count = len(done) - film.found_count
+            notes = [
+                *notes,
+                f"{count} of {len(done)} stretches {'was' if count == 1 else 'were'} made anew; the others were there "
+                "from an earlier run",
+            ]
         first = self._facts[0]
         return SegmentReport(
             input=video,
@@ -182,6 +198,7 @@ class FilmJoiner:
                         *plan.notes,
                         *hands.makers.notes,
                         *(() if int8 is None else (int8.note,)),
+                        *(() if keeping is None else keeping.notes),
                         *notes,
                     ]
                 )
@@ -189,7 +206,9 @@ class FilmJoiner:
             engine=done[0].engine_name,
             engine_reasons=first.engine_reasons,
             decoder=done[0].decoder,
-            device=f"{self.device.label}, {film.maker_count} of {len(hands)} processes at work",
+            device=self.device.label
+            if self._is_alone
+            else f"{self.device.label}, {film.maker_count} of {len(hands)} processes at work",
             profile=self._loaded.profile,
             stereo=vr.layout.value,
             stereo_reason=vr.layout_reason.how,
@@ -227,7 +246,7 @@ class FilmJoiner:
         if first is None:
             raise no_picture_between(info.path, settings.video, info)
         warm_up = self._warm_up_frames
-        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up)
+        whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up, is_alone=self._is_alone)
         count = reader.expected_frame_count
         if count is None:
             return whole.but("its length is not known")
@@ -299,20 +318,46 @@ class FilmJoiner:
             still_pts=tuple(plan.begin_pts + round(length * n / stills) for n in range(stills)),
         )
 
-    def _made_by(self, order: FilmOrder) -> dict[str, Any]:
-        """All that decides what a stretch of a video looks like, but which stretch it is."""
+    def _made_by(
+        self, order: FilmOrder, reader: VideoReader, keeping: Keeping | None
+    ) -> Callable[[FilmStretch], Mapping[str, Any]]:
+        """All that decides what a stretch of a video looks like.
+
+        Where the video and its outputs lie does not; of what is kept of people only what reaches into the stretch.
+        """
         settings, facts = self._settings, self._facts[0]
-        read = [settings.output.background, settings.people.hints]
-        return {
+        background = settings.output.background
+        nameless = replace(
+            order,
+            video=Path("in"),
+            outputs=tuple(
+                replace(
+                    output,
+                    path=Path(f"out{output.path.suffix}"),
+                    info=replace(output.info, path=Path("in")),
+                )
+                for output in order.outputs
+            ),
+        )
+        of_all = {
             "vitascope": __version__,
             "film": video_fingerprint(order.video),
-            "also_read": [video_fingerprint(Path(path)) for path in read if path is not None],
+            "also_read": None if background is None else video_fingerprint(Path(background)),
             "network": facts.network_sha256 or facts.name,
             "engine": facts.engine_kind,
             "device": self.device.kind,
             "settings": settings_of_pictures(settings),
-            "order": blake2b(repr(order).encode(), digest_size=20).hexdigest(),
+            "order": blake2b(repr(nameless).encode(), digest_size=20).hexdigest(),
         }
+        remembers = settings.edges.temporal_smoothing > 0
+
+        def of_stretch(stretch: FilmStretch) -> Mapping[str, Any]:
+            kept = None
+            if keeping is not None:
+                kept = keeping.reaching_into(*seen_seconds(reader, order, stretch, with_warm_up=remembers))
+            return {**of_all, "stretch": repr(stretch), "kept": kept}
+
+        return of_stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +368,45 @@ class _Plan:
     stretches: tuple[FilmStretch, ...]
     warm_up_frames: int
     notes: tuple[str, ...] = ()
+    is_alone: bool = False
 
     def but(self, reason: str) -> _Plan:
-        """The same, with a note that one process does it all."""
+        """The same, with a note that one process does it all, where there are others."""
+        if self.is_alone:
+            return self
         return replace(self, notes=(*self.notes, f"one process did all of it: {reason}"))
+
+
+def seen_seconds(
+    reader: VideoReader, film: FilmOrder, stretch: FilmStretch, *, with_warm_up: bool = True
+) -> tuple[float, float]:
+    """From when to when frames can make a difference to a stretch: its own, with a margin, and its warm-up.
+
+    A warm-up that is short of frames goes back further, so twice its length counts.
+
+    Args:
+        reader: Of the video.
+        film: The video.
+        stretch: Which part of it.
+        with_warm_up: False where nothing that is asked about is remembered from frame to frame.
+
+    Returns:
+        Seconds from the video's first picture; infinity where it ends with the video.
+    """
+    margin = ceil(_MARGIN_FRAMES * film.frame_ticks)
+    begin, end = 0.0, inf
+
+    def seconds(pts: int) -> float:
+        return float((pts - reader.origin_pts) * reader.info.time_base)
+
+    if stretch.begin is not None:
+        back = (
+            stretch.begin - stretch.warm_up_from if with_warm_up and stretch.warm_up_from is not None else 0
+        )
+        begin = max(seconds(stretch.begin - 2 * back - margin), 0.0)
+    if stretch.end is not None:
+        end = seconds(stretch.end + margin)
+    return begin, end
 
 
 def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) -> list[StretchSummary]:

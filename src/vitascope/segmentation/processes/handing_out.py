@@ -17,6 +17,7 @@ from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.joining import join_pipeline_reports
+from vitascope.segmentation.processes.kept_stretches import KeptStretches
 from vitascope.segmentation.processes.port import FilmOrder, StretchMade, StretchOrder, StretchProgress
 from vitascope.segmentation.processes.stretch_file import StretchFile
 from vitascope.segmentation.processes.stretches import FilmStretch
@@ -49,7 +50,8 @@ class SharedFilm:
         film: The video.
         plan: Its stretches.
         folder: Where their files go; those that are there already are used as they are.
-        made_by: What makes the video's stretches.
+        made_by: What makes a stretch.
+        kept: Stretches of earlier runs, for this one and later ones; None keeps none.
         max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
         tolerant: Damage ends the video where it lies, instead of the run at once.
         rank: Of several videos that with the smallest comes first.
@@ -62,7 +64,8 @@ class SharedFilm:
         plan: Sequence[FilmStretch],
         *,
         folder: WorkFolder,
-        made_by: Mapping[str, Any],
+        made_by: Callable[[FilmStretch], Mapping[str, Any]],
+        kept: KeptStretches | None = None,
         max_corrupt_frames: int,
         tolerant: bool,
         rank: int = 0,
@@ -71,12 +74,15 @@ class SharedFilm:
         self._video = film.video
         self._max_corrupt_frames = max_corrupt_frames
         self._tolerant = tolerant
+        self._kept = kept
         self._stretches = []
         for stretch in plan:
             path = folder.file_of(stretch.number)
-            order = StretchOrder(film, stretch, path, {**made_by, "stretch": repr(stretch)})
+            order = StretchOrder(film, stretch, path, made_by(stretch))
             file = StretchFile(path)
             is_there = path.exists() and file.is_whole(made_by=order.made_by)
+            if not is_there and kept is not None:
+                is_there = kept.take(order.made_by, path) and file.is_whole(made_by=order.made_by)
             self._stretches.append(_Stretch(stretch, order, file, is_there))
         self.found_count = sum(stretch.is_there for stretch in self._stretches)
         """Stretches that an earlier run made."""
@@ -191,6 +197,8 @@ class SharedFilm:
         except VitascopeError:
             stretch.progress = None
             raise
+        if self._kept is not None and made.damage is None:
+            self._kept.keep(stretch.order.made_by, stretch.order.file)
         with self._changed:
             stretch.made, stretch.maker, stretch.is_there, stretch.progress = made, number, True, None
             self._changed.notify_all()

@@ -24,6 +24,7 @@ from typing import Any
 from vitascope.config import LoadedSettings
 from vitascope.errors import WorkerError
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import WorkerPlan
 from vitascope.segmentation.processes.port import (
@@ -251,7 +252,7 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
             connection.send(answer)
 
     try:
-        with StretchMaker(loaded=loaded, store=ModelStore(home)) as maker:
+        with StretchMaker(FilmRunner(loaded, store=ModelStore(home), keeps_mattes=False)) as maker:
             send(maker.facts())
             while (order := orders.get()) is not None:
                 send(maker.answer(order, tell=send, interrupted=interrupted))

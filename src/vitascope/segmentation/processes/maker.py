@@ -10,7 +10,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Self
 
-from vitascope.config import LoadedSettings
 from vitascope.device import peak_memory_bytes
 from vitascope.errors import CorruptInputError, WorkerError
 from vitascope.frames import Frame
@@ -20,12 +19,14 @@ from vitascope.gpu.pipeline.stages import Sink
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
-from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
-from vitascope.segmentation.matting.cached_film import network_sha256
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.matting.cached_film import DeferredNetwork, network_sha256, opening
 from vitascope.segmentation.notes import notes_on, notes_on_reading
-from vitascope.segmentation.processes.film_joiner import FilmJoiner
+from vitascope.segmentation.people.hinted import Keeping
+from vitascope.segmentation.processes.film_joiner import FilmJoiner, seen_seconds
 from vitascope.segmentation.processes.hands import Hands
+from vitascope.segmentation.processes.kept_stretches import KeptStretches
 from vitascope.segmentation.processes.port import (
     Failed,
     FilmOrder,
@@ -43,7 +44,7 @@ from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import SegmentReport
 from vitascope.vr.detection import VrDescription
 
-__all__ = ["StretchFrames", "StretchMaker"]
+__all__ = ["StretchFrames", "StretchMaker", "ThisProcess"]
 
 _TELL_SECONDS = 0.25
 
@@ -69,6 +70,8 @@ class StretchFrames:
         """What ended its own frames early."""
         self.corrupt_count = 0
         """Damaged pictures that were skipped among its own."""
+        self.on_first: Callable[[int], object] | None = None
+        """Told the number of the first frame, before anybody sees it."""
         self.still_indices: set[int] = set()
         """Numbers of the frames that the contact sheet shows."""
 
@@ -85,7 +88,12 @@ class StretchFrames:
         left = film.frames_after
         try:
             for frame in self._from_warm_up():
-                index = self._number(frame) if index is None else index + 1
+                if index is None:
+                    index = self._number(frame)
+                    if self.on_first is not None:
+                        self.on_first(index)
+                else:
+                    index += 1
                 if frame.pts < self.begin_pts:
                     damaged_before = reader.corrupt_count
                 elif self._is_behind(frame.pts):
@@ -140,13 +148,11 @@ class StretchMaker:
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
     Args:
-        loaded: Settings of this maker: one device, its share of the processor's cores.
-        store: Where networks lie.
+        runner: Has the network: one device, its share of the processor's cores.
     """
 
-    def __init__(self, *, loaded: LoadedSettings, store: ModelStore) -> None:
-        # Its frames count from the beginning of a stretch, not of the video.
-        self._runner = FilmRunner(loaded, store=store, keeps_mattes=False)
+    def __init__(self, runner: FilmRunner) -> None:
+        self._runner = runner
         self._pipeline: Pipeline | None = None
         """The pipeline of the stretch in hand."""
 
@@ -161,7 +167,9 @@ class StretchMaker:
     def facts(self) -> MakerFacts:
         """What the run's report says of this maker."""
         runner = self._runner
-        chosen, device, name = runner.chosen, runner.device, runner.settings.model.name
+        if isinstance(runner.chosen.network, DeferredNetwork):  # its engine decides what is made
+            runner.chosen.network.opened()
+        chosen, device, name = opening(runner.chosen), runner.device, runner.settings.model.name
         return MakerFacts(
             name=chosen.network.name,
             requested=chosen.requested,
@@ -212,9 +220,11 @@ class StretchMaker:
             KeyboardInterrupt: ``interrupted``; what was written is kept as ``.part``.
         """
         runner = self._runner
-        joiner = FilmJoiner(runner.loaded, [self.facts()], store=runner.store)
+        joiner = FilmJoiner(
+            runner.loaded, [self.facts()], store=runner.store, kept=KeptStretches.of(runner.settings)
+        )
         with ExitStack() as stack:
-            hands = stack.enter_context(Hands(_Itself(self)))
+            hands = stack.enter_context(Hands(ThisProcess(self)))
 
             def watch(started: Started) -> None:
                 stack.enter_context(_watching(started.pipeline, tell, interrupted))
@@ -245,9 +255,27 @@ class StretchMaker:
         with ExitStack() as stack:
             reader = stack.enter_context(runner.open_video(film.video))
             begin = film.begin_pts * reader.info.time_base
-            run = stack.enter_context(FilmRun(runner, reader, kinds, background_begin=begin, int8=film.int8))
+            around = None
+            if runner.settings.people.active:
+                span = seen_seconds(reader, film, order.stretch)
+                around = Keeping(
+                    reader, vr_of(reader.info, runner.settings.video), runner.settings, span=span
+                ).around
+            run = stack.enter_context(
+                FilmRun(
+                    runner,
+                    reader,
+                    kinds,
+                    keeps_mattes=True,
+                    stretch=f"{order.stretch} {film.frames_after}",
+                    background_begin=begin,
+                    int8=film.int8,
+                    around=around,
+                )
+            )
             file = stack.enter_context(StretchWriter(order.file, made_by=order.made_by))
             stretch = _Stretch(reader, order, file, vr=run.vr)
+            stretch.frames.on_first = run.count_from
             for encoder in stretch.encoders:
                 stack.callback(encoder.close)
             frames, job = stretch.frames, run.job
@@ -265,6 +293,7 @@ class StretchMaker:
                 raise WorkerError(f"{order.file.name} was stopped") from None
             finally:
                 self._pipeline = None
+            job.keep_mattes(is_whole=not measured.stopped and frames.damage is None)
             notes = notes_on_reading(reader) + notes_on(
                 reader.info,
                 [kind for kind, _ in kinds],
@@ -290,7 +319,7 @@ class StretchMaker:
         )
 
 
-class _Itself:
+class ThisProcess:
     """``StretchMakers`` that are one maker of this process.
 
     Args:
@@ -323,7 +352,8 @@ class _Itself:
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
         del number
-        return self._maker.make(order, tell=tell)
+        made = self._maker.make(order, tell=tell)
+        return replace(made, peak_memory_bytes=0)  # the run's own, which counts it
 
     def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
         """See ``StretchMakers``."""

@@ -153,7 +153,7 @@ def frames_after(settings: Settings) -> int:
 
 _NOT_OF_PICTURES: dict[str, Any] = {
     **dict.fromkeys(
-        ("animation", "tracking", "voice", "debug", "batching", "dataloader", "processing"), True
+        ("animation", "tracking", "voice", "debug", "batching", "dataloader", "processing", "people"), True
     ),
     "model": {"num_workers", "prefetch_factor"},
     "output": {"kinds", "keep_partial"},
@@ -161,7 +161,8 @@ _NOT_OF_PICTURES: dict[str, Any] = {
     "pipeline": {"stages": {"decode", "preprocess", "postprocess", "encode"}},
     "tensorrt": {"workspace_gb", "cache_dir"},
 }
-"""Settings that change no picture: what is for others, and how a machine is shared out."""
+"""Settings that change no picture: what is for others, and how a machine is shared out; and who is kept, which is told
+for each stretch."""
 
 
 def settings_of_pictures(settings: Settings) -> dict[str, Any]:

@@ -86,7 +86,7 @@ export class Jobs {
 
   #job(job) {
     const kind = KINDS.find((one) => one.value === job.order.kind);
-    const what = job.order.task === "people" ? "Find people" : kind?.label ?? job.order.kind;
+    const what = { people: "Find people", animate: "Portrait" }[job.order.task] ?? kind?.label ?? job.order.kind;
     const item = make("li", { class: "job" }, make("header", {}, make("b", {}, `${what} · ${job.film}`), make("span", { class: "state" }, job.is_named ? WORDS[job.state] : "Its folder is not open")));
     if (job.state === "running") item.append(this.meter = make("div", { class: "meter", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": "Progress" }, make("i")),
       this.figures = make("div", { class: "figures" }), make("details", {}, make("summary", {}, "What limits it"), this.limit = make("p", { class: "why" }), this.loads = make("div", { class: "loads" })));

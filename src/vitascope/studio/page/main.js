@@ -1,5 +1,6 @@
 // The page: which video is open, where one is in it, keys, news, and who is told of what.
 
+import { Portraits } from "./animating.js";
 import { get, listen, send } from "./api.js";
 import { Corrections } from "./corrections.js";
 import { Jobs } from "./cutting.js";
@@ -8,6 +9,7 @@ import { People } from "./people.js";
 import { Stage, thumbnail } from "./stage.js";
 import { Timeline } from "./timeline.js";
 import { Brush, Edges } from "./touchup.js";
+import { Uploads } from "./uploads.js";
 
 const VIEWS = [
   { value: "source", label: "Source" }, { value: "mask", label: "Matte" }, { value: "key", label: "Green screen" },
@@ -23,7 +25,7 @@ class Editor {
     this.corrections = new Corrections({ id: "" }, () => {}, () => {});
     this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
     this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
-    this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this);
+    this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this); this.portraits = new Portraits();
     this.#wire();
   }
 
@@ -52,7 +54,8 @@ class Editor {
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
     $("film-name").textContent = film.name; $("help-file").textContent = film.hints;
-    $("library").hidden = true; $("editor").hidden = false; document.body.classList.remove("lists"); $("saved").textContent = "";
+    this.portraits.close();
+    $("library").hidden = $("animate").hidden = true; $("editor").hidden = false; document.body.classList.remove("lists"); $("saved").textContent = "";
     banner(null);
     this.corrections = new Corrections(film, () => this.#corrected(), (news) => this.#saved(news));
     this.stage.shape(film, false);
@@ -71,10 +74,13 @@ class Editor {
     history.replaceState(null, "", "/");
     document.title = "Vitascope Studio";
     const [listed, studio] = await Promise.all([get("/api/films"), get("/api/studio")]);
-    const { films, pictures } = await listed.json(), { named } = await studio.json();
+    const all = await listed.json(), { films, pictures } = all, { named } = await studio.json();
     this.pictures = pictures;
-    $("editor").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your videos"; $("saved").textContent = "";
-    $("library-lead").textContent = films.length ? "Choose a video to look at its matte, correct it and cut out its people." : `No video was found in ${named}. Start vitascope studio with the folder that holds your videos.`;
+    this.portraits.close();
+    $("modes").hidden = !pictures.length;
+    segments($("modes"), [{ value: "cut", label: "Cut out people" }, { value: "animate", label: "Animate a portrait" }], "cut", (mode) => mode === "animate" && this.animate(all));
+    $("editor").hidden = $("animate").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your videos"; $("saved").textContent = "";
+    $("library-lead").textContent = films.length ? "Choose a video to look at its matte, correct it and cut out its people." : `No video was found in ${named}. Add one, or start vitascope studio with the folder that holds your videos.`;
     const waiting = [];
     $("films").replaceChildren(...films.map((film) => {
       const words = make("small", {}, film.corrected ? "has corrections" : " ");
@@ -86,6 +92,15 @@ class Editor {
     // Two at a time, as long as the list is looked at: a video is opened for each.
     const describe = async () => { for (let next = waiting.shift(); next && !this.film; next = waiting.shift()) await this.#describe(...next); };
     describe(); describe();
+  }
+
+  animate(listed) {
+    this.pause();
+    this.film = null;
+    document.title = "Animate · Vitascope Studio";
+    $("library").hidden = $("editor").hidden = true; $("animate").hidden = false; document.body.classList.add("lists");
+    $("film-name").textContent = "Animate a portrait"; $("saved").textContent = "";
+    this.portraits.open(listed);
   }
 
   async #describe(film, card, poster, words) {
@@ -323,9 +338,11 @@ listen((message) => editor.news(message), (linked) => {
   if (linked && !wasLinked) { banner(null); toast("Connected again."); editor.stage.shownKey = null; editor.stage.refresh(); }
   wasLinked = linked;
 });
+new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list(); });
 const id = new URLSearchParams(location.search).get("film");
-get("/api/films").then((listed) => listed.json()).then(({ films, pictures }) => {
+get("/api/films").then((listed) => listed.json()).then((listed) => {
+  const { films, pictures } = listed;
   editor.pictures = pictures;
-  const only = films.length === 1 ? films[0].id : null;
+  const only = films.length === 1 && !pictures.length ? films[0].id : null;
   return id || only ? editor.open(id ?? only) : editor.list();
 }).catch((problem) => banner(problem.message));
