@@ -76,6 +76,8 @@ _WORST_COLOR = 3.0
 _NOT_THEIRS = -6.0
 """Score of a cell of somebody else who was alone."""
 _LEAST_OVERLAP, _MOST_LEAN = 8, 0.5
+_AWAY = 0.1
+"""What a cell without matte loses for somebody with each cell that it is away from theirs."""
 _SHADOW = 0.04
 """What is left of a carried mask's likelihood outside it."""
 
@@ -266,11 +268,12 @@ class ShotFollower:
             numbers = here | newcomers
             bodies = {n: self._bodies[n] for n in here if n in self._bodies}
             looks = {n: self._looks(n) for n in numbers}
-            found = _scores(inside, rgb, codes, priors, bodies, looks, self._spans(numbers))
+            near = _surroundings(inside, solid > 0)
+            found = _scores(near, rgb, codes, priors, bodies, looks, self._spans(numbers))
             labels[inside] = _best(found)[inside]
             for number, score in found.items():
                 whole = scores.setdefault(number, np.full(self._size, _NOT_THEIRS, np.float16))
-                whole[inside] = score[inside]
+                whole[near] = score[near]
             if len(claims[part] | newcomers) > 1:
                 shared.append(claims[part] | newcomers)
         for part in sorted(unclaimed, key=lambda part: -int(stats[part, cv2.CC_STAT_AREA])):
@@ -802,6 +805,14 @@ def _before_others(
     return added
 
 
+def _surroundings(inside: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """A part and the empty cells around it, bool [h, w]: the network may have missed more of who is there."""
+    reach = 2 * max(round(_OUT_OF_REACH * inside.shape[1]), 2) + 1
+    near: Any = cv2.dilate(inside.astype(np.uint8), np.ones((reach, reach), np.uint8)) > 0
+    found: npt.NDArray[np.bool_] = inside | (near & ~solid)
+    return found
+
+
 def _best(scores: dict[int, FloatMap]) -> Labels:
     """The number with the best score of each cell, uint8 [h, w]."""
     found: Labels = np.asarray(list(scores), np.uint8)[np.argmax(list(scores.values()), axis=0)]
@@ -838,7 +849,8 @@ def _give_out_anew(
             rows = np.flatnonzero(body.whole.max(axis=1) > 0.3)
             spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(ours))
         known = {number: looks[number] for number in bodies}
-        backward = _scores(ours, frame.rgb, color_codes(frame.rgb), priors, bodies, known, spans)
+        near = _surroundings(ours, frame.labels > 0)
+        backward = _scores(near, frame.rgb, color_codes(frame.rgb), priors, bodies, known, spans)
         forward = {
             number: frame.scores.get(number, np.where(frame.labels == number, 0.0, _NOT_THEIRS))
             for number in members
@@ -848,11 +860,12 @@ def _give_out_anew(
             for number, own in forward.items()
         }
         frame.labels = np.where(ours, _best(both), frame.labels)
-        empty = frame.labels == 0  # what the network missed of somebody is theirs, not of who is nearest
         for number, body in bodies.items():
             own = frame.labels == number
             bodies[number] = learned_body(body, frame.rgb, own, ours & ~own)
-            frame.labels[empty & (body.whole > 0.5)] = number
+            far: Any = cv2.distanceTransform((~own).astype(np.uint8), cv2.DIST_L2, 3)
+            both[number] = both[number] - _AWAY * far
+        frame.labels = np.where(near & ~ours, _best(both), frame.labels)
 
 
 def everywhere(labels: Labels, *, reach: float) -> Labels:
