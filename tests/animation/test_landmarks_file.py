@@ -43,7 +43,7 @@ def run(tmp_path, monkeypatch, capsys):
 
     def runner(*words):
         with pytest.raises(SystemExit) as ended:
-            main(["animate", *map(str, words), "--driver", str(TALK), "-o", "out.mp4", "--end", "0.2"])
+            main(["animate", *map(str, words), "--driver", str(TALK), "-o", "out.mp4", "-y", "--end", "0.2"])
         return ended.value.code, *capsys.readouterr()
 
     return runner

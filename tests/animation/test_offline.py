@@ -73,6 +73,18 @@ def motion_file(tmp_path_factory):
     return path
 
 
+@pytest.mark.parametrize("words", [(), ("-n",)])
+def test_nothing_that_is_there_is_replaced_unasked(run, tmp_path, motion_file, words):
+    out = tmp_path / "out.mp4"
+    out.write_bytes(b"mine")
+    portrait = EXAMPLES / "astronaut.jpg"
+    code, _, err = run(portrait, "--driver", motion_file, "-o", out, *words)
+    assert (code, out.read_bytes()) == (4, b"mine")
+    assert err == f"vitascope: {out} exists already: -y replaces\n"
+    assert run(portrait, "--driver", motion_file, "-o", out, "-y")[0] == 0
+    assert out.read_bytes() != b"mine"
+
+
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory, mesh, astronaut, astronaut_face):
     """A driver who turns her head, opens her mouth, is away for a while, and comes back; sound, uneven times."""

@@ -160,6 +160,7 @@ def animate_file(
     store: ModelStore,
     record: Path | None = None,
     save_landmarks: bool = False,
+    may_replace: Callable[[Sequence[Path]], object] | None = None,
     on_start: Callable[[Started], object] | None = None,
     fetch_progress: Callable[[str, int, int], None] | None = None,
 ) -> AnimateReport:
@@ -174,6 +175,8 @@ def animate_file(
         record: Where to keep the driver's motion (``.motion``); None keeps none.
         save_landmarks: Keep what the face network found of the portrait in ``PORTRAIT.landmarks`` beside it, so that
             this picture needs no network from then on.
+        may_replace: Told which outputs are there already, and raises where one must stay; they are replaced when
+            omitted.
         on_start: Called once everything is open, from this thread.
         fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
 
@@ -190,6 +193,8 @@ def animate_file(
     began = perf_counter()
     share_heaps()
     _refuse_clashes(portrait, driver, out, record)
+    if may_replace is not None:
+        may_replace([path for path in (out, record) if path is not None and path.is_file()])
     loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     written = (out, record, landmarks_path(portrait) if save_landmarks else None)

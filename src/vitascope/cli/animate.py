@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.options import Assignments, ConfigFiles, Many, Switch
+from vitascope.cli.options import Assignments, ConfigFiles, Many, Overwrite, Switch, may_replace
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -28,6 +29,7 @@ def animate(
     sink: Annotated[list[str] | None, Many] = None,
     record: Annotated[Path | None, Parameter(metavar="PATH")] = None,
     save_landmarks: Switch = False,
+    overwrite: Overwrite = None,
     profile: str | None = None,
     config: ConfigFiles = None,
     set_: Assignments = None,
@@ -74,6 +76,7 @@ def animate(
             may be repeated. A video or recording is then played at its own pace.
         record: Also keep the driver's motion, in a .motion file.
         save_landmarks: Keep the portrait's face in PORTRAIT.landmarks: this picture needs no face network any more.
+        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example animation.gaze=0.5.
@@ -128,11 +131,14 @@ def animate(
         )
     if not sink and out is None:
         raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
+    screen = Screen()
+    ask = partial(may_replace, overwrite=overwrite, screen=screen)
     if sink:
         if save_landmarks:
             raise UsageError(
                 "--save-landmarks goes with --out: make a short film once, for example with --end 1"
             )
+        ask([record] if record is not None and record.is_file() else [])
         _live(
             portrait,
             driver,
@@ -168,7 +174,6 @@ def animate(
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
 
-    screen = Screen()
     page = Page()
     with (
         serving_metrics(None, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
@@ -188,6 +193,7 @@ def animate(
             store=ModelStore(vitascope_home()),
             record=record,
             save_landmarks=save_landmarks,
+            may_replace=ask,
             on_start=begin,
             fetch_progress=progress.fetched,
         )

@@ -21,6 +21,7 @@ __all__ = [
     "ConfigFiles",
     "Many",
     "MetricsAddress",
+    "Overwrite",
     "Switch",
     "may_replace",
     "metrics_address",
@@ -36,6 +37,10 @@ ConfigFiles = Annotated[list[Path] | None, Many, Parameter(alias="-c")]
 """``-c FILE``: settings files."""
 Assignments = Annotated[list[str] | None, Many, Parameter(name="--set")]
 """``--set key=value``."""
+
+
+Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])]
+"""Replace outputs that exist, or refuse to; None asks on a terminal, see ``may_replace``."""
 
 
 def may_replace(

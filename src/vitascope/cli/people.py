@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.options import Assignments, ConfigFiles, Switch, may_replace
+from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
 from vitascope.cli.printing import print_json
 from vitascope.config import FlagValue, SettingsSource
 from vitascope.errors import OutputError
@@ -27,9 +27,7 @@ def people(
     stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"])] = None,
     again: Switch = False,
     device: Literal["auto", "cpu", "cuda"] | None = None,
-    overwrite: Annotated[
-        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])
-    ] = None,
+    overwrite: Overwrite = None,
     config: ConfigFiles = None,
     set_: Assignments = None,
     json: Switch = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from vitascope.cli.options import Switch, may_replace
+from vitascope.cli.options import Overwrite, Switch, may_replace
 from vitascope.cli.printing import facts, print_json, print_table
 from vitascope.config import Codec, FlagValue, RgbColor, SettingsSource, VideoSettings
 from vitascope.errors import UsageError, one_line
@@ -24,8 +24,6 @@ app = App(
     help="See what a video is to VR players, give it another projection, check packed alpha, describe a folder.",
     help_format="plaintext",
 )
-
-_Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])]
 
 
 @app.command
@@ -107,7 +105,7 @@ def convert(
     crf: int | None = None,
     preset: str | None = None,
     keep_partial: Switch = False,
-    overwrite: _Overwrite = None,
+    overwrite: Overwrite = None,
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
@@ -188,7 +186,7 @@ def library(
     recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r")] = False,
     base_url: str = "",
     key_color: str | None = None,
-    overwrite: _Overwrite = None,
+    overwrite: Overwrite = None,
     json: Switch = False,
 ) -> int:
     """Describe a folder's videos to HereSphere and DeoVR, in JSON beside them, for a web server to show.
@@ -261,7 +259,7 @@ def verify(
     stereo: str | None = None,
     projection: str | None = None,
     fov: float | None = None,
-    overwrite: _Overwrite = None,
+    overwrite: Overwrite = None,
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
