@@ -10,6 +10,8 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.media.writing.encoder_setup import tamed_svt
+
 RgbPainter = Callable[[int], npt.NDArray[np.uint8]]
 
 
@@ -81,6 +83,8 @@ def write_clip(
         if color_tags:
             context = stream.codec_context
             context.color_primaries, context.color_trc, context.colorspace, context.color_range = color_tags
+        with tamed_svt():
+            stream.codec_context.open()
         tone = container.add_stream(audio, rate=48000) if audio else None
         for n, when in enumerate(times):
             frame = av.VideoFrame.from_ndarray(paint(n), format="rgb24")

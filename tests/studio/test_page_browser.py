@@ -243,7 +243,7 @@ def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
     studio.order(studio.film(), task="people")  # news of it carry the version
     page.until("document.querySelector('#banner').innerText.includes('of another version now')")
     page.click("#banner button")
-    page.until("document.querySelector('[name=vitascope-version]').content === '99.0'")
+    page.until("document.querySelector('[name=vitascope-version]')?.content === '99.0'")
     assert page.value("document.querySelector('#banner').hidden")
 
 

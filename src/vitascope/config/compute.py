@@ -193,8 +193,8 @@ class ProcessingSettings(Section):
     )
     enable_caching: bool = setting(
         False,
-        "Keep mattes on disk, so that another run over the same video with other outputs needs no network; where "
-        "several processes share a video, its finished stretches.",
+        "Keep mattes on disk, so that another run over the same video with other outputs needs no network; several "
+        "processes keep finished stretches.",
     )
     cache_size_gb: float = setting(
         4.0, "Most gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000

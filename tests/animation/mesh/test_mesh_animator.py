@@ -213,7 +213,7 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
 
 
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):
-    """Of a portrait that shows its teeth, lips that are closed show lips, and a line where they meet."""
+    """A portrait that shows its teeth closes its lips: they are seen, and a line where they meet."""
     rest = animator.animate(FaceMotion())
     motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))  # a driver's face at rest has closed lips
     closed, places = animator.animate(motion), animator.bent(motion).places

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
-from written_films import decode, encode, make_info
+from written_films import decode, encode, make_frame, make_info
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.media.writing import encoding as encoding_module
 from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
 
 EIGHT = PIXEL_FORMATS["yuv420p"]
 TEN = PIXEL_FORMATS["yuv420p10le"]
@@ -235,6 +237,21 @@ def test_a_large_size_is_taken_or_refused_with_what_would_do(
         with pytest.raises(OutputError, match=rf"in\.mp4: {codec} .* to .*{size[0]}x{size[1]}: use h265"):
             encode(path, make_info(*size), encoding=encoding)
     encode(path, make_info(*taken), encoding=encoding)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no scheduling policies here")
+def test_av1_takes_no_real_time_priority(tmp_path: Path) -> None:
+    """For root, SVT-AV1 takes it, and hands it on to whatever is started later."""
+    path, info = tmp_path / "a.mkv", make_info(64, 64)
+    encoding = choose_encoding(path, codec="av1", source_format=EIGHT, speed="fast")
+    tasks = Path("/proc/self/task")
+    before = set(tasks.iterdir())
+    with VideoWriter(path, info=info, encoding=encoding) as writer:
+        writer.write(make_frame(info, 0, pts=0))
+        its_own = set(tasks.iterdir()) - before
+        assert len(its_own) > 4
+        assert {os.sched_getscheduler(int(thread.name)) for thread in its_own} == {os.SCHED_OTHER}
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_odd_heights_are_fine_with_half_width_chroma() -> None:

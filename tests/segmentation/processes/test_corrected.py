@@ -15,7 +15,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.cached_film import clear_cache
 from vitascope.segmentation.matting.networks import ChosenNetwork
-from vitascope.segmentation.processes import crew
+from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.processes.kept_stretches import KeptStretches, kept_stretch_files
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -75,6 +75,8 @@ def cut(clip, tmp_path):
         with Segmenter(settings=values) as segmenter:
             report = segmenter.write(clip, [(kind, tmp_path / name)])
         assert report.frame_count == 60
+        if any(note.startswith("nothing was made anew") for note in report.notes):
+            return 0, packets(tmp_path / name)
         said = [note.split() for note in report.notes if "stretches w" in note]
         made, of, count = (said[0][0], said[0][1], said[0][2]) if said else ("5", "of", "5")
         assert (of, count) == ("of", "5")
@@ -161,7 +163,7 @@ def test_a_run_that_fails_at_its_end_leaves_its_stretches(cut, tmp_path, monkeyp
         raise OutputError("the disk is full")
 
     with monkeypatch.context() as patch, pytest.raises(OutputError, match="full"):
-        patch.setattr(crew, "finish_files", fail)
+        patch.setattr(film_joiner, "finish_files", fail)
         cut("{}\n")
     shutil.rmtree(tmp_path / ".out.mkv.stretches")
     assert cut(NEVER.format(0.85, 1.1))[0] == 1

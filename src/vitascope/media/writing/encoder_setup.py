@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -28,7 +30,7 @@ from vitascope.media.writing.nvenc import NvencFramePacker, NvencStreamEncoder
 from vitascope.media.writing.parallel_encoder import ParallelEncoder, PictureEncoder, StreamEncoder
 from vitascope.media.writing.stream_copy import film_tags
 
-__all__ = ["BOX_MUXERS", "MATROSKA_MUXERS", "ColourTags", "PictureSetup", "muxer_options", "quiet_svt"]
+__all__ = ["BOX_MUXERS", "MATROSKA_MUXERS", "ColourTags", "PictureSetup", "muxer_options", "tamed_svt"]
 
 BOX_MUXERS = frozenset({"mp4", "mov"})
 """FFmpeg's muxers that write boxes, which can be patched."""
@@ -161,7 +163,7 @@ class PictureSetup:
         self._configure(stream.codec_context, threads=self.encoding.threads if count == 1 else 1)
         if self.encoding.is_nvenc:
             return NvencStreamEncoder(stream, path=path)
-        with quiet_svt():
+        with tamed_svt():
             stream.codec_context.open()
         if count == 1:
             return StreamEncoder(stream)
@@ -177,7 +179,8 @@ class PictureSetup:
                 # Nothing refers beyond a chunk, and each picture that is looked at ahead takes several times its size.
                 context.options |= {"rc-lookahead": str(chunk_frames)}
             context.flags |= flags
-            context.open()
+            with tamed_svt():
+                context.open()
             return context
 
         return ParallelEncoder(stream, open_one, encoders=count, frame_count=self._info.frame_count_estimate)
@@ -231,13 +234,36 @@ def muxer_options(muxer: str, *, time_base: Fraction, tags: dict[str, str]) -> d
 
 
 @contextmanager
-def quiet_svt() -> Iterator[None]:
-    """Keep SVT-AV1 from writing its banner to stderr: it asks the environment, and only while it is being opened."""
-    if "SVT_LOG" in os.environ:
-        yield
-        return
-    os.environ["SVT_LOG"] = "1"  # errors
+def tamed_svt() -> Iterator[None]:
+    """Open an encoder in this block, so that SVT-AV1 neither talks nor takes the machine.
+
+    It writes a banner to stderr unless the environment forbids that; it asks while it is being opened. For root, as in
+    most containers, it makes the thread that opens it and all of its own real-time (SCHED_FIFO, 99): whatever that
+    thread starts later inherits it, and everything else on the machine waits for them.
+    """
+    before = _schedules()
+    mine = before.get(threading.get_native_id())
+    is_loud = "SVT_LOG" in os.environ
+    if not is_loud:
+        os.environ["SVT_LOG"] = "1"  # errors
     try:
         yield
     finally:
-        del os.environ["SVT_LOG"]
+        if not is_loud:
+            del os.environ["SVT_LOG"]
+        for thread, (policy, _) in _schedules().items():
+            usual = before.get(thread, mine)
+            if usual is not None and policy == os.SCHED_FIFO != usual[0]:
+                with suppress(ProcessLookupError):  # it has ended
+                    os.sched_setscheduler(thread, *usual)
+
+
+def _schedules() -> dict[int, tuple[int, os.sched_param]]:
+    """Policy and priority of each thread of this process; none where SVT-AV1 may not change them."""
+    found = {}
+    if sys.platform == "linux" and os.geteuid() == 0:
+        for entry in Path("/proc/self/task").iterdir():
+            thread = int(entry.name)
+            with suppress(ProcessLookupError):
+                found[thread] = os.sched_getscheduler(thread), os.sched_getparam(thread)
+    return found

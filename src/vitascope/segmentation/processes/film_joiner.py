@@ -175,12 +175,7 @@ class FilmJoiner:
             measured = film.snapshot()
         made = film.made
         if film.found_count:
-            count = len(done) - film.found_count
-            notes = [
-                *notes,
-                f"{count} of {len(done)} stretches {'was' if count == 1 else 'were'} made anew; the others were there "
-                "from an earlier run",
-            ]
+            notes = [*notes, _of_earlier_runs(film.found_count, len(done))]
         first = self._facts[0]
         return SegmentReport(
             input=video,
@@ -422,6 +417,15 @@ def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) 
         assert file.summary is not None  # all was read
         done.append(file.summary)
     return done
+
+
+def _of_earlier_runs(found_count: int, count: int) -> str:
+    """What was made anew, in words."""
+    anew = count - found_count
+    if not anew:
+        return "nothing was made anew: all of it was there from an earlier run"
+    were = "was" if anew == 1 else "were"
+    return f"{anew} of {count} stretches {were} made anew; the others were there from an earlier run"
 
 
 def _labels(ready: Sequence[MakerFacts]) -> str:
