@@ -243,14 +243,14 @@ def tamed_svt() -> Iterator[None]:
     """
     before = _schedules()
     mine = before.get(threading.get_native_id())
-    is_loud = "SVT_LOG" in os.environ
-    if not is_loud:
+    is_set = "SVT_LOG" in os.environ
+    if not is_set:
         os.environ["SVT_LOG"] = "1"  # errors
     try:
         yield
     finally:
-        if not is_loud:
-            del os.environ["SVT_LOG"]
+        if not is_set:
+            os.environ.pop("SVT_LOG", None)  # which another thread that opens an encoder may have done
         for thread, (policy, _) in _schedules().items():
             usual = before.get(thread, mine)
             if usual is not None and policy == os.SCHED_FIFO != usual[0]:
