@@ -60,6 +60,7 @@ class GuardedServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False  # one who reads slowly must not hold us
+    request_queue_size = 128  # beyond the usual 5, whoever comes in a crowd waits a second for the next try
     # On Windows the option would let two servers have one port.
     allow_reuse_address = sys.platform != "win32"
 
