@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
 
+import av
+import numpy as np
 import pytest
 from swaying_clip import packets, swaying_clip
 
@@ -15,6 +18,9 @@ from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import DeviceError, InputError, OutputError, UsageError, WorkerError
+from vitascope.media.reading.reader import open_video
+from vitascope.segmentation.people.identities import Presence
+from vitascope.segmentation.people.table import PeopleWriter, table_path
 from vitascope.segmentation.processes import cluster as cluster_module
 from vitascope.segmentation.processes.cluster import ClusterMakers, cluster_at
 from vitascope.segmentation.processes.port import MakerFacts
@@ -81,6 +87,49 @@ def test_three_nodes_make_what_two_processes_make(clip, nodes, by_processes, tmp
     assert packets(tmp_path / "o.mp4") == packets(tmp_path / "again.mp4") == by_processes
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.mp4", "o.mp4"]
     assert not ray.is_initialized()
+
+
+def test_nodes_keep_the_people_whom_this_machine_found(clip, nodes, tmp_path, monkeypatch):
+    """One person left of the middle and one right of it; the nodes have other homes than this process."""
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+    with open_video(clip) as reader:
+        base, times = reader.info.time_base, [frame.pts for frame in reader]
+    labels = np.repeat([[1, 2]], 2, axis=0).astype(np.uint8)[np.newaxis]
+    presences = [Presence(who, times[0], times[-1], 0.3, 0.99, len(times), 0) for who in (1, 2)]
+    with PeopleWriter(table_path(clip, load_settings().settings.video)) as writer:
+        for pts in times:
+            writer.add(pts, labels)
+        writer.end_shot({1: 1, 2: 2})
+        writer.finish(
+            presences,
+            faces={},
+            time_base=(base.numerator, base.denominator),
+            origin_pts=times[0],
+            video=clip.name,
+            fingerprint="",
+            begin_seconds=0.0,
+            end_seconds=None,
+            network="selfie",
+            notes=(),
+        )
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text("people:\n  - {exclude: 2, from: 1.0, to: 2.0}\n")
+    made = {}
+    for wish in ({"people.keep": "1"}, {"people.hints": hints}):
+        for name, sharing in (
+            ("nodes", {"processing.cluster": nodes.address}),
+            ("processes", {"processing.use_multiprocessing": True}),
+        ):
+            out = tmp_path / f"{name}.mp4"
+            shutil.rmtree(tmp_path / "home" / "stretches", ignore_errors=True)
+            with Segmenter(profile="fast", settings=FLAGS | sharing | wish) as segmenter:
+                segmenter.write(clip, [("mask", out)])
+            made[name] = packets(out)
+        assert made["nodes"] == made["processes"]
+        with av.open(str(out)) as container:
+            masks = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+        left_out = [mask[:, 80:].max() < 30 for mask in masks]
+        assert left_out == [True] * FRAMES if "people.keep" in wish else 0 < sum(left_out) < FRAMES
 
 
 def alive_nodes():
@@ -209,8 +258,6 @@ def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, tmp_path):
         Segmenter(settings={"processing.cluster": nodes.address, "gpu.device": "cuda"})
     with pytest.raises(UsageError, match="leave one of them out"):
         Segmenter(settings={"processing.cluster": "auto", "gpu.device_ids": "0,1"})
-    with pytest.raises(UsageError, match=r"leave people\.\* or the cluster out"):
-        Segmenter(settings={"processing.cluster": nodes.address, "people.keep": "1"})
     for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
         with pytest.raises(WorkerError, match=rf"no Ray cluster at {address}; is it up"):
             ClusterMakers(load_settings(), address=address).open()

@@ -75,6 +75,8 @@ class Keeping:
     """Only the frame of this time is looked at, in seconds; None for all of the film."""
     span: tuple[float, float] | None = None
     """Only this part is looked at, from and up to, in seconds; None for all of the film."""
+    scanned: Path | None = None
+    """Who is in the film; where ``known_people`` finds it when None."""
 
     def around(self, inner: Estimator, _: NetworkInput) -> Estimator:
         """The link, for ``StreamMatting``."""
@@ -112,6 +114,8 @@ class Keeping:
         video = self.reader.info.path
         if not needs_scan(self.settings, video):
             return None
+        if self.scanned is not None:
+            return PeopleTable(self.scanned)
         table = known_people(video, self.settings.video)
         if table is None:
             raise UsageError(f"{video}: nobody looked who is in it; vitascope people does")

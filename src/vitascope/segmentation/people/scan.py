@@ -86,6 +86,9 @@ def find_people(
             "people": usual.people,
             "gpu.device_ids": None,
             "processing.use_multiprocessing": False,
+            "processing.cluster": None,
+            # One is wanted of the cluster's nodes; this machine may have none.
+            **({} if loaded.settings.processing.cluster is None else {"gpu.device": "auto"}),
             "processing.enable_caching": False,
         }
     )

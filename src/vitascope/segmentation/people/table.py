@@ -232,7 +232,7 @@ class PeopleTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with zipfile.ZipFile(path) as archive:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 self.facts = PeopleFacts.model_validate_json(archive.read("people.json"))
         except (*_ARCHIVE_ERRORS, ValidationError, json.JSONDecodeError) as error:
             raise InputError(f"{path}: who is in the video cannot be read from it: {error}") from error
@@ -248,7 +248,7 @@ class PeopleTable:
 
     def face(self, number: int) -> bytes | None:
         """A PNG of somebody."""
-        with zipfile.ZipFile(self.path) as archive:
+        with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
             name = f"faces/{number}.png"
             return archive.read(name) if name in archive.namelist() else None
 
@@ -349,7 +349,7 @@ class PeopleTable:
     def _piece(self, at: int) -> Labels:
         if self._open is None or self._open[0] != at:
             try:
-                with zipfile.ZipFile(self.path) as archive:
+                with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
                     tracks = np.load(io.BytesIO(archive.read(f"labels/{at}.npy")), allow_pickle=False)
             except _ARCHIVE_ERRORS as error:
                 raise InputError(

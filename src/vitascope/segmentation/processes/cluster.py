@@ -180,14 +180,9 @@ class ClusterMakers:
     Args:
         loaded: Settings of the run.
         address: See ``cluster_at``.
-
-    Raises:
-        UsageError: Some people are to be kept.
     """
 
     def __init__(self, loaded: LoadedSettings, *, address: str) -> None:
-        if loaded.settings.people.active:
-            raise UsageError("who is who is found and kept on one machine; leave people.* or the cluster out")
         self._loaded, self._address = _with_whole_paths(loaded), address
         self._connection = ExitStack()
         self._ray: Any = None

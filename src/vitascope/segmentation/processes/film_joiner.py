@@ -151,13 +151,16 @@ class FilmJoiner:
                 )
             )
             folder = stack.enter_context(WorkFolder(outputs[0][1], resume=resume))
+            made_by = self._made_by(order, reader, keeping)
+            if keeping is not None and keeping.table is not None:
+                order = replace(order, scanned=folder.with_copy_of(keeping.table.path))
             film = stack.enter_context(
                 SharedFilm(
                     hands,
                     order,
                     plan.stretches,
                     folder=folder,
-                    made_by=self._made_by(order, reader, keeping),
+                    made_by=made_by,
                     kept=self._kept,
                     max_corrupt_frames=settings.video.max_corrupt_frames,
                     tolerant=settings.output.keep_partial,

@@ -258,9 +258,8 @@ class StretchMaker:
             around = None
             if runner.settings.people.active:
                 span = seen_seconds(reader, film, order.stretch)
-                around = Keeping(
-                    reader, vr_of(reader.info, runner.settings.video), runner.settings, span=span
-                ).around
+                vr = vr_of(reader.info, runner.settings.video)
+                around = Keeping(reader, vr, runner.settings, span=span, scanned=film.scanned).around
             run = stack.enter_context(
                 FilmRun(
                     runner,

@@ -76,6 +76,8 @@ class FilmOrder:
     """Expected; None where the video does not say."""
     int8: Int8Choice | None = None
     """What became of the wish for INT8, decided once for all."""
+    scanned: Path | None = None
+    """Who is in the video, where that makes a difference, in a file that all see."""
 
 
 @dataclass(frozen=True, slots=True)

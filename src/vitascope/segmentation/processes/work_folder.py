@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Self
 
 from vitascope.errors import InputError, add_to_line
 from vitascope.media.libav import wrap_output_error
-from vitascope.media.remote import remove_folder
+from vitascope.media.remote import RemotePath, remove_folder
 from vitascope.media.writing.output_target import picture_folder, shortened_name
 
 __all__ = ["WorkFolder", "finished_stretches"]
@@ -59,6 +60,20 @@ class WorkFolder:
         add_to_line(
             error, f"--resume goes on from {count} finished stretch{'es' * (count > 1)} in {self.path.name}"
         )
+
+    def with_copy_of(self, file: Path) -> Path:
+        """Put a copy of a file there, for all who make stretches; where it is.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        copy = self.path / file.name
+        with wrap_output_error(copy, "write it"):
+            if isinstance(copy, RemotePath):
+                copy.receive(file)
+            else:
+                shutil.copyfile(file, copy)
+        return copy
 
     def file_of(self, number: int) -> Path:
         """The file of a stretch."""
