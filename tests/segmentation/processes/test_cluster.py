@@ -94,7 +94,7 @@ def test_nodes_keep_the_people_whom_this_machine_found(clip, nodes, tmp_path, mo
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     with open_video(clip) as reader:
         base, times = reader.info.time_base, [frame.pts for frame in reader]
-    labels = np.repeat([[1, 2]], 2, axis=0).astype(np.uint8)[np.newaxis]
+    labels = np.tile(np.repeat([1, 2], 8), (16, 1)).astype(np.uint8)[np.newaxis]
     presences = [Presence(who, times[0], times[-1], 0.3, 0.99, len(times), 0) for who in (1, 2)]
     with PeopleWriter(table_path(clip, load_settings().settings.video)) as writer:
         for pts in times:
