@@ -107,7 +107,9 @@ def test_half_open_requests_are_few_and_the_next_who_asks_is_answered(monkeypatc
             silent.sendall(b"GET / HTTP/1.1\r\nHost: 127")
         assert ask(server, "127.0.0.1") == (200, b"hello")
         assert len(server._silent) + len(server._answered) <= 8
-        deadline = time.perf_counter() + GuardedHandler.timeout / 2  # sooner than they would leave by themselves
+        deadline = (
+            time.perf_counter() + GuardedHandler.timeout / 2
+        )  # sooner than they would leave by themselves
         while threading.active_count() - threads_before > 8 + 1 and time.perf_counter() < deadline:
             time.sleep(0.01)  # those that were hung up on are on their way out
         assert threading.active_count() - threads_before <= 8 + 1

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from vitascope.errors import EngineError, ModelError
 from vitascope.models.rvm.rvm import RvmNetwork
-from vitascope.models.rvm.sizes import frame_chunks
+from vitascope.models.rvm.state import frame_chunks
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 
@@ -159,8 +159,8 @@ def test_chunks_are_powers_of_two_that_cover_all_frames(frames, most):
 
 def test_resnet50_runs_in_its_own_shapes():
     torch = pytest.importorskip("torch")
-    from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
     from vitascope.models.rvm.structure import state_shapes
+    from vitascope.models.rvm.torch_network import RvmCoarseNetwork
 
     weights = random_weights("resnet50")
     network = RvmCoarseNetwork(weights).eval()
