@@ -31,7 +31,7 @@ from vitascope.config.gpus import checked_gpus
 from vitascope.config.loading import engine_cache
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.gpu.memory.host_memory import share_heaps
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink

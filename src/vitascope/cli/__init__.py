@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import FrameType
 
 from vitascope.errors import OutputError
-from vitascope.gpu.memory.host_memory import share_heaps
+from vitascope.gpu.memory.host_heap import share_heaps
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.standard_streams import outlive_readers
 

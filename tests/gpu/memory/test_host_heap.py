@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitascope.gpu.memory.host_memory import give_back_free_memory, share_heaps
+from vitascope.gpu.memory.host_heap import give_back_free_memory, share_heaps
 
 HEAPS_OF_THREADS = """
 import ctypes, sys, threading
 from pathlib import Path
-from vitascope.gpu.memory.host_memory import share_heaps
+from vitascope.gpu.memory.host_heap import share_heaps
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p

@@ -1,26 +1,14 @@
-"""The host's memory: what there is, what is in use, what this process has of it, and a heap that is kept small.
-
-The process's own heap, kept small while pipelines come and go.
-
-glibc gives threads heaps of their own, up to eight a core. What the threads of one run freed stays in their heaps, in
-pieces, while those of the next take new memory: as much is in use, but more is taken. Two heaps, and free
-pages given back between runs, keep the peak of many jobs near that of one (``benchmarks/memory_over_jobs.py``).
-
-Every command imports this first, so it imports next to nothing.
-"""
+"""The host's memory: what there is, what is in use, and what this process has of it."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from vitascope.errors import MissingDependencyError
 
-__all__ = ["HostMemory", "give_back_free_memory", "host_memory", "share_heaps"]
+__all__ = ["HostMemory", "host_memory"]
 
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -58,7 +46,7 @@ def host_memory() -> HostMemory:
 
 def _control_group() -> tuple[int | None, int]:
     """Limit and use of the container, where it has a limit; version 2, then version 1."""
-    for folder, limit, use, reclaimable in (
+    for folder, limit, use, cache in (
         (_CGROUP, "memory.max", "memory.current", "inactive_file"),
         (_CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
@@ -70,7 +58,7 @@ def _control_group() -> tuple[int | None, int]:
             continue
         if not most.isdecimal():  # "max"
             return None, in_use
-        return int(most), max(in_use - int(details.get(reclaimable, 0)), 0)
+        return int(most), max(in_use - int(details.get(cache, 0)), 0)
     return None, 0
 
 
@@ -84,35 +72,3 @@ def _by_psutil() -> HostMemory:
         ) from error
     memory = psutil.virtual_memory()
     return HostMemory(memory.total, memory.total - memory.available, psutil.Process().memory_info().rss)
-
-
-_M_ARENA_MAX = -8
-"""``mallopt``'s number for the most heaps, from glibc's malloc.h."""
-_HEAPS = 2
-
-
-def share_heaps() -> None:
-    """Have threads that start from now on share two heaps; call it before libraries start theirs.
-
-    The setting is the process's. Does nothing where the C library is not glibc.
-    """
-    if (library := _glibc()) is not None:
-        library.mallopt(_M_ARENA_MAX, _HEAPS)
-
-
-def give_back_free_memory() -> None:
-    """Give the heaps' free pages back to the system.
-
-    Takes some milliseconds after a large job, none when there is nothing to give. Does nothing where the C library is
-    not glibc.
-    """
-    if (library := _glibc()) is not None:
-        library.malloc_trim(0)
-
-
-@cache
-def _glibc() -> ctypes.CDLL | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "malloc_trim") else None  # musl has neither

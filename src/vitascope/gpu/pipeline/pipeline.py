@@ -21,7 +21,7 @@ from typing import Any
 
 from vitascope.device import machine_cpu_seconds
 from vitascope.errors import PipelineError, VitascopeError
-from vitascope.gpu.memory.host_memory import give_back_free_memory
+from vitascope.gpu.memory.host_heap import give_back_free_memory
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, Mark, Turnstile
 from vitascope.gpu.pipeline.report import LatencyHistogram, Meter, PipelineReport, summarise
 from vitascope.gpu.pipeline.stages import CONSUMER, Group, Map, Source, Stage, Together, check_stages

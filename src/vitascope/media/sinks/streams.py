@@ -1,4 +1,4 @@
-"""A page for browsers, and the stream on it: JPEG pictures, one behind the other (``multipart/x-mixed-replace``).
+"""Streams over the network: a transport stream over UDP, and a page of JPEG pictures (``multipart/x-mixed-replace``).
 
 The page is served to this machine alone unless a host is named: a stream of one's face is nobody else's business.
 """

@@ -49,7 +49,7 @@ from vitascope.gpu.engines.onnx_runtime import (
 from vitascope.gpu.engines.selection import Candidate, choose_engine
 from vitascope.gpu.engines.self_check import Arrays, Machine, Runner
 from vitascope.gpu.engines.trt_plan import TrtCache, TrtPlan, load_tensorrt
-from vitascope.gpu.toolkit.engines.toolkit_engine import DeviceWord, ToolkitEngine
+from vitascope.gpu.toolkit.toolkit_engine import DeviceWord, ToolkitEngine
 
 if TYPE_CHECKING:
     import torch
