@@ -10,10 +10,10 @@ from portrait_networks import keypoints, randomised
 
 from vitascope.device import select_device
 from vitascope.errors import ModelError
+from vitascope.models.liveportrait.folder import CHECKPOINTS
 from vitascope.models.liveportrait.motion import MotionExtractor, RawMotion
 from vitascope.models.liveportrait.networks import LivePortraitNetworks
 from vitascope.models.liveportrait.published import (
-    CHECKPOINTS,
     AppearanceExtractor,
     PublishedNetworks,
     SpadeGenerator,
