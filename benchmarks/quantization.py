@@ -1,7 +1,7 @@
 """RVM and selfie on this processor in FP32, FP16 and INT8: size, alpha error on real frames, speed, the gate's verdict.
 
 INT8 networks are ``ModelQuantizer``'s, of the very graphs that ``segment`` runs: RVM's encoder and recurrent decoder as
-``models/rvm/graph`` cuts them, and the selfie network with a free batch. Calibration takes the first frames of a clip,
+``models/rvm/rvm`` cuts them, and the selfie network with a free batch. Calibration takes the first frames of a clip,
 the comparison others of the same clip. RVM mattes frames in order, with a state of its own for each variant, so what
 the state picks up is in the error; alpha is taken at the network's size. Variants and FP32 are timed in turns.
 

@@ -8,8 +8,8 @@ import pytest
 
 from clips import write_clip
 from measured_cells import key_of
-from vitascope.bench.cell import Rounds, cell_of_runs, measure_rounds, too_short
 from vitascope.bench.measured_run import MeasuredSegmenter
+from vitascope.bench.suite import Rounds, cell_of_runs, measure_rounds, too_short
 from vitascope.config import load_settings
 from vitascope.errors import InputError
 from vitascope.segmentation.report import GpuReport

@@ -10,10 +10,10 @@ import pytest
 
 from clips import write_clip
 from vitascope.bench import pipeline_bench
-from vitascope.bench.cell import slice_rates
 from vitascope.bench.measured_run import MeasuredSegmenter
 from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
 from vitascope.bench.results import ResultsFile, load_results
+from vitascope.bench.suite import slice_rates
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError
 

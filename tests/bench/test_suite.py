@@ -11,9 +11,8 @@ import pytest
 from clips import write_clip
 from measured_cells import SHORT_PROBE
 from vitascope.bench import suite
-from vitascope.bench.cell import Rounds
 from vitascope.bench.results import RESULTS_NAME, load_results
-from vitascope.bench.suite import SuiteOptions, plan_cells, run_suite
+from vitascope.bench.suite import Rounds, SuiteOptions, plan_cells, run_suite
 from vitascope.errors import DeviceMemoryError, InputError, UsageError
 
 QUICK = SuiteOptions(quick=True)

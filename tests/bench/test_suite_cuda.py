@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from vitascope.bench import suite
-from vitascope.bench.cell import Rounds
 from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
-from vitascope.bench.suite import SuiteOptions, run_suite
+from vitascope.bench.suite import Rounds, SuiteOptions, run_suite
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 

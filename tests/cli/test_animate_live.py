@@ -217,7 +217,7 @@ def test_a_virtual_camera_that_cannot_be_had(run, motion_file, monkeypatch, prob
 def test_the_key_t_starts_a_failed_sink_again(run, tmp_path, monkeypatch):
     from vitascope.animation.live.controls import Controls
     from vitascope.errors import OutputError
-    from vitascope.media.sinks.udp import UdpSink
+    from vitascope.media.sinks.streams import UdpSink
 
     sent, send = [], UdpSink.send
 
@@ -244,7 +244,7 @@ def test_the_key_t_starts_a_failed_sink_again(run, tmp_path, monkeypatch):
 
 def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, motion_file, monkeypatch):
     from vitascope.errors import OutputError
-    from vitascope.media.sinks.udp import UdpSink
+    from vitascope.media.sinks.streams import UdpSink
 
     def send(self, picture):
         raise OutputError("the cable was pulled")

@@ -10,9 +10,9 @@ import pytest
 
 from vitascope.bench import suite
 from vitascope.bench.baselines import load_baselines
-from vitascope.bench.cell import Rounds
 from vitascope.bench.comparison import compare
 from vitascope.bench.results import ResultsFile, Row, load_results
+from vitascope.bench.suite import Rounds
 from vitascope.cli import main
 
 CHECKOUT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from clips import write_clip
 from vitascope.bench import pipeline_bench
 from vitascope.cli import main
 from vitascope.config import vitascope_home
-from vitascope.tune import checklist_measurement as checklist_measurement
+from vitascope.tune import checklist
 
 
 def run(*words):
@@ -24,7 +24,7 @@ def run(*words):
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(checklist_measurement, "_PASS_SECONDS", 2.0)
+    monkeypatch.setattr(checklist, "_PASS_SECONDS", 2.0)
 
 
 def test_every_question_gets_an_answer_and_a_figure(tmp_path, capsys):
@@ -51,9 +51,7 @@ def test_a_tuned_file_that_is_in_use_is_told_from_one_that_is_not(tmp_path, caps
     words = ("bench", "checklist", film, "--profile", "fast", "--json")
     run(*words)
     capsys.readouterr()
-    cell = checklist_measurement.bench_pipeline(
-        checklist_measurement.ChecklistOptions(profile="fast").run_of(film)
-    ).cells[0]
+    cell = checklist.bench_pipeline(checklist.ChecklistOptions(profile="fast").run_of(film)).cells[0]
     line = {
         "date": "2026-11-20",
         "device": cell.device,
@@ -103,7 +101,7 @@ def test_what_is_refused(tmp_path, capsys):
 
 def test_a_doubled_batch_that_is_too_slow_to_tell_is_no_answer(tmp_path, capsys, monkeypatch):
     film = write_clip(tmp_path / "in.mp4", frame_count=40)
-    measure = checklist_measurement.bench_pipeline
+    measure = checklist.bench_pipeline
 
     def slow_when_doubled(options):
         if "model.batch_size=2" in options.assignments:
@@ -111,7 +109,7 @@ def test_a_doubled_batch_that_is_too_slow_to_tell_is_no_answer(tmp_path, capsys,
             monkeypatch.setattr(pipeline_bench, "stopping_after", lambda _: at_once)
         return measure(options)
 
-    monkeypatch.setattr(checklist_measurement, "bench_pipeline", slow_when_doubled)
+    monkeypatch.setattr(checklist, "bench_pipeline", slow_when_doubled)
     run("bench", "checklist", film, "--profile", "fast", "--json")
     items = {item["question"]: item for item in json.loads(capsys.readouterr().out)["items"]}
     item = items["a larger batch would not be faster"]

@@ -10,8 +10,8 @@ import pytest
 
 from clips import write_clip
 from vitascope.bench import suite
-from vitascope.bench.cell import Rounds
 from vitascope.bench.results import Row, load_results
+from vitascope.bench.suite import Rounds
 from vitascope.cli import main
 
 

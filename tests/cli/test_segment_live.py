@@ -22,7 +22,7 @@ from skimage import data
 from clips import write_clip
 from vitascope.cli import main
 from vitascope.errors import OutputError
-from vitascope.media.sinks.udp import UdpSink
+from vitascope.media.sinks.streams import UdpSink
 from vitascope.observe import progress
 
 KEY = np.array((120, 255, 155))

@@ -15,8 +15,7 @@ from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import GpuOptions, gpu_openers
 from vitascope.gpu.engines.self_check import TOLERANCES, compare
 from vitascope.models.network_check import network_runner, random_pictures
-from vitascope.models.rvm.graph import engine_profiles
-from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.models.rvm.rvm import RvmNetwork, engine_profiles
 
 pytestmark = pytest.mark.cuda
 

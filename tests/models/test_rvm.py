@@ -11,16 +11,16 @@ from fake_cupy import FakeArray, fake_cupy
 from fake_gpu_engine import FakeGpuEngine
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange
-from vitascope.models.rvm.graph import (
+from vitascope.models.rvm.rvm import (
     GAIN,
     SMALL_RGB,
     STATES_IN,
     STATES_OUT,
+    RvmNetwork,
     cut_official_graph,
     engine_profiles,
 )
-from vitascope.models.rvm.rvm import RvmNetwork
-from vitascope.models.rvm.sizes import body_downsample_ratio
+from vitascope.models.rvm.state import body_downsample_ratio
 
 pytestmark = pytest.mark.fetched_model
 

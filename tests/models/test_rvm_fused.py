@@ -12,7 +12,7 @@ from fake_cupy import FakeArray, fake_cupy
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
 from vitascope.models.rvm import fused_network
 from vitascope.models.rvm.fused_network import RvmFusedNetwork
-from vitascope.models.rvm.sizes import state_sizes
+from vitascope.models.rvm.state import state_sizes
 
 CHANNELS = (16, 20, 40, 64)
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from vitascope.errors import EngineError, ModelError
 from vitascope.models.rvm.rvm import RvmNetwork
-from vitascope.models.rvm.sizes import frame_chunks
+from vitascope.models.rvm.state import frame_chunks
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 

@@ -6,7 +6,7 @@ import torch
 
 from vitascope.models.network import MatteEstimate
 from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
-from vitascope.models.rvm.sizes import RvmInput
+from vitascope.models.rvm.state import RvmInput
 from vitascope.models.rvm.structure import state_shapes
 from vitascope.models.rvm.weights import load_rvm_weights
 

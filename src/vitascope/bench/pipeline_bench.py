@@ -6,12 +6,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitascope.bench.cell import FEWEST_FRAMES, cell_of_runs, slice_rates
 from vitascope.bench.limited_run import stopping_after, warm_up
 from vitascope.bench.machine import this_machine
 from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredRun, MeasuredSegmenter
 from vitascope.bench.results import BenchResults, CellKey, now
-from vitascope.bench.suite import explicit_settings
+from vitascope.bench.suite import FEWEST_FRAMES, cell_of_runs, explicit_settings, slice_rates
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import LoadedSettings, SettingsSource, load_settings
 from vitascope.errors import InputError, UsageError

@@ -340,8 +340,7 @@ def checklist(
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
-        from vitascope.tune.checklist import checklist_of
-        from vitascope.tune.checklist_measurement import ChecklistOptions, measure_for_checklist
+        from vitascope.tune.checklist import ChecklistOptions, checklist_of, measure_for_checklist
 
     screen = Screen()
     options = ChecklistOptions(

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher, PriorityBatcher, StreamBatcher
     from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
     from vitascope.gpu.toolkit.batching.search import BatchSizeOptimizer, find_optimal_batch_size
-    from vitascope.gpu.toolkit.engines.inductor import InductorEngine
-    from vitascope.gpu.toolkit.engines.onnx import OnnxEngine
-    from vitascope.gpu.toolkit.engines.opening import open_engine
-    from vitascope.gpu.toolkit.engines.tensorrt import TensorRTEngine
+    from vitascope.gpu.toolkit.engines import InductorEngine, OnnxEngine, TensorRTEngine, open_engine
     from vitascope.gpu.toolkit.prefetch import PrefetchDataLoader
     from vitascope.gpu.toolkit.preprocessing import PreprocessingPipeline
     from vitascope.gpu.toolkit.processor import CUDAKernelProcessor
@@ -51,14 +48,14 @@ _HOMES = {
     "CacheManager": "memory.disk_cache",
     "DynamicBatcher": "toolkit.batching.batcher",
     "Group": "pipeline",
-    "InductorEngine": "toolkit.engines.inductor",
+    "InductorEngine": "toolkit.engines",
     "InferenceRequest": "toolkit.batching.requests",
     "InferenceResponse": "toolkit.batching.requests",
     "Map": "pipeline",
     "MemoryPool": "memory.device_pool",
     "MemoryProfiler": "profiling.memory",
     "ModelQuantizer": "toolkit.quantization.quantizer",
-    "OnnxEngine": "toolkit.engines.onnx",
+    "OnnxEngine": "toolkit.engines",
     "PinnedMemoryPool": "memory.pinned_pool",
     "Pipeline": "pipeline",
     "PrefetchDataLoader": "toolkit.prefetch",
@@ -69,10 +66,10 @@ _HOMES = {
     "Source": "pipeline",
     "StreamBatcher": "toolkit.batching.batcher",
     "TemporalOptimizer": "toolkit.temporal",
-    "TensorRTEngine": "toolkit.engines.tensorrt",
+    "TensorRTEngine": "toolkit.engines",
     "VRAMMonitor": "memory.vram_monitor",
     "find_optimal_batch_size": "toolkit.batching.search",
-    "open_engine": "toolkit.engines.opening",
+    "open_engine": "toolkit.engines",
 }
 
 __all__ = [

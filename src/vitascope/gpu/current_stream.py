@@ -1,12 +1,22 @@
-"""The CUDA stream that a thread works on, for a while."""
+"""The CUDA stream that a thread works on for a while, and the turn of whoever records one as a graph.
+
+CUDA graphs are recorded one at a time, and while one is, nothing makes a whole device wait.
+
+``cudaDeviceSynchronize`` from any thread of the process breaks a recording, in every capture mode (CUDA Runtime API,
+"Graph Management": such calls are not permitted during stream capture).
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["on_cuda_stream"]
+__all__ = ["RECORDING", "on_cuda_stream"]
+
+RECORDING = threading.RLock()
+"""Held while a graph is recorded, and around our own waits for a whole device."""
 
 
 @contextmanager

@@ -30,8 +30,7 @@ from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.pipeline.stages import Stage
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.live.controls import RunControls
-from vitascope.media.live.loop import NEWEST, LiveLoop, PictureSource, RunOptions
+from vitascope.media.live.loop import NEWEST, LiveLoop, PictureSource, RunControls, RunOptions
 from vitascope.media.live.report import RunReport, in_milliseconds
 from vitascope.media.planes import scale_alpha
 from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera

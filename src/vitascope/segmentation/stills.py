@@ -25,8 +25,7 @@ from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.toolkit.batching.answers import BatcherStats
-from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher
+from vitascope.gpu.toolkit.batching.batcher import BatcherStats, DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.media.planes import RGB_COLOR, PlaneReader
 from vitascope.models.network import MatteEstimate, MattingNetwork, SpatialState, StatelessState

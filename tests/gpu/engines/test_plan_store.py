@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vitascope.gpu.engines.launch_plan import PlanRecorder
-from vitascope.gpu.engines.plan_store import PlanStore, StoredPlan
+from vitascope.gpu.engines.plan_engine import PlanStore, StoredPlan
 from vitascope.gpu.engines.triton_compiler import CompiledKernel
 
 SIZES = (1, 2, 16, 32)

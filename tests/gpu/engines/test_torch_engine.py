@@ -292,7 +292,7 @@ class TestPackages:
         else:
             package.write_bytes(b"not a package")
         if damage == "garbage with its sum":
-            from vitascope.gpu.engines.inductor_packages import _sha256
+            from vitascope.gpu.engines.torch_engine import _sha256
 
             note.write_text(json.dumps({**json.loads(note.read_text()), "sha256": _sha256(package)}))
         notes = []

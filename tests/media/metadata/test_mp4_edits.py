@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitascope.media.metadata.mp4_boxes import Box, full_box
-from vitascope.media.metadata.mp4_edits import shown_share
+from vitascope.media.metadata.mp4_boxes import Box, full_box, shown_share
 
 MOVIE_SCALE, MEDIA_SCALE, FRAMES, TICKS = 1000, 12800, 24, 512
 

@@ -8,8 +8,8 @@ import pytest
 
 from clips import write_clip
 from vitascope.errors import CorruptInputError
-from vitascope.media.reading import patient_decoder
-from vitascope.media.reading.patient_decoder import DecoderHangsError, PatientDecoder
+from vitascope.media.reading import container
+from vitascope.media.reading.container import DecoderHangsError, PatientDecoder
 from vitascope.media.reading.reader import open_video
 
 
@@ -48,8 +48,8 @@ def test_one_that_is_forgotten_ends():
 
 
 def test_what_hangs_is_left_behind(monkeypatch):
-    monkeypatch.setattr(patient_decoder, "_PATIENCE_SECONDS", 1)
-    monkeypatch.setattr(patient_decoder, "_LAST_SECONDS", 0.05)
+    monkeypatch.setattr(container, "_PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(container, "_LAST_SECONDS", 0.05)
     for_ever = threading.Event()
     decoder = PatientDecoder(Stream())
     with pytest.raises(DecoderHangsError):

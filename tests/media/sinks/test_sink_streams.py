@@ -18,9 +18,8 @@ from live_pictures import MADE, make_picture
 
 from vitascope.errors import OutputError
 from vitascope.media.sinks.file import FileSink
-from vitascope.media.sinks.mjpeg import MjpegSink
 from vitascope.media.sinks.sink import SinkFormat
-from vitascope.media.sinks.udp import UdpSink
+from vitascope.media.sinks.streams import MjpegSink, UdpSink
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError
+from vitascope.gpu.current_stream import RECORDING
 from vitascope.gpu.profiling.document import write_document
 from vitascope.gpu.profiling.tables import megabytes, milliseconds, text_table
-from vitascope.gpu.recording import RECORDING
 
 __all__ = ["CUDAProfiler", "CopyRow", "GpuTimeline", "KernelRow", "OperatorRow"]
 

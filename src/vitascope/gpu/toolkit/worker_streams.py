@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitascope.device import Device
-from vitascope.gpu.current_stream import on_cuda_stream
+from vitascope.gpu.current_stream import RECORDING, on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.recording import RECORDING
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
 
 __all__ = [

@@ -1,14 +1,23 @@
-"""Any container that FFmpeg reads: open it, find its video, decode, seek, and notice when it ends early."""
+"""Any container that FFmpeg reads: open it, find its video, decode, seek, and notice when it ends early.
+
+Decoding in a thread of its own, which can be left behind where it never comes back.
+
+Of damaged H.265, the threads that FFmpeg decodes frames in may wait for each other for ever, and nothing can wake them
+or end them. Who waits for a thread of Python instead gives up after a while, and hears Ctrl-C meanwhile.
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeAlias
 
 import av
 from av.codec.hwaccel import HWAccel
@@ -33,11 +42,84 @@ from vitascope.media.reading.damage import (
     promised_end_seconds,
     promised_frames,
 )
-from vitascope.media.reading.patient_decoder import DecoderHangsError, PatientDecoder
 from vitascope.media.reading.source import SourceFacts
 from vitascope.media.reading.structure import broken_at, walks
 
-__all__ = ["ContainerSource", "Decoding", "OpenedVideo", "on_cuda_device", "open_container"]
+__all__ = [
+    "ContainerSource",
+    "DecoderHangsError",
+    "Decoding",
+    "OpenedVideo",
+    "PatientDecoder",
+    "on_cuda_device",
+    "open_container",
+]
+
+_PATIENCE_SECONDS = 30
+"""For one packet: what takes a slow machine less than a second."""
+_LAST_SECONDS = 5
+"""For what was being decoded when nobody wanted it any more."""
+
+_Order: TypeAlias = "tuple[Packet[VideoStream] | None] | None"
+_Answer: TypeAlias = "list[av.VideoFrame] | BaseException"
+
+
+class DecoderHangsError(Exception):
+    """The decoder did not answer for so long that it never will; its thread and memory are lost."""
+
+
+class PatientDecoder:
+    """Decodes what ``VideoStream.decode`` would, and is waited for.
+
+    Used by one thread at a time.
+
+    Args:
+        stream: The stream; used by nobody else until ``end``.
+    """
+
+    def __init__(self, stream: VideoStream) -> None:
+        self._orders: SimpleQueue[_Order] = SimpleQueue()
+        self._answers: SimpleQueue[_Answer] = SimpleQueue()
+        self._thread = Thread(
+            target=_serve, args=(stream, self._orders, self._answers), name="patient-decoder", daemon=True
+        )
+        self._thread.start()
+        weakref.finalize(
+            self, self._orders.put, None
+        )  # where nobody closes the video, the thread ends all the same
+
+    def decode(self, packet: Packet[VideoStream] | None) -> list[av.VideoFrame]:
+        """Decode one packet; None flushes.
+
+        Raises:
+            DecoderHangsError: It took longer than the patience lasts.
+        """
+        self._orders.put((packet,))
+        # Many short waits: a process that is stopped for an hour has spent one of them.
+        for _ in range(_PATIENCE_SECONDS):
+            try:
+                answer = self._answers.get(timeout=1)
+            except Empty:
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+        raise DecoderHangsError
+
+    def end(self) -> bool:
+        """End the thread; False where it hangs, and the stream must not be closed."""
+        self._orders.put(None)
+        self._thread.join(_LAST_SECONDS)
+        return not self._thread.is_alive()
+
+
+def _serve(stream: VideoStream, orders: SimpleQueue[_Order], answers: SimpleQueue[_Answer]) -> None:
+    while (order := orders.get()) is not None:
+        try:
+            answers.put(stream.decode(order[0]))
+        except BaseException as error:  # whoever waits shall have it, whatever it is
+            answers.put(error)
+        del order  # whose packet may be large, while the next is awaited
 
 
 _MAY_HANG = frozenset({"hevc"})
@@ -85,7 +167,7 @@ class OpenedVideo:
     write. The known hang of ``AUTO`` on an early break (PyAV issue 1861) needs FFmpeg's log callback to wait for the
     GIL while closing the decoder holds it; ``silence_libav`` takes the callback away, and tests close readers early in
     a loop. On the GPU one thread feeds the decoder: more would each hold back a picture and win nothing. Frame threads
-    of H.265 may hang for ever, see ``patient_decoder``.
+    of H.265 may hang for ever, see ``PatientDecoder``.
 
     Args:
         path: The file.

@@ -19,8 +19,7 @@ from av.video.stream import VideoStream
 from vitascope.errors import CorruptInputError
 from vitascope.media.libav import describe_av_error, fraction_or_none
 from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
-from vitascope.media.metadata.mp4_boxes import declared_boxes, read_moov, scan_file
-from vitascope.media.metadata.mp4_edits import shown_share
+from vitascope.media.metadata.mp4_boxes import declared_boxes, read_moov, scan_file, shown_share
 from vitascope.media.reading.structure import broken_at
 
 if TYPE_CHECKING:

@@ -218,8 +218,10 @@ SINKS: dict[str, SinkKind] = {
         SinkKind("virtualcam", "DEVICE", "a camera that other programs see", "devices:VirtualCameraSink"),
         SinkKind("ndi", "NAME", "an NDI source in the local network", "devices:NdiSink"),
         SinkKind("spout", "NAME", "a Spout sender (Windows)", "devices:SpoutSink"),
-        SinkKind("mjpeg", "[HOST:]PORT", "a page for browsers", "mjpeg:MjpegSink"),
-        SinkKind("udp", "HOST:PORT", "an MPEG transport stream over UDP", "udp:UdpSink", needs_target=True),
+        SinkKind("mjpeg", "[HOST:]PORT", "a page for browsers", "streams:MjpegSink"),
+        SinkKind(
+            "udp", "HOST:PORT", "an MPEG transport stream over UDP", "streams:UdpSink", needs_target=True
+        ),
         SinkKind("null", "", "nowhere, for measuring", "sink:NullSink"),
     )
 }

@@ -23,8 +23,7 @@ from vitascope.gpu.engines.plan_engine import PlanEngine, Recorded
 from vitascope.gpu.engines.triton_compiler import triton_version
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
-from vitascope.models.rvm.sizes import RvmInput, frame_chunks
-from vitascope.models.rvm.state import RvmState
+from vitascope.models.rvm.state import RvmInput, RvmState, frame_chunks
 
 __all__ = ["FusedPrecision", "RvmFusedNetwork"]
 

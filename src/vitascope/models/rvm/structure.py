@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.models.rvm.sizes import state_sizes
+from vitascope.models.rvm.state import state_sizes
 from vitascope.models.rvm.weights import (
     MOBILENET_BLOCKS,
     Backbone,

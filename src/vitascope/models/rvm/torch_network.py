@@ -34,7 +34,7 @@ from vitascope.models.network import (
 )
 from vitascope.models.rvm import coarse_network, structure
 from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
-from vitascope.models.rvm.sizes import RvmInput, frame_chunks, state_sizes
+from vitascope.models.rvm.state import RvmInput, frame_chunks, state_sizes
 from vitascope.models.rvm.structure import state_shapes
 from vitascope.models.rvm.weights import RvmWeights, load_rvm_weights
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 from fake_clock import FakeClock
 
-from vitascope.gpu.toolkit.batching.answers import Answers, BatchTally, ComputedPart
+from vitascope.gpu.toolkit.batching.batcher import Answers, BatchTally, ComputedPart
 from vitascope.gpu.toolkit.batching.requests import InferenceRequest
 from vitascope.gpu.toolkit.batching.waiting import Waiting
 
