@@ -65,6 +65,7 @@ def nodes():
     """A cluster of three nodes on this machine, of a core each."""
     from ray.cluster_utils import Cluster
 
+    os.environ["RAY_worker_niceness"] = "0"  # else whoever tests beside them takes the cores
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         for _ in range(2):
@@ -72,6 +73,7 @@ def nodes():
         yield cluster
     finally:
         cluster.shutdown()
+        del os.environ["RAY_worker_niceness"]
 
 
 def shared(nodes, **flags):
