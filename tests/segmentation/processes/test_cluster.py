@@ -117,21 +117,22 @@ def test_nodes_keep_the_people_whom_this_machine_found(clip, nodes, tmp_path, mo
     hints = tmp_path / "in.hints.yaml"
     hints.write_text("people:\n  - {exclude: 2, from: 1.0, to: 2.0}\n")
     made = {}
-    for wish in ({"people.keep": "1"}, {"people.hints": hints}):
-        for name, sharing in (
-            ("nodes", {"processing.cluster": nodes.address}),
-            ("processes", {"processing.use_multiprocessing": True}),
-        ):
-            out = tmp_path / f"{name}.mp4"
-            shutil.rmtree(tmp_path / "home" / "stretches", ignore_errors=True)
-            with Segmenter(profile="fast", settings=FLAGS | sharing | wish) as segmenter:
-                segmenter.write(clip, [("mask", out)])
-            made[name] = packets(out)
-        assert made["nodes"] == made["processes"]
-        with av.open(str(out)) as container:
-            masks = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
-        left_out = [mask[:, 80:].max() < 30 for mask in masks]
-        assert left_out == [True] * FRAMES if "people.keep" in wish else 0 < sum(left_out) < FRAMES
+    for name, sharing in (
+        ("nodes", {"processing.cluster": nodes.address}),
+        ("processes", {"processing.use_multiprocessing": True}),
+    ):
+        out = tmp_path / f"{name}.mp4"
+        shutil.rmtree(tmp_path / "home" / "stretches", ignore_errors=True)
+        with Segmenter(profile="fast", settings=FLAGS | sharing | {"people.hints": hints}) as segmenter:
+            segmenter.write(clip, [("mask", out)])
+        made[name] = packets(out)
+    assert made["nodes"] == made["processes"]
+    with av.open(str(out)) as container:
+        rate = float(container.streams.video[0].average_rate)
+        masks = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+    left_out = [mask[:, 80:].max() < 30 for mask in masks]
+    assert all(left_out[round(1.2 * rate) : round(1.9 * rate)])  # smoothing remembers some frames
+    assert not any(left_out[: round(rate)])
 
 
 def alive_nodes():
