@@ -253,7 +253,8 @@ def test_a_slow_network_costs_pictures_and_not_time(capture, scripted, monkeypat
     assert indices == sorted(set(indices)) and running.sink.numbers[-1] == 39 % PERIOD
     assert len(indices) <= 4, "what was under way, what waited before each stage, and the newest"
     assert running.report.captured == 40
-    assert running.report.dropped == 40 - len(indices)
+    (sink,) = running.report.sinks  # it may meet a newer picture before it took one
+    assert running.report.dropped + sink.dropped == 40 - len(indices)
 
 
 def test_no_picture_is_prepared_before_the_network_is_ready_for_it(capture, scripted, monkeypatch) -> None:
