@@ -43,7 +43,7 @@ def terminal(monkeypatch):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 15
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)

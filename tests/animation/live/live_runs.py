@@ -170,7 +170,7 @@ class Live:
         self.until(lambda: bool(self.sink.levels) and self.sink.levels[-1] == level)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 15
         while not condition():
             assert time.monotonic() < deadline, (self.sink.levels, self.said, self.error)
             time.sleep(0.002)

@@ -21,7 +21,7 @@ from vitascope.media.sinks.sink import LivePicture, NullSink
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 15
     while names := [t.name for t in threading.enumerate() if t.name.startswith("vitascope")]:
         assert time.monotonic() < deadline, names
         time.sleep(0.01)
@@ -39,7 +39,7 @@ def test_a_stage_that_hangs_is_given_up_after_the_run_was_stopped(monkeypatch: p
         live.session.stop()
         live.thread.join(10)
         assert not live.thread.is_alive()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 9
         assert live.session.is_stuck
         may_go_on.set()
     assert isinstance(live.error, PipelineError)

@@ -57,7 +57,7 @@ class ScriptedSink:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait at most five seconds."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 15
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
