@@ -93,7 +93,9 @@ def tries(
         command = ["segment", str(clip), "-o", str(out), "--profile", "fast", "--device", "cpu", "--json"]
         what: dict[str, Any]
         if kind == "video":
-            command[1] = str(hurt)  # what a network makes of it is not the question: one of a convolution will do
+            command[1] = str(
+                hurt
+            )  # what a network makes of it is not the question: one of a convolution will do
             what = {"command": [*command, "--model", str(victims["network"][0]), "--kind", "matte"]}
         elif kind == "settings":
             what = {"command": [*command, "--config", str(hurt)]}

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from swaying_clip import packets, swaying_clip
 
+from brightness_file import brightness_settings
 from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
@@ -43,6 +44,7 @@ FLAGS = {
     "processing.overlap_frames": 8,
     "edges.temporal_smoothing": 0.5,
     "gpu.device": "cpu",
+    **brightness_settings(),
 }
 FRAMES = 72
 
@@ -279,7 +281,8 @@ def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
         said.append(capsys.readouterr().out)
 
     # Long enough to be asked about.
-    with shared(nodes, **{"processing.overlap_frames": 90}) as segmenter:
+    slow = {"processing.overlap_frames": 90, "model.name": "selfie", "model.kind": None}
+    with shared(nodes, **slow) as segmenter:
         segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=ask)
     answer = json.loads(said[0])
     assert [node["cores"] for node in answer["nodes"]] == [1, 1, 1]
