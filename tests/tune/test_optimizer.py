@@ -347,9 +347,8 @@ def test_the_cell_that_is_nearest_to_some_values():
     assert (values["model.batch_size"], values["processing.max_queue_size"]) == (8, 32)
 
 
-def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, clip, tmp_path):
-    source = source_of("performance.auto_tune=true")
-    tuned = Tuner(source, clip, subject="a clip", seconds=0.1).tune()
+def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, plainly_tuned, tmp_path):
+    source, tuned = source_of("performance.auto_tune=true"), plainly_tuned
     when = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
     path = tmp_path / "tuned.yaml"
     write_tuned(path, tuned_text(tuned, source, subject="a clip", when=when))
