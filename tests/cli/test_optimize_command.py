@@ -12,7 +12,7 @@ from vitascope.bench import synthetic_clip
 from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.tune import optimizer as search_time
-from vitascope.tune.clip_trials import ClipTrials
+from vitascope.tune.optimizer import ClipTrials
 
 FAST = ("--profile", "fast", *(f"--set={key}={value}" for key, value in brightness_settings().items()))
 SMALL = (*FAST, "--trials", "3", "--seconds", "0.1")

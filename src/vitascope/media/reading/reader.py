@@ -27,7 +27,7 @@ from vitascope.media.planes import (
     upload,
 )
 from vitascope.media.reading.container import Decoding
-from vitascope.media.reading.decoder_choice import open_source
+from vitascope.media.reading.sessions import open_source
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource, SourceFacts
 from vitascope.media.remote import path_of
 
