@@ -113,9 +113,9 @@ class FileBox:
         return self.offset + self.size
 
 
-def full_box(kind: bytes, payload: bytes, *, version: int = 0, flags: int = 0) -> Box:
-    """A box that starts with a version and 24 flag bits."""
-    return Box(kind, struct.pack(">I", version << 24 | flags) + payload)
+def full_box(kind: bytes, payload: bytes, *, version: int = 0) -> Box:
+    """A box that starts with a version and 24 flag bits, all 0."""
+    return Box(kind, struct.pack(">I", version << 24) + payload)
 
 
 def parse_boxes(
