@@ -220,8 +220,8 @@ def test_ctrl_c_ends_it_and_completes_the_file(tmp_path):
         tmp_path / "long.mp4",
         width=256,
         height=192,
-        frame_count=300,
-        frame_rate=Fraction(6),
+        frame_count=100,
+        frame_rate=Fraction(2),
         paint=person,
         codec_options={"preset": "ultrafast"},
     )
