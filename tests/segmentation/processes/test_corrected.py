@@ -7,6 +7,7 @@ import shutil
 import pytest
 from swaying_clip import packets, swaying_clip
 
+from brightness_file import brightness_settings
 from clips import write_clip
 from scripted import BrightnessNetwork
 from two_people import two_people
@@ -172,7 +173,7 @@ def test_a_run_that_fails_at_its_end_leaves_its_stretches(cut, tmp_path, monkeyp
 def test_processes_that_share_a_video_keep_its_stretches_too(tmp_path, monkeypatch):
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     clip, hints, notes = swaying_clip(tmp_path, frame_count=48), tmp_path / "in.hints.yaml", []
-    flags = FLAGS | {"processing.use_multiprocessing": True, "people.hints": hints}
+    flags = FLAGS | brightness_settings() | {"processing.use_multiprocessing": True, "people.hints": hints}
     for name, text in (("one", "{}\n"), ("two", NEVER.format(0.05, 0.1))):
         hints.write_text(text)
         with Segmenter(profile="fast", settings=flags) as segmenter:
