@@ -26,6 +26,9 @@
 #ifndef PAIRS          // 1 when every row of the maps begins on 8 bytes and has an even number of samples
 #define PAIRS 0
 #endif
+#ifndef FRAMES         // frames that are read by the same maps, 1 or 2
+#define FRAMES 1
+#endif
 #ifndef COARSE         // 1 when maps are read between their samples
 #define COARSE 0
 #endif
@@ -237,17 +240,18 @@ __device__ __forceinline__ void write_pair(sample_t* target, float first, float 
     *reinterpret_cast<Pair*>(target) = {sample_of(first), sample_of(second)};
 }
 
-struct FrameJob {
-    Plane luma, chroma;
+struct FramesJob {
+    Plane luma[FRAMES], chroma[FRAMES];
     Maps maps;
     sample_t *out_luma, *out_chroma;
-    int out_height, out_width;
-    Axis y, x;  // chroma's: luma samples from the first of a block to its site are the shift
+    int out_height, out_width;  // of each frame's result
+    Axis y, x;                  // chroma's: luma samples from the first of a block to its site are the shift
 };
 
-// NV12 and P010: a thread reads the maps once for a chroma site and its four luma samples.
+// NV12 and P010: a thread reads the maps once for a chroma site and its four luma samples, of all frames. Their results
+// lie side by side.
 // grid: (chroma columns / blockDim.x, chroma rows / blockDim.y)
-extern "C" __global__ void __launch_bounds__(256) remap_frame(const __grid_constant__ FrameJob job) {
+extern "C" __global__ void __launch_bounds__(256) remap_frames(const __grid_constant__ FramesJob job) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (2 * column >= job.out_width || 2 * row >= job.out_height) return;
     Place places[2][2];
@@ -264,28 +268,38 @@ extern "C" __global__ void __launch_bounds__(256) remap_frame(const __grid_const
         places[j][1] = {map_at(job.maps.y, job.maps.y_pitch, y, next), map_at(job.maps.x, job.maps.x_pitch, y, next)};
 #endif
     }
-    // All are read, also those beyond the last column or row, so that no read waits for another.
-    Pixel<1> luma[2][2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) luma[j][i] = read_at<1>(job.luma, {within_reach(places[j][i].y), within_reach(places[j][i].x)});
     const auto at_site = [&](float Place::*axis) {
         return between(places[0][0].*axis, places[0][1].*axis, places[1][0].*axis, places[1][1].*axis, job.y.shift, job.x.shift);
     };
-    const Place place = scaled({at_site(&Place::y), at_site(&Place::x)}, job.y, job.x);
-    const Pixel<2> chroma = read_at<2>(job.chroma, place);
-    write_pair(job.out_chroma + (static_cast<long long>(row) * ((job.out_width + 1) / 2) + column) * 2, chroma.channel[0], chroma.channel[1]);
+    const Place site = scaled({at_site(&Place::y), at_site(&Place::x)}, job.y, job.x);
+    // All are read, also those beyond the last column or row, so that no read waits for another.
+    Pixel<1> luma[FRAMES][2][2];
+    Pixel<2> chroma[FRAMES];
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int y = 2 * row + j;
-        if (y >= job.out_height) return;
-        sample_t* target = job.out_luma + static_cast<long long>(y) * job.out_width + 2 * column;
-        if (job.out_width % 2 == 0) {
-            write_pair(target, luma[j][0].channel[0], luma[j][1].channel[0]);
-        } else {
-            write(target, luma[j][0]);
-            if (2 * column + 1 < job.out_width) write(target + 1, luma[j][1]);
+    for (int frame = 0; frame < FRAMES; ++frame) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                luma[frame][j][i] = read_at<1>(job.luma[frame], {within_reach(places[j][i].y), within_reach(places[j][i].x)});
+        chroma[frame] = read_at<2>(job.chroma[frame], site);
+    }
+    const int chroma_width = (job.out_width + 1) / 2;
+#pragma unroll
+    for (int frame = 0; frame < FRAMES; ++frame) {
+        write_pair(job.out_chroma + ((static_cast<long long>(row) * FRAMES + frame) * chroma_width + column) * 2,
+                   chroma[frame].channel[0], chroma[frame].channel[1]);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const int y = 2 * row + j;
+            if (y >= job.out_height) continue;
+            sample_t* target = job.out_luma + (static_cast<long long>(y) * FRAMES + frame) * job.out_width + 2 * column;
+            if (job.out_width % 2 == 0) {
+                write_pair(target, luma[frame][j][0].channel[0], luma[frame][j][1].channel[0]);
+            } else {
+                write(target, luma[frame][j][0]);
+                if (2 * column + 1 < job.out_width) write(target + 1, luma[frame][j][1]);
+            }
         }
     }
 }
