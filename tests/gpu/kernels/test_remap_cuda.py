@@ -153,6 +153,18 @@ def test_a_stack_agrees_with_opencv(dtype, count, size, weighs, adds):
 
 
 @pytest.mark.cuda
+def test_planes_of_a_stack_may_lie_apart():
+    import cupy
+
+    planes = noise((5, 4, 17, 31), np.float32)
+    map_x, map_y = maps((23, 37), (17, 31), parts=32)
+    on_gpu = cupy.asarray(planes)
+    for apart, there in ((planes[:, -1], on_gpu[:, -1]), (planes[::-2, 1], on_gpu[::-2, 1])):
+        got = remap_stack(there, plane_on_gpu(map_x), plane_on_gpu(map_y)).get()
+        np.testing.assert_allclose(got, remap_stack(apart, map_x, map_y), atol=1e-4)
+
+
+@pytest.mark.cuda
 def test_planar_frames_are_refused_on_the_gpu():
     frame = frame_on_gpu(random_frame(PIXEL_FORMATS["yuv420p"], (8, 8)))
     place = plane_on_gpu(np.zeros((8, 8), np.float32))

@@ -191,9 +191,10 @@ __device__ __forceinline__ sample_t sample_of(float value) {
 }
 
 struct Stack {
-    const sample_t* planes;              // [count, height, width], dense
+    const sample_t* planes;              // [count, height, width], each dense
     const float *map_x, *map_y, *weight;  // [out_height, out_width], dense; no weight is 1
     sample_t* out;                       // [count, out_height, out_width], dense
+    long long pitch;                     // samples from plane to plane
     int count, height, width, out_height, out_width, adds;
 };
 
@@ -222,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(256) remap_stack(const __grid_const
                                  static_cast<float>(source[above + after]));
         const float value = weight * fmaf(right, there - left, left);
         *target = static_cast<sample_t>(job.adds ? value + static_cast<float>(*target) : value);
-        source += static_cast<long long>(job.height) * job.width;
+        source += job.pitch;
         target += stride;
     }
 }

@@ -504,6 +504,7 @@ _STACK = np.dtype(
         ("map_y", "u8"),
         ("weight", "u8"),
         ("out", "u8"),
+        ("pitch", "i8"),
         ("count", "i4"),
         ("height", "i4"),
         ("width", "i4"),
@@ -519,11 +520,14 @@ def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: A
     import cupy
 
     out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if add_to is None else add_to
-    planes, map_x, map_y = map(cupy.ascontiguousarray, (planes, map_x, map_y))
+    map_x, map_y = map(cupy.ascontiguousarray, (map_x, map_y))
+    if not planes[0].flags.c_contiguous or planes.strides[0] % planes.dtype.itemsize:
+        planes = cupy.ascontiguousarray(planes)
     weight = None if weight is None else cupy.ascontiguousarray(weight)
     job = np.zeros(1, _STACK)
     for name, array in (("planes", planes), ("map_x", map_x), ("map_y", map_y), ("out", out)):
         job[name] = array.data.ptr
+    job["pitch"] = planes.strides[0] // planes.dtype.itemsize
     job["weight"] = 0 if weight is None else weight.data.ptr
     job["count"], job["height"], job["width"] = planes.shape
     job["out_height"], job["out_width"] = map_x.shape
