@@ -34,6 +34,7 @@ from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = {"1080p": 12_000, "4K": 6000, "8K": 2400}
 WARM_FRAMES = 400  # for each GPU: a shorter film is not shared, and leaves networks cold
+MOST_WARMINGS = 10
 LARGEST_MEAN_DIFFERENCE = 2.0
 QUEUE = 16
 """Films of a queue."""
@@ -45,12 +46,16 @@ SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
     """One film on some GPUs, with warm networks."""
     with Segmenter(settings=SETTINGS | {"gpu.device_ids": ids}) as segmenter:
-        warmed = segmenter.write(warm, [("mask", out)])
+        # The first process may have cut all of it before the others had started.
+        for _ in range(MOST_WARMINGS):
+            warm_processes = processes_of(segmenter.write(warm, [("mask", out)]).device)
+            if warm_processes == len(ids.split(",")):
+                break
         report = segmenter.write(film, [("mask", out)])
     written, expected = count_frames(out), count_frames(film)
     if not written == expected == report.frame_count:
         raise SystemExit(f"{film}: {expected} frames in, {written} out")
-    processes, warm_processes = processes_of(report.device), processes_of(warmed.device)
+    processes = processes_of(report.device)
     if warm_processes < processes:
         raise SystemExit(f"{warm}: {warm_processes} processes were warmed, {processes} worked on {film}")
     return {
@@ -75,7 +80,7 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
         video.unlink(missing_ok=True)
         video.hardlink_to(film)
     with Segmenter(settings=settings) as segmenter:
-        for queue in (videos[:4], videos):  # the first one warms
+        for queue in (videos, videos):  # the first one warms
             began = time.perf_counter()
             planned = plan_batch(queue, folder / "cut", segmenter.settings)
             for outcome in segment_all(segmenter, planned):
