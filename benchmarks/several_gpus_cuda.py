@@ -32,8 +32,8 @@ from vitascope.device import available_cores
 from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.segmenter import Segmenter
 
-FRAMES = {"1080p": 12_000, "4K": 6000, "8K": 2400}
-WARM_FRAMES = 400  # for each GPU: a shorter film is not shared, and leaves networks cold
+FRAMES = {"1080p": 12_000, "4K": 12_000, "8K": 2400}
+WARM_FRAMES = 600  # for each GPU: a shorter film is not shared, and leaves networks cold
 MOST_WARMINGS = 10
 LARGEST_MEAN_DIFFERENCE = 2.0
 QUEUE = 16
@@ -80,7 +80,7 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
         video.unlink(missing_ok=True)
         video.hardlink_to(film)
     with Segmenter(settings=settings) as segmenter:
-        for queue in (videos, videos):  # the first one warms
+        for queue in (videos[: QUEUE // 2], videos):  # the first one warms
             began = time.perf_counter()
             planned = plan_batch(queue, folder / "cut", segmenter.settings)
             for outcome in segment_all(segmenter, planned):
