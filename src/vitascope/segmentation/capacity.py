@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from vitascope.config import LoadedSettings, Settings
 from vitascope.device import Device, available_cores, select_device
 from vitascope.frames import VideoInfo
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.media.reading.reader import probe
+from vitascope.media.reading.reader import read_headers
 
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
@@ -77,8 +78,8 @@ def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | N
         return wanted
     if settings.performance.mode == "latency" or streams.allowed_bytes() < _MEMORY_FOR_SESSIONS:
         return 1
-    info = probe(video)
-    return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1
+    size = read_headers(video).size  # of images none: they are no work for a hardware decoder
+    return _SESSIONS_ABOVE_4K if size is not None and prod(size) > _SAMPLES_OF_4K else 1
 
 
 @dataclass(frozen=True, slots=True)
